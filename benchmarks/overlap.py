@@ -56,7 +56,7 @@ def row(run, key, found, reference, block_local):
         return first + (bad[0] if bad else "no run on one rank") + " |" * 9
     view = several[0]["view"]
     gathered = from_view(view, r"gathered rows of other ranks: \d+ in all, from \d+ to (\d+) a rank")
-    size = from_view(view, r"gathered rows of other ranks: .* in at most (\d+) bytes")
+    size = from_view(view, r"gathered rows of other ranks: .* in (?:at most|\d+ to) (\d+) bytes")
     cut = from_view(view, r"rows of G that the limit of couplings may have cut: (\d+)")
     share = int(gathered) / (rows / run["ranks"])
     setup = min(result["setup_s"] for result in several)

@@ -450,6 +450,41 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends", "[cmatch][rank
   }
 }
 
+TEST_CASE("cmatch on several ranks: the memory of one rank ends while the levels are made matrices",
+          "[cmatch][ranks][pc][bad][memory][mpi]")
+{
+  const MatObject A  = Spread(Diffusion(12, 10, true, 4), MATAIJ, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide);
+  MUST(PCSetUp(pc));
+  for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+    int  failed = 1;
+    long n      = 1;
+    for (; failed; n++) {
+      CAPTURE((int)through, n);
+      const PetscLogDouble bytes = HostBytes();
+      PetscInt             levels;
+      Mat                 *operators, *prolongators;
+      PetscErrorCode       code;
+      {
+        const Errors        errors;
+        const FailingMemory failing(through, Rank() == Ranks() - 1 ? n : 0);
+        code   = PCCMATCHGetHierarchy(pc, &levels, &operators, &prolongators);
+        failed = Rank() == Ranks() - 1 && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
+      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      if (!code) {
+        for (PetscInt l = 0; l < levels; l++) MUST(MatDestroy(&operators[l]));
+        for (PetscInt l = 0; l + 1 < levels; l++) MUST(MatDestroy(&prolongators[l]));
+        MUST(PetscFree(operators));
+        MUST(PetscFree(prolongators));
+      }
+      CHECK(HostBytes() == bytes);
+    }
+    CHECK(n > 2);
+  }
+}
+
 /* ------------------------------------------- on GPUs ------------------------------------------ */
 
 TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cmatch][ranks][pc][gpu][mpi]")

@@ -142,6 +142,78 @@ TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mp
     }
 }
 
+/* The steps find their columns in the rows of other ranks that the couplings lead to from the border and from the pattern. */
+TEST_CASE("a first pattern that is given may reach other ranks, and the steps from there", "[halo][afsai][pc][mpi][eight]")
+{
+  const Type &type = TypeOf(PCAFSAI);
+  for (const Backend &backend : Backends())
+    for (const Layout &layout : Layouts())
+      for (const std::string steps : {"-@max_steps 0 ", "-@max_steps 1 ", "-@max_steps 4 -@tolerance 0 "}) {
+        CAPTURE(backend.name, layout.name, steps);
+        const HostMatrix A = RandomGraph(80, 6, 5), S = RandomGraph(80, 5, 6);
+        const MatObject  alone = CreateMat(A, backend.mat), all = Spread(A, backend.mat, layout.share);
+        const MatObject  S_alone = CreateMat(S, backend.mat), S_all = Spread(S, backend.mat, layout.share);
+        const PCObject   one = MakePC(alone, type, steps), several = MakePC(all, type, kAll + steps);
+        MUST(PCAFSAISetPattern(one, S_alone));
+        MUST(PCAFSAISetPattern(several, S_all));
+        CheckSameFactor(Factor(several, type), Factor(one, type), Tolerance(backend, ""));
+        CHECK(DataOf(several)->limited == 0);
+        CHECK(ErrorOfDiagonal(several, type) <= 1e-6);
+      }
+}
+
+TEST_CASE("rows that start with a given pattern are counted where the layers may have cut them", "[halo][afsai][pc][view][mpi]")
+{
+  if (Ranks() == 1) return;
+  const Type &type = TypeOf(PCAFSAI);
+  for (const Backend &backend : Backends()) {
+    const HostMatrix stencil = RandomStencil(5, 5, 24, false, 9);
+    const MatObject  A       = Spread(stencil, backend.mat, Even);
+    for (int layers : {1, 2}) {
+      CAPTURE(backend.name, layers);
+      const PCObject pc = MakePC(A, type, "-@overlap 1 -@max_steps 2 -@tolerance 0 -@halo_layers " + std::to_string(layers));
+      MUST(PCAFSAISetPattern(pc, A));
+      MUST(PCSetUp(pc));
+      PetscInt64 limited = DataOf(pc)->limited, gathered = DataOf(pc)->halo.First();
+      MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      MPI_Allreduce(MPI_IN_PLACE, &gathered, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      CHECK((limited > 0) == (layers < 2));
+      CHECK(gathered == 25 * (layers + 1) * (Ranks() - 1)); /* planes of each rank's lower neighbour */
+      const std::string text = ViewText((PC)pc);
+      CAPTURE(text);
+      if (Rank()) continue;
+      CHECK(Contains(text, "those of the columns of the pattern, and those within " + std::to_string(layers) + " coupling"));
+      CHECK(Contains(text, "rows of G that the limit of couplings may have cut: " + std::to_string(limited) + "\n"));
+    }
+  }
+}
+
+TEST_CASE("entries of a given pattern that no hop leads to are counted in the view", "[halo][fsai][pc][view][mpi]")
+{
+  if (Ranks() == 1) return;
+  for (const Type &type : FSAITypes())
+    for (const Backend &backend : Backends())
+      for (const char *overlap : {"0", "1"}) {
+        CAPTURE(type.name, backend.name, overlap);
+        const HostMatrix A = RandomGraph(80, 6, 5), S = RandomGraph(80, 11, 6);
+        const MatObject  all = Spread(A, backend.mat, Even), pattern = Spread(S, backend.mat, Even);
+        const PCObject   pc = MakePC(all, type, std::string("-@overlap ") + overlap);
+        MUST((std::strcmp(type.name, PCAFSAI) ? PCSFSAISetPattern : PCAFSAISetPattern)(pc, pattern));
+        MUST(PCSetUp(pc));
+        PetscInt   begin, end;
+        PetscInt64 left_out = 0;
+        MUST(MatGetOwnershipRange(all, &begin, &end));
+        for (PetscInt row = begin; row < end && *overlap == '0'; row++)
+          for (LocalInt k = S.i[row]; k < S.i[row + 1]; k++) left_out += S.j[k] < begin;
+        CHECK(DataOf(pc)->left_out == left_out);
+        MPI_Allreduce(MPI_IN_PLACE, &left_out, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+        CHECK((left_out > 0) == (*overlap == '0'));
+        const std::string text = ViewText((PC)pc);
+        CAPTURE(text);
+        if (!Rank()) CHECK(Contains(text, "that are not reached, left out: " + std::to_string(left_out) + "\n"));
+      }
+}
+
 TEST_CASE("couplings of rows that were made rows of the identity, across ranks", "[halo][fsai][pc][mpi]")
 {
   HostMatrix A = RandomStencil(6, 5, 5, false, 8);
@@ -206,6 +278,52 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
         limited_before = fsai->limited;
       }
     }
+}
+
+/* Such a rank may have to send, or nothing to do with others; in either case all ranks take part in the exchange. */
+TEST_CASE("a rank that needs nothing of others knows in which memory its own rows are", "[halo][fsai][pc][mpi]")
+{
+  for (const Type &type : FSAITypes())
+    for (const Backend &backend : Backends())
+      for (const bool apart : {false, true}) { /* the last row is coupled to none */
+        CAPTURE(type.name, backend.name, apart);
+        HostMatrix A = RandomStencil(5, 4, 6, false, 3);
+        if (apart) {
+          A.n++;
+          A.i.push_back(A.nnz() + 1);
+          A.j.push_back(A.n - 1);
+          A.a.push_back(1);
+        }
+        const Share     last = [](LocalInt n, int rank, int size) { return rank < size - 1 ? Even(n - 1, rank, size - 1) : 1; };
+        const MatObject all  = Spread(A, backend.mat, apart && Ranks() > 1 ? last : Even);
+        const PCObject  pc   = MakePC(all, type, kAll);
+        MUST(PCSetUp(pc));
+        const PCInverse &M = DataOf(pc)->inverse;
+        for (const PCInverseGhosts *ghosts : {&M.ghosts1, &M.ghosts2}) {
+          CHECK(ghosts->exchange.where == M.where);
+          CHECK(ghosts->exchange.columns == 1);
+          CHECK((bool)ghosts->exchange.sf == (Ranks() > (apart ? 2 : 1)));
+        }
+        if (Rank() == 0) CHECK(M.ghosts1.exchange.count == 0);
+        if (Rank() == Ranks() - 1) CHECK(M.ghosts2.exchange.count == 0);
+        if (Rank() == Ranks() - 1 && apart) CHECK(M.ghosts1.exchange.count == 0);
+        CHECK(Apart(Applied(pc), AppliedFactors(pc, type)) <= 1e-6);
+      }
+}
+
+/* The numbers of the columns are those of the matrix, and may have 64 bits. */
+TEST_CASE("the bytes of a factor's part on other ranks", "[halo][fsai][pc][indices][mpi]")
+{
+  for (const Type &type : FSAITypes()) {
+    const MatObject all = Spread(RandomStencil(5, 4, 6, false, 3), MATAIJ, Even);
+    const PCObject  pc  = MakePC(all, type, kAll);
+    MUST(PCSetUp(pc));
+    for (const PCInverseGhosts *ghosts : {&DataOf(pc)->inverse.ghosts1, &DataOf(pc)->inverse.ghosts2}) {
+      const size_t entries = ghosts->W.nnz * (sizeof(LocalInt) + FinePCPrecisionBytes(ghosts->W.precision));
+      CHECK(PCInverseGhostBytes(ghosts) ==
+            entries + 2 * ghosts->touched * sizeof(*ghosts->rows) + ghosts->exchange.count * sizeof(*ghosts->columns));
+    }
+  }
 }
 
 /* ---------------------------------------- life of a PC ---------------------------------------- */

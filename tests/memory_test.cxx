@@ -299,3 +299,105 @@ TEST_CASE("several ranks: a solve of cgfused allocates nothing that one rank alo
     CHECK(!failed);
   }
 }
+
+namespace
+{
+
+/* What several ranks solve, and how. */
+struct Solved {
+  const char *ksp;
+  LocalInt    columns; /* 8 at a time; 0: KSPSolve(), with estimates of eigenvalues */
+};
+
+/* A solver, and its vectors or blocks of them. */
+struct SolverOfRanks {
+  KSPObject ksp;
+  MatObject B, X;
+  VecObject b, x;
+
+  SolverOfRanks(const Solved &solved, Mat A, MPI_Comm comm)
+  {
+    MUST(MatCreateVecs(A, x.put(), b.put()));
+    MUST(VecSet(b, 1));
+    MUST(KSPCreate(comm, ksp.put()));
+    MUST(KSPSetOperators(ksp, A, A));
+    MUST(KSPSetType(ksp, solved.ksp));
+    MUST(KSPSetTolerances(ksp, 1e-6, 0, 1e5, 1000));
+    PC pc;
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCSetType(pc, PCSFSAI));
+    MUST(PCSFSAISetOverlap(pc, 1));
+    if (!solved.columns) MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
+    if (!solved.columns) return;
+    PetscInt rows;
+    MUST(MatGetLocalSize(A, &rows, nullptr));
+    MUST(MatCreateDense(comm, rows, PETSC_DECIDE, PETSC_DETERMINE, solved.columns, nullptr, B.put()));
+    MUST(MatCreateDense(comm, rows, PETSC_DECIDE, PETSC_DETERMINE, solved.columns, nullptr, X.put()));
+    PetscScalar *array;
+    MUST(MatDenseGetArrayWrite(B, &array));
+    for (PetscInt k = 0; k < solved.columns * rows; k++) array[k] = 1 + k / rows;
+    MUST(MatDenseRestoreArrayWrite(B, &array));
+  }
+
+  PetscErrorCode Solve()
+  {
+    Vec built;
+
+    PetscFunctionBegin;
+    PetscCall(KSPSetUp(ksp));
+    if (B) PetscCall(KSPMatSolve(ksp, B, X));
+    else {
+      PetscCall(KSPSolve(ksp, b, x));
+      PetscCall(KSPBuildSolution(ksp, nullptr, &built));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+} // namespace
+
+/*
+   A rank that ends alone would leave the others waiting in a sum or an exchange. Where PETSc itself needs large arrays, as for the
+   vectors of a solver, an error of one rank is one of all, too. PETSc numbers the messages of a communicator by its objects, of
+   which the rank may have made fewer then; so each case has a communicator of its own, and is the last one there if vectors were
+   missing.
+*/
+TEST_CASE("several ranks: memory ends on one of them in a solve, and all of them get an error",
+          "[memory][cgfused][gmresfused][columns][mpi][long]")
+{
+  PetscMPIInt rank, size;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  for (const Solved &solved : {Solved{KSPCGFUSED, 0}, Solved{KSPCGFUSED, 10}, Solved{KSPGMRESFUSED, 0}})
+    for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc, FailingMemory::Through::Large}) {
+      int  failed = 1;
+      long n      = 1;
+      for (; failed; n += 1 + n / 8) {
+        CAPTURE(solved.ksp, solved.columns, (int)kind, n);
+        MPI_Comm comm;
+        MPI_Comm_dup(PETSC_COMM_WORLD, &comm);
+        {
+          const MatObject A = CreateMat(Poisson(40, 30 * size), MATAIJ, comm); /* a vector of a rank has 9600 bytes */
+          SolverOfRanks   solver(solved, A, comm);
+          PetscErrorCode  code;
+          if (solved.columns) MUST(KSPSetUp(solver.ksp));
+          {
+            const Errors        errors;
+            const FailingMemory failing(kind, rank == size / 2 ? n : 0);
+            code   = solver.Solve();
+            failed = rank == size / 2 && failing.Failed();
+          }
+          MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+          CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+          if (solved.columns || kind != FailingMemory::Through::Large) { /* the same objects, once there is memory */
+            KSPConvergedReason reason;
+            MUST(solver.Solve());
+            MUST(KSPGetConvergedReason(solver.ksp, &reason));
+            CHECK(reason > 0);
+          }
+        }
+        MPI_Comm_free(&comm);
+      }
+      CHECK(n > 2);
+    }
+}

@@ -138,7 +138,7 @@ PetscLogDouble DeviceBytes()
 }
 
 static long allocations, living;   /* all of them; those through new that have not been deleted */
-static long until_failure[2] = {}; /* which of the next allocations through new and through PETSc fails, or 0 */
+static long until_failure[3] = {}; /* which of the next allocations of a kind fails, or 0 */
 
 /* Whether this allocation is the one that fails. */
 static bool Fails(int kind)
@@ -194,7 +194,7 @@ static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, con
                                      void **memory)
 {
   allocations++;
-  if (IsOurs(file) && Fails(1)) {
+  if ((IsOurs(file) && Fails(1)) || (size >= FailingMemory::kLarge && Fails(2))) {
     *memory = nullptr;
     return PETSC_ERR_MEM;
   }

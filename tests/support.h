@@ -110,10 +110,14 @@ long CountAllocations(const std::function<void()> &call);
 /* How many objects and arrays that new has made are there. */
 long LivingMemory();
 
-/* For a scope, the n-th allocation fails: of all that are made by new, or of those that the library has PETSc make. */
+/*
+   For a scope, the n-th allocation fails: of all that are made by new, of those that the library has PETSc make, or of those that
+   PETSc makes for anybody and that have so many bytes or more, as vectors have.
+*/
 class FailingMemory {
 public:
-  enum class Through { New, PETSc };
+  enum class Through { New, PETSc, Large };
+  static constexpr size_t kLarge = 8192;
   FailingMemory(Through, long n);
   ~FailingMemory();
   FailingMemory(const FailingMemory &)            = delete;

@@ -142,20 +142,6 @@ struct CGFusedWork {
   bool             foreign = false;   /* solves have had more than one stream */
 };
 
-/* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
-template <typename F>
-PetscErrorCode CGFusedWithLanes(LocalInt lanes, F f)
-{
-  switch (lanes) {
-  case 1: return f(std::integral_constant<int, 1>());
-  case 2: return f(std::integral_constant<int, 2>());
-  case 4: return f(std::integral_constant<int, 4>());
-  case 8: return f(std::integral_constant<int, 8>());
-  case 16: return f(std::integral_constant<int, 16>());
-  default: return f(std::integral_constant<int, 32>());
-  }
-}
-
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
 inline int CGFusedSumBlocks(const CGFusedWork *work, LocalInt n)
 {

@@ -334,7 +334,7 @@ LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz)
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
+  PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
                          SliceBlocks(work, work->A, work->nccl && IsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
@@ -373,7 +373,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
   const bool by_nccl1 = crosses1 && IsByNCCL(work->ghosts1), by_nccl2 = crosses2 && IsByNCCL(work->ghosts2);
   if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
-  PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
+  PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, by_nccl1),
                          kCGBlock, stream, work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, t, state);
@@ -382,7 +382,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
   if (crosses2) PetscCall(CGFusedBeginExchange(work, &work->ghosts2, t, stream));
-  PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
+  PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
     return WithKind(work->W2, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1 && !by_nccl2, MultiplySecond<lanes, even, decltype(value)>,
                          SliceBlocks(work, work->W2, by_nccl2), kCGBlock, stream, work->W2, work->processors,

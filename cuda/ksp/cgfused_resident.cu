@@ -306,7 +306,7 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *work, cudaStream_t stream)
   PetscFunctionBegin;
   ClearSlots<<<1, kResidentBlock, 0, stream>>>(3 * 2 * work->blocks, work->slots.data());
   FinePCCheckLaunch();
-  PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
+  PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     void (*const kernel)(Resident) = work->factored ? Iterate<lanes, true> : Iterate<lanes, false>;
 
     PetscFunctionBegin;

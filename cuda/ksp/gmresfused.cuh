@@ -355,20 +355,6 @@ inline const double *GMRESNewest(const GMRESFusedWork *work)
                                                 : (const double *)work->basis.u + (size_t)work->position * work->basis.ld;
 }
 
-/* Calls f with the number of lanes a row of a copy as a constant. */
-template <typename F>
-PetscErrorCode GMRESWithLanes(LocalInt lanes, F f)
-{
-  switch (lanes) {
-  case 1: return f(std::integral_constant<int, 1>());
-  case 2: return f(std::integral_constant<int, 2>());
-  case 4: return f(std::integral_constant<int, 4>());
-  case 8: return f(std::integral_constant<int, 8>());
-  case 16: return f(std::integral_constant<int, 16>());
-  default: return f(std::integral_constant<int, 32>());
-  }
-}
-
 /* Blocks of a kernel that makes the products with the basis, of one that sums over it, and of any other over vectors. */
 inline int GMRESDotGrid(const GMRESFusedWork *work)
 {

@@ -237,7 +237,7 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double
   }
   const int wanted = BlocksFor((long long)work->A.count * kWarpSize, kGMRESBlock);
   const int full   = (wanted + work->processors - 1) / work->processors;
-  PetscCall(GMRESWithLanes(work->A.lanes, [&](auto lanes) {
+  PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       const int blocks =
         wanted < work->processors ? wanted : std::min(MultiplyBlocks<even, decltype(value)>(), full) * work->processors;

@@ -67,31 +67,19 @@ struct ClerkMemory {
 constexpr size_t ClerkBytes(LocalInt restart)
 {
   const size_t columns = (size_t)restart + 1, numbers = GMRESMostSums(restart) + 4 * columns;
-  return (numbers + (restart <= kOnChipRestart ? columns * (columns + 6) : 0)) * sizeof(double);
+  return (numbers + (restart <= kOnChipRestart ? SmallNumbers(columns) : 0)) * sizeof(double);
 }
 
 __device__ __forceinline__ ClerkMemory DivideMemory(const Orthogonalization &g, double *place)
 {
-  const size_t columns = (size_t)g.restart + 1;
-  ClerkMemory  to{};
-  const auto   take = [&](size_t count) {
-    double *const here = place;
-    place += count;
-    return here;
-  };
-  to.sums   = take(GMRESMostSums(g.restart));
-  to.work   = take(3 * columns);
-  to.before = take(columns);
+  const size_t  columns = (size_t)g.restart + 1;
+  SharedDoubles memory{place};
+  ClerkMemory   to{};
+  to.sums   = memory.Take(GMRESMostSums(g.restart));
+  to.work   = memory.Take(3 * columns);
+  to.before = memory.Take(columns);
   to.small  = g.small;
-  if (g.restart > kOnChipRestart) return to;
-  to.small.restart = g.restart;
-  to.small.T       = take(columns * columns);
-  to.small.square  = take(columns);
-  to.small.norm    = take(columns);
-  to.small.rhs     = take(columns);
-  to.small.cosine  = take(columns);
-  to.small.sine    = take(columns);
-  to.small.c       = take(columns);
+  if (g.restart <= kOnChipRestart) TakeSmall(g.restart, memory, &to.small);
   return to;
 }
 

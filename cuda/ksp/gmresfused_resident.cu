@@ -35,7 +35,8 @@ struct Resident {
 /* Bytes of shared memory that a block takes beside the matrix: see ResidentMemory. */
 __host__ __device__ constexpr size_t ResidentBytes(LocalInt rows, LocalInt restart)
 {
-  const size_t columns = (size_t)restart + 1, numbers = 2 * (size_t)rows + GMRESMostSums(restart) + columns * (columns + 6 + 3 + 1);
+  const size_t columns = (size_t)restart + 1,
+               numbers = 2 * (size_t)rows + GMRESMostSums(restart) + 4 * columns + SmallNumbers(columns);
   return (numbers * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
 
@@ -133,29 +134,17 @@ struct ResidentMemory {
   GMRESSmallArrays small;      /* but H and R */
 };
 
-__device__ __forceinline__ ResidentMemory DivideMemory(const Resident &g, void *memory)
+__device__ __forceinline__ ResidentMemory DivideMemory(const Resident &g, void *place)
 {
   const size_t   columns = (size_t)g.restart + 1;
-  double        *place   = (double *)memory;
+  SharedDoubles  memory{(double *)place};
   ResidentMemory to{};
-  const auto     take = [&](size_t count) {
-    double *const here = place;
-    place += count;
-    return here;
-  };
-  to.w             = take(g.rows);
-  to.newest        = take(g.rows);
-  to.sums          = take(GMRESMostSums(g.restart));
-  to.work          = take(3 * columns);
-  to.column        = take(columns);
-  to.small.restart = g.restart;
-  to.small.T       = take(columns * columns);
-  to.small.square  = take(columns);
-  to.small.norm    = take(columns);
-  to.small.rhs     = take(columns);
-  to.small.cosine  = take(columns);
-  to.small.sine    = take(columns);
-  to.small.c       = take(columns);
+  to.w      = memory.Take(g.rows);
+  to.newest = memory.Take(g.rows);
+  to.sums   = memory.Take(GMRESMostSums(g.restart));
+  to.work   = memory.Take(3 * columns);
+  to.column = memory.Take(columns);
+  TakeSmall(g.restart, memory, &to.small);
   return to;
 }
 
@@ -286,7 +275,7 @@ PetscErrorCode GMRESLaunchResident(GMRESFusedWork *work, cudaStream_t stream)
   work->turn += work->restart + 1;
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return GMRESWithLanes(work->A.lanes, [&](auto lanes) {
+    return SlicesWithLanes(work->A.lanes, [&](auto lanes) {
       void (*const kernel)(Resident, GMRESArray<V>) = Iterate<lanes, V>;
       void *args[]                                  = {&g, &u};
 

@@ -7,6 +7,37 @@
 #include "gmresfused.cuh"
 #include "resident.cuh"
 
+/* Gives out memory, one array behind the other. */
+struct SharedDoubles {
+  double *place;
+
+  __device__ __forceinline__ double *Take(size_t count)
+  {
+    double *const here = place;
+    place += count;
+    return here;
+  }
+};
+
+/* The small matrices of so many columns but H and R, which have SmallNumbers(). */
+__host__ __device__ constexpr size_t SmallNumbers(size_t columns)
+{
+  return columns * (columns + 6);
+}
+
+__device__ __forceinline__ void TakeSmall(LocalInt restart, SharedDoubles &memory, GMRESSmallArrays *small)
+{
+  const size_t columns = (size_t)restart + 1;
+  small->restart       = restart;
+  small->T             = memory.Take(columns * columns);
+  small->square        = memory.Take(columns);
+  small->norm          = memory.Take(columns);
+  small->rhs           = memory.Take(columns);
+  small->cosine        = memory.Take(columns);
+  small->sine          = memory.Take(columns);
+  small->c             = memory.Take(columns);
+}
+
 /* Whether all of x are finite; all threads of the block get it. */
 __device__ inline bool AreFinite(LocalInt count, const double *x)
 {

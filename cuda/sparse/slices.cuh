@@ -4,11 +4,27 @@
 */
 #pragma once
 
+#include <type_traits>
+
 #include "launch.cuh"
 #include "sparse/slices.h"
 
 constexpr int kSliceGroup = 4;               /* steps of a group in an even copy: the entries of a lane lie together */
 constexpr int kSliceSteps = 2 * kSliceGroup; /* steps that StreamSlices() loads before it adds them up */
+
+/* Calls f with the number of lanes a row of a copy as a constant: the one place where it becomes one. */
+template <typename F>
+PetscErrorCode SlicesWithLanes(LocalInt lanes, F f)
+{
+  switch (lanes) {
+  case 1: return f(std::integral_constant<int, 1>());
+  case 2: return f(std::integral_constant<int, 2>());
+  case 4: return f(std::integral_constant<int, 4>());
+  case 8: return f(std::integral_constant<int, 8>());
+  case 16: return f(std::integral_constant<int, 16>());
+  default: return f(std::integral_constant<int, 32>());
+  }
+}
 
 /* The place of the entry of a step and a lane in a slice of an even copy that has so many steps. */
 __device__ inline LocalInt EvenPlace(int step, int steps, int lane)

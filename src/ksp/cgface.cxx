@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "agree.h"
 #include "cgface.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
@@ -192,7 +193,7 @@ PetscErrorCode CGGetLeadingSize(Mat M, LocalInt *ld)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
+static PetscErrorCode MakeWorkVecs(KSP ksp, PetscInt count)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
   PetscMPIInt    size;
@@ -222,6 +223,18 @@ PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
   PetscCall(VecDuplicateVecs(model, count, &ksp->work));
   ksp->nwork = count;
   PetscCall(VecDestroy(&model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
+{
+  PetscFunctionBegin;
+  const PetscErrorCode code = MakeWorkVecs(ksp, count);
+  if (code) { /* PETSc leaves an array that is not complete, which nobody may destroy */
+    ksp->work  = nullptr;
+    ksp->nwork = 0;
+  }
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), code, "make the vectors of the solver"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* The PETSc face of the fused conjugate gradient method. */
 #include <petscblaslapack.h>
 
+#include "agree.h"
 #include "options.h"
 #include "cgfused_columns.h"
 
@@ -98,14 +99,21 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Room for more rows. The limit of iterations may be far above those that are made, so that it says nothing about the room. */
-static PetscErrorCode GrowLanczos(KSP_CGFused *cg)
+/*
+   Room for more rows, on all ranks or none of them: they come here in the same iteration. The limit of iterations may be far above
+   those that are made, so that it says nothing about the room.
+*/
+static PetscErrorCode GrowLanczos(KSP ksp)
 {
+  KSP_CGFused   *cg   = (KSP_CGFused *)ksp->data;
   const PetscInt room = cg->lanczos < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos, 128) : PETSC_INT_MAX;
-  PetscReal     *e, *d;
+  PetscReal     *e = nullptr, *d = nullptr;
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc2(room, &e, room, &d));
+  const PetscErrorCode mine = PetscMalloc2(room, &e, room, &d);
+  const PetscErrorCode code = AgreeOnError(PetscObjectComm((PetscObject)ksp), mine, "make room for the estimates of eigenvalues");
+  if (code && !mine) PetscCall(PetscFree2(e, d));
+  PetscCall(code);
   PetscCall(PetscArraycpy(e, cg->e, cg->lanczos));
   PetscCall(PetscArraycpy(d, cg->d, cg->lanczos));
   PetscCall(PetscFree2(cg->e, cg->d));
@@ -121,7 +129,7 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  if (i >= cg->lanczos) PetscCall(GrowLanczos(cg));
+  if (i >= cg->lanczos) PetscCall(GrowLanczos(ksp));
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   cg->rows = i + 1;

@@ -4,6 +4,7 @@
 */
 #include <petsc/private/pcimpl.h>
 
+#include "agree.h"
 #include "entry.h"
 #include "cgfused_columns.h"
 
@@ -330,6 +331,14 @@ static void Conclude(KSP ksp, const CGFusedBlock &block)
   ksp->reason = block.its.empty() ? KSP_CONVERGED_ITS : block.reasons[worst];
 }
 
+static PetscErrorCode MakeRoomForResults(CGFusedBlock *block, PetscInt columns)
+{
+  PetscFunctionBegin;
+  block->its.reserve(columns);
+  block->reasons.reserve(columns);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
 {
   KSP_CGFused  *cg     = (KSP_CGFused *)ksp->data;
@@ -343,6 +352,8 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   block = CGFusedBlock{};
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   PetscCall(MatGetSize(X, nullptr, &columns));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CallGuarded(MakeRoomForResults, &block, columns),
+                         "keep what has become of the columns"));
   PetscCall(ColumnsAtOnce(ksp, &at_once));
   cg->several   = (PetscBool)(size > 1);
   cg->solved    = PETSC_TRUE;

@@ -7,7 +7,9 @@
    On several ranks the product with an AIJ matrix is an own one, with one exchange for all columns. That of PETSc 3.26 prepares
    itself anew in every solve, and with MATMPIAIJCUSPARSE in every product.
 */
+#include "agree.h"
 #include "cgfused_columns.h"
+#include "entry.h"
 
 namespace
 {
@@ -146,6 +148,21 @@ PetscErrorCode MakeProduct(BlockSolve &cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The first time that a matrix lends its rows it may copy them to the GPU, or their pattern in local numbers. */
+PetscErrorCode LendRows(Mat A)
+{
+  CSRMat own, others;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetCSR(A, &own));
+  PetscErrorCode       code     = MatGetOtherCSR(A, &others);
+  const PetscErrorCode restored = MatRestoreCSR(&own);
+  if (!code) code = MatRestoreCSR(&others);
+  PetscCall(code);
+  PetscCall(restored);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Whether an AIJ matrix on several ranks has its rows where the solve runs, on all ranks. Then the exchange of its ghosts is made,
    unless that of the solve before has the same pattern.
@@ -170,6 +187,7 @@ PetscErrorCode MakeExchange(BlockSolve &cg)
     exchange->sf && exchange->where == where && now.id == fused->columns_pattern.id && now.state == fused->columns_pattern.state;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)cg.ksp)));
   if (!all[0]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)cg.ksp), LendRows(cg.A), "lend its rows of the matrix"));
   if (!all[1]) {
     PetscSF  sf;
     PetscInt count;
@@ -257,10 +275,12 @@ PetscErrorCode Multiply(const BlockSolve &cg)
 
 /* -------------------------------------- steps of a solve -------------------------------------- */
 
-PetscErrorCode Create(BlockSolve &cg)
+/* What a rank does alone before anything is made together. */
+PetscErrorCode Begin(BlockSolve *of)
 {
-  PetscInt  rows;
-  PetscBool bound;
+  BlockSolve &cg = *of;
+  PetscInt    rows;
+  PetscBool   bound;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(cg.ksp->pc, &cg.A, nullptr));
@@ -273,13 +293,37 @@ PetscErrorCode Create(BlockSolve &cg)
     KSP_CGFused *const fused = (KSP_CGFused *)cg.ksp->data;
 
     PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
-    if (!fused->columns_work) PetscCall(CGColumnsCreate_CUDA(&fused->columns_work));
+    if (!fused->columns_work) {
+      const PetscErrorCode code = CallGuarded(CGColumnsCreate_CUDA, &fused->columns_work);
+      if (code) PetscCall(CGColumnsDestroy_CUDA(&fused->columns_work));
+      PetscCall(code);
+    }
     cg.work = fused->columns_work;
   }
-  for (Mat *M : {&cg.R, &cg.Z, &cg.P, &cg.W}) {
-    PetscCall(MatDuplicate(cg.batch.X, MAT_DO_NOT_COPY_VALUES, M));
-    PetscCall(MatZeroEntries(*M));
-  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MakeColumns(const BlockSolve *cg, Mat *M)
+{
+  PetscFunctionBegin;
+  PetscCall(MatDuplicate(cg->batch.X, MAT_DO_NOT_COPY_VALUES, M));
+  PetscCall(MatZeroEntries(*M));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Memory may end on one rank alone, for which the others would wait in the next sum. The ranks agree after each matrix, so that all
+   of them have made as many of PETSc's objects when they end: these are numbered.
+*/
+PetscErrorCode Create(BlockSolve &cg)
+{
+  const MPI_Comm comm    = PetscObjectComm((PetscObject)cg.ksp);
+  constexpr char kText[] = "make room for several right-hand sides";
+
+  PetscFunctionBegin;
+  PetscCall(AgreeOnError(comm, CallGuarded(Begin, &cg), kText));
+  for (Mat *M : {&cg.R, &cg.Z, &cg.P, &cg.W})
+    PetscCall(AgreeOnError(comm, CallGuarded(MakeColumns, (const BlockSolve *)&cg, M), kText));
   PetscCall(MakeExchange(cg));
   PetscCall(MakeProduct(cg));
   PetscFunctionReturn(PETSC_SUCCESS);

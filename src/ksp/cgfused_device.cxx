@@ -18,6 +18,16 @@ PetscErrorCode CGFusedHasChanged(PetscObject object, const CopiedFrom &from, Cop
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGFusedNeedWork(KSP_CGFused *cg)
+{
+  PetscFunctionBegin;
+  if (cg->work) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscErrorCode code = CallGuarded(CGFusedCreate_CUDA, &cg->work);
+  if (code) PetscCall(CGFusedDestroy_CUDA(&cg->work));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options. */
 static PetscErrorCode ApplyToOnes(KSP ksp)
 {
@@ -79,7 +89,7 @@ static PetscErrorCode Begin(KSP ksp, const CGFusedPreconditioner *M, Preparation
   PetscMemType      where;
 
   PetscFunctionBegin;
-  if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
+  PetscCall(CGFusedNeedWork(cg));
   PetscCall(MatGetDiagonalBlock(now->A, &block));
   PetscCall(CGFusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
   PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));

@@ -2,6 +2,7 @@
    The fused conjugate gradient method where the host decides about every iteration: the general path, with the products of any
    matrix and preconditioner, and several ranks with own products.
 */
+#include "agree.h"
 #include "cgfusedimpl.h"
 
 /* What a solve works with. */
@@ -102,9 +103,8 @@ static PetscErrorCode Direction(const HostSolve &cg)
 
 static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
 {
-  KSP_CGFused *const  fused = (KSP_CGFused *)ksp->data;
-  CGFusedWork **const work  = &fused->work;
-  PetscBool           x_device;
+  KSP_CGFused *const fused = (KSP_CGFused *)ksp->data;
+  PetscBool          x_device;
 
   PetscFunctionBegin;
   cg->ksp    = ksp;
@@ -126,7 +126,8 @@ static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
   PetscCall(CGFusedIsOnDevice(cg->r, &cg->device));
   PetscCall(CGFusedIsOnDevice(cg->x, &x_device));
   if (!x_device) cg->device = PETSC_FALSE;
-  if (cg->device && !*work) PetscCall(CGFusedCreate_CUDA(work));
+  if (!cg->device) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CGFusedNeedWork(fused), "make room on its GPU for the solver"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -157,6 +157,8 @@ PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *wh
 /* Whether the object is another one, or in another state, than the one that was copied; what it is now. */
 PetscErrorCode CGFusedHasChanged(PetscObject, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed);
 
+/* Makes the work of the GPU, unless there is one; after an error there is none. */
+PetscErrorCode CGFusedNeedWork(KSP_CGFused *);
 /* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
 /* The solve of one rank, or of several with NCCL, with these copies. */

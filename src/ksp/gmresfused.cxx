@@ -1,6 +1,7 @@
 /* The PETSc face of the fused GMRES. */
 #include <petscblaslapack.h>
 
+#include "agree.h"
 #include "options.h"
 #include "gmresfusedimpl.h"
 
@@ -233,7 +234,13 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
   PetscFunctionBegin;
   PetscCheck(ksp->vec_sol, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
              "There is no solution before KSPSolve(), nor after KSPReset()");
-  if (!v && !g->solution) PetscCall(VecDuplicate(ksp->vec_sol, &g->solution));
+  if (!v && !g->solution) { /* memory may end on one rank alone, and what follows may need all of them */
+    const PetscErrorCode mine = VecDuplicate(ksp->vec_sol, &g->solution);
+    const PetscErrorCode code = AgreeOnError(PetscObjectComm((PetscObject)ksp), mine, "make the vector of the solution");
+    if (code && !mine) PetscCall(VecDestroy(&g->solution));
+    if (code) g->solution = nullptr;
+    PetscCall(code);
+  }
   if (!v) v = g->solution;
   PetscCall(GMRESFusedBuildSolution(ksp, v));
   if (V) *V = v;

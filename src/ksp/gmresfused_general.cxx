@@ -2,6 +2,7 @@
    The fused GMRES where the host decides about every iteration: products with any matrix and preconditioner, and one sum over all
    ranks an iteration. The order of tests, monitors and history is that of KSPGMRES.
 */
+#include "agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
 
@@ -64,15 +65,9 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
 /* Who has no memory tells the others, which would wait for it. */
 PetscErrorCode GMRESFusedNeedMemory(KSP ksp, PetscBool device)
 {
-  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
-  int            worst;
-
   PetscFunctionBegin;
-  const PetscErrorCode code = CallGuarded(MakeMemory, ksp, device);
-  worst                     = (int)code;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, comm));
-  PetscCall(code);
-  PetscCheck(!worst, comm, (PetscErrorCode)worst, "Another rank has no memory for the basis: choose a shorter restart");
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CallGuarded(MakeMemory, ksp, device),
+                         "make room for the basis, which a shorter restart makes smaller"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -147,6 +147,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
   fsai->stats                        = FSAIStats{};
   fsai->reused                       = PETSC_FALSE;
   fsai->pattern_state                = 0;
+  fsai->left_out                     = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -185,7 +186,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   PetscCall(HasBlocks(pc, &blocks));
-  const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0 && !blocks,
+  const bool distributed = size > 1 && reach->overlap > 0 && (reach->layers > 0 || reach->pattern) && !blocks,
              as_before   = distributed == fsai->distributed;
   fsai->columns_at_once  = distributed ? kInverseExchangedColumns : kInverseColumns;
   if (!distributed) {
@@ -414,23 +415,21 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, Pet
 {
   PC_FSAI  *fsai = (PC_FSAI *)pc->data;
   PetscBool blocks;
+  char      near[96] = "";
 
   PetscFunctionBegin;
   PetscCall(HasBlocks(pc, &blocks));
-  fsai->reaches_others = overlap > 0 && layers > 0 && !blocks;
+  fsai->reaches_others = overlap > 0 && (layers > 0 || given) && !blocks;
   PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
   if (*is_ascii && blocks && overlap > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank, since the matrix is one of blocks: for that use MATAIJ\n"));
-  if (*is_ascii && fsai->reaches_others && given)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "reaches lower-numbered ranks within %" PetscInt_FMT
-                                     " hop%s, and of their rows those of the columns of the pattern\n",
-                                     overlap, overlap > 1 ? "s" : ""));
-  else if (*is_ascii && fsai->reaches_others)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "reaches lower-numbered ranks within %" PetscInt_FMT
-                                     " hop%s, and of their rows those within %" PetscInt_FMT " coupling%s of the border\n",
-                                     overlap, overlap > 1 ? "s" : "", layers, layers > 1 ? "s" : ""));
+  if (!*is_ascii || !fsai->reaches_others) PetscFunctionReturn(PETSC_SUCCESS);
+  if (layers)
+    PetscCall(PetscSNPrintf(near, sizeof(near), "%swithin %" PetscInt_FMT " coupling%s of %sthe border",
+                            given ? ", and those " : "", layers, layers > 1 ? "s" : "", given ? "these or of " : ""));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "reaches lower-numbered ranks within %" PetscInt_FMT " hop%s, and of their rows those %s%s\n",
+                                   overlap, overlap > 1 ? "s" : "", given ? "of the columns of the pattern" : "", near));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -485,6 +484,25 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What of a given pattern belongs to ranks that the factor does not reach. */
+static PetscErrorCode ViewLeftOut(PC pc, PetscViewer viewer)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)pc);
+  PetscInt64     left_out;
+  PetscMPIInt    size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(&((const PC_FSAI *)pc->data)->left_out, &left_out, 1, MPIU_INT64, MPI_SUM, comm));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer,
+                           "entries of the given pattern in columns of lower-numbered ranks that are not reached, left out: "
+                           "%" PetscInt64_FMT "\n",
+                           left_out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
 {
   const PC_FSAI   *fsai  = (const PC_FSAI *)pc->data;
@@ -506,6 +524,7 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
     const PetscReal rows = (PetscReal)PetscMax(sum[3], 1);
     PetscCall(PCInverseView(M, comm, viewer));
     if (fsai->distributed) PetscCall(ViewHalo(pc, viewer));
+    if (fsai->pattern) PetscCall(ViewLeftOut(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
     PetscCall(PetscViewerASCIIPrintf(

@@ -27,11 +27,12 @@ struct PC_FSAI : PC_Local {
 
   Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
   PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
+  PetscInt64       left_out      = 0;       /* its entries in columns of lower-numbered ranks that the factor does not reach */
 
   /* a factor that reaches other ranks */
   bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */
   bool           may_keep    = false; /* whether all ranks can keep the pattern of such a factor */
-  PetscInt       deepest     = 0;     /* couplings that the pattern of a row follows at most */
+  PetscInt       deepest     = 0;     /* couplings that the pattern of a row follows at most, behind a given pattern */
   LocalInt       limited     = 0;     /* rows of the factor that the layers may have cut */
   Halo           halo        = Halo{};
   CSR            whole       = CSR{}; /* W1 with foreign columns, if this rank has gathered rows */
@@ -39,8 +40,8 @@ struct PC_FSAI : PC_Local {
 };
 
 /*
-   Gathers the rows that a factor needs which follows so many couplings, of which `layers` are gathered, or those of a pattern.
-   reuse_pattern and the precision are those of PCFSAIPrepare().
+   Gathers the rows that a factor needs which follows so many couplings, of which `layers` are gathered, from the border, and from
+   the columns of a given pattern, whose rows are gathered, too. reuse_pattern and the precision are those of PCFSAIPrepare().
 */
 struct FSAIReach {
   const char     *type; /* "afsai" or "sfsai" */

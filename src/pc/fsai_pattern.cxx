@@ -43,8 +43,26 @@ PetscErrorCode PCFSAIPatternStays(PC pc, bool remember, PetscBool *stays)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The pattern's rows with those columns of other ranks that were gathered, in the columns of A. */
-static PetscErrorCode JoinPattern(const PC_FSAI *fsai, const CSRView *A, FSAIGivenPattern *given)
+/* The entries of the pattern in columns of lower-numbered ranks, where none of their rows was gathered. */
+static PetscErrorCode CountLeftOut(Mat pattern, PetscInt64 *left_out)
+{
+  PetscMPIInt size;
+  PetscInt    begin;
+  HostPattern P;
+
+  PetscFunctionBegin;
+  *left_out = 0;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pattern), &size));
+  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetOwnershipRange(pattern, &begin, nullptr));
+  PetscCall(MatGetHostPattern(pattern, &P));
+  for (PetscInt k = 0; k < P.other_i[P.n]; k++) *left_out += P.columns[P.other_j[k]] < begin;
+  PetscCall(MatRestoreHostPattern(&P));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern's rows with those columns of other ranks that were gathered, in the columns of A; the other ones are counted. */
+static PetscErrorCode JoinPattern(PC_FSAI *fsai, const CSRView *A, FSAIGivenPattern *given)
 {
   const std::vector<PetscInt> &rows  = fsai->halo.rows;
   const LocalInt               first = PCFSAIFirst(fsai);
@@ -54,11 +72,13 @@ static PetscErrorCode JoinPattern(const PC_FSAI *fsai, const CSRView *A, FSAIGiv
 
   PetscFunctionBegin;
   PetscCall(MatGetHostPattern(fsai->pattern, &P));
+  fsai->left_out = 0;
   for (PetscInt row = 0; row < P.n; row++) {
     for (PetscInt k = P.other_i[row]; k < P.other_i[row + 1]; k++) {
       const PetscInt column = P.columns[P.other_j[k]];
       const auto     found  = std::lower_bound(rows.begin(), rows.end(), column);
       if (found != rows.end() && *found == column) j.push_back((LocalInt)(found - rows.begin()));
+      else if (column < fsai->halo.begin) fsai->left_out++;
     }
     for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + (LocalInt)P.own_j[k]);
     PetscCall(LocalIntCast((PetscInt64)j.size(), "nonzeros of the pattern", &nnz));
@@ -74,7 +94,7 @@ static PetscErrorCode JoinPattern(const PC_FSAI *fsai, const CSRView *A, FSAIGiv
 
 PetscErrorCode PCFSAIGetGivenPattern(PC pc, const CSRView *A, const char setter[], FSAIGivenPattern *given)
 {
-  const PC_FSAI *fsai    = (const PC_FSAI *)pc->data;
+  PC_FSAI       *fsai    = (PC_FSAI *)pc->data;
   const Mat      pattern = fsai->pattern;
   const CSRView *P       = &given->mat.A;
   PetscInt       rows, columns;
@@ -94,7 +114,8 @@ PetscErrorCode PCFSAIGetGivenPattern(PC pc, const CSRView *A, const char setter[
     PetscCall(JoinPattern(fsai, A, given));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(MatGetCSR(pattern, &given->mat));
+  PetscCall(MatGetCSR(pattern, &given->mat)); /* which says what is no MATAIJ */
+  PetscCall(CountLeftOut(pattern, &fsai->left_out));
   given->S   = *P;
   given->S.a = nullptr;
   if (P->where == A->where) PetscFunctionReturn(PETSC_SUCCESS);

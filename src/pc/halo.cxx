@@ -253,11 +253,13 @@ private:
     bool                  more = true;
 
     PetscFunctionBegin;
-    halo_->layers = wish_.pattern ? 0 : wish_.layers;
+    halo_->layers = wish_.layers;
     PetscCall(Step(
       [&] {
-        const Columns &P = wish_.pattern ? given_ : direct_;
-        if (wish_.layers > 0) layer = Allowed(P.count, P.number);
+        if (wish_.layers > 0) layer = Allowed(direct_.count, direct_.number);
+        const std::vector<PetscInt> named = Allowed(given_.count, given_.number);
+        layer.insert(layer.end(), named.begin(), named.end());
+        SortUnique(&layer);
         more = !layer.empty();
         return PETSC_SUCCESS;
       },
@@ -273,7 +275,7 @@ private:
       if (phase_->stopped) break;
       PetscCall(Step(
         [&] {
-          const bool last = wish_.pattern || depth >= wish_.layers;
+          const bool last = depth >= wish_.layers + (wish_.pattern ? 1 : 0);
           PetscFunctionBegin;
           PetscCall(Take(requests, received, last, &layer));
           more = !layer.empty();

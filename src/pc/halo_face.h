@@ -51,7 +51,7 @@ struct Halo {
   bool                  made   = false; /* whether the plan is there */
   PetscMemType          where  = PETSC_MEMTYPE_HOST;
   PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
-  PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
+  PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern alone named the rows */
   LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
   std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
   PetscInt             *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
@@ -72,7 +72,7 @@ struct Halo {
 struct HaloWish {
   Mat         A;
   PetscInt    overlap, layers;
-  Mat         pattern; /* the rows are those of this matrix's columns, and `layers` does not count; or null */
+  Mat         pattern; /* its columns name rows, from which and from the border `layers` couplings are followed; or null */
   const char *type;    /* for messages: "afsai" or "sfsai" */
 };
 

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "agree.h"
 #include "entry.h"
 #include "local.h"
 #include "sparse/csr_mat.h"
@@ -257,6 +258,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
   pc->failedreason  = PC_NOERROR;
   pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure[0] = 0;
+  local->staged_on_all = 0;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
@@ -350,6 +352,34 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, LocalInt columns, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a rank does alone. */
+static PetscErrorCode MakeStaging(PC_Local *local, LocalInt columns)
+{
+  PetscFunctionBegin;
+  if (local->staged >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  local->staged = 0;
+  PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
+  PetscCall(ArrayCreate(2 * (size_t)columns * local->rows * sizeof(PetscScalar), local->where, (void **)&local->staging));
+  local->staged = columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Makes room for so many columns. Memory may end on one rank alone, for which the others would wait in the exchanges of a factor
+   that reaches other ranks, or in the next sum of the solver: the ranks agree once after each set-up.
+*/
+static PetscErrorCode NeedStaging(PC pc, LocalInt columns)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  if (local->staged_on_all >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), MakeStaging(local, columns),
+                         "make room on its GPU for vectors that are on the host"));
+  local->staged_on_all = columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
 static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
                                   bool x_on_device, PetscScalar *y, LocalInt ldy, bool y_on_device)
@@ -359,12 +389,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   const size_t   bytes = rows * sizeof(PetscScalar), block = (size_t)columns * rows;
 
   PetscFunctionBegin;
-  if (local->staged < columns) {
-    local->staged = 0;
-    PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
-    PetscCall(ArrayCreate(2 * columns * bytes, local->where, (void **)&local->staging));
-    local->staged = columns;
-  }
+  PetscCall(NeedStaging(pc, columns));
   PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + block;
   for (LocalInt c = 0; c < columns && !x_on_device; c++)
     PetscCall(ArrayCopy(x_staged + (size_t)c * rows, x + (size_t)c * ldx, bytes, local->where, PETSC_MEMTYPE_HOST));

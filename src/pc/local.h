@@ -72,6 +72,7 @@ struct PC_Local {
   LocalInt     rows            = 0;                  /* rows of the rank's block */
   PetscScalar *staging         = nullptr; /* [2 * staged * rows] on the device, made when host vectors first meet a device factor */
   LocalInt     staged          = 0;       /* columns that it has room for */
+  LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */

@@ -55,7 +55,7 @@ static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
 
 size_t PCInverseGhostBytes(const PCInverseGhosts *ghosts)
 {
-  return (2 * (size_t)ghosts->touched + ghosts->exchange.count + ghosts->W.nnz) * sizeof(LocalInt) +
+  return (2 * (size_t)ghosts->touched + ghosts->W.nnz) * sizeof(LocalInt) + (size_t)ghosts->exchange.count * sizeof(PetscInt) +
          ghosts->W.nnz * FinePCPrecisionBytes(ghosts->W.precision);
 }
 

@@ -1,6 +1,7 @@
 /* Only this file and bsr_mat.h know where PETSc's matrix types keep their blocks, and how a MATBAIJ is made of blocks. */
 #include <petsc/private/petscimpl.h>
 
+#include "agree.h"
 #include "bsr_csr.h"
 #include "bsr_mat.h"
 #include "entry.h"
@@ -244,48 +245,84 @@ PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
-{
-  const size_t bs2 = (size_t)W->bs * W->bs;
-  BSR          host;
+/* A factor on the host, as it is kept and as PETSc takes it. */
+struct BlocksOnHost {
+  BSR          own;
+  PetscInt    *i, *j;
   PetscScalar *a;
-  PetscInt    *i, *j, nnz, to = 0, first = 0, rows = W->rows;
-  PetscMPIInt  rank;
+};
+
+/* What a rank does alone. */
+static PetscErrorCode CopyFactor(const BSR *W, PetscBool unit, BlocksOnHost *host)
+{
+  PetscInt nnz;
 
   PetscFunctionBegin;
   PetscCall(PetscIntSumError(W->nnz, unit ? W->rows : 0, &nnz));
-  PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host));
-  PetscCall(PetscMalloc3(W->rows + 1, &i, nnz, &j, nnz * bs2, &a));
+  PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host->own));
+  PetscCall(PetscMalloc3(W->rows + 1, &host->i, nnz, &host->j, nnz * (size_t)W->bs * W->bs, &host->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows, of which `first` is the number of the first one in the matrix. */
+static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
+{
+  const BSR   &own = host->own;
+  const size_t bs2 = (size_t)own.bs * own.bs;
+  PetscInt     to  = 0;
+
+  for (LocalInt row = 0; row < own.rows; row++) {
+    LocalInt k = own.i[row];
+
+    host->i[row] = to;
+    for (; k < own.i[row + 1] && own.j[k] < row; k++, to++) {
+      host->j[to] = first + own.j[k];
+      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + e] = BSRValue(&own, k * bs2 + e);
+    }
+    if (unit) {
+      host->j[to] = first + row;
+      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + e] = e / own.bs == e % own.bs;
+      to++;
+    }
+    for (; k < own.i[row + 1]; k++, to++) {
+      host->j[to] = first + own.j[k];
+      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + e] = BSRValue(&own, k * bs2 + e);
+    }
+  }
+  host->i[own.rows] = to;
+}
+
+static PetscErrorCode CreateFromBlocks(MPI_Comm comm, PetscBool unit, BlocksOnHost *host, Mat *mat)
+{
+  const PetscInt rows = host->own.rows, bs = host->own.bs;
+  PetscInt       first = 0;
+  PetscMPIInt    rank;
+
+  PetscFunctionBegin;
   PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (!rank) first = 0;
-  for (LocalInt row = 0; row < W->rows; row++) {
-    LocalInt k = host.i[row];
-
-    i[row] = to;
-    for (; k < host.i[row + 1] && host.j[k] < row; k++, to++) {
-      j[to] = first + host.j[k];
-      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
-    }
-    if (unit) {
-      j[to] = first + row;
-      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = e / W->bs == e % W->bs;
-      to++;
-    }
-    for (; k < host.i[row + 1]; k++, to++) {
-      j[to] = first + host.j[k];
-      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
-    }
-  }
-  i[W->rows] = to;
+  FillBlocks(first, unit, host);
   PetscCall(MatCreate(comm, mat));
-  PetscCall(MatSetSizes(*mat, rows * W->bs, rows * W->bs, PETSC_DETERMINE, PETSC_DETERMINE));
-  PetscCall(MatSetBlockSize(*mat, W->bs));
+  PetscCall(MatSetSizes(*mat, rows * bs, rows * bs, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetBlockSize(*mat, bs));
   PetscCall(MatSetType(*mat, MATBAIJ));
   PetscCall(MatSetOption(*mat, MAT_ROW_ORIENTED, PETSC_FALSE));
-  PetscCall(MatSeqBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
-  PetscCall(MatMPIBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
-  PetscCall(PetscFree3(i, j, a));
-  PetscCall(BSRDestroy(&host));
+  PetscCall(MatSeqBAIJSetPreallocationCSR(*mat, bs, host->i, host->j, host->a));
+  PetscCall(MatMPIBAIJSetPreallocationCSR(*mat, bs, host->i, host->j, host->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
+{
+  BlocksOnHost host{};
+
+  PetscFunctionBegin;
+  PetscErrorCode code = AgreeOnError(comm, CopyFactor(W, unit, &host), "copy its factor to the host");
+  if (!code) code = CreateFromBlocks(comm, unit, &host, mat);
+  const PetscErrorCode freed = BSRDestroy(&host.own);
+  PetscCall(PetscFree3(host.i, host.j, host.a));
+  PetscCall(code);
+  PetscCall(freed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

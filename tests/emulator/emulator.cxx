@@ -379,7 +379,13 @@ int Allocate(void **memory, size_t bytes)
 {
   if (posix_memalign(memory, 256, bytes)) return cudaErrorMemoryAllocation;
   std::memset(*memory, 0xff, bytes);
-  M().memory[(char *)*memory] = bytes;
+  try {
+    M().memory[(char *)*memory] = bytes;
+  } catch (const std::bad_alloc &) { /* in a test that has memory end */
+    std::free(*memory);
+    *memory = nullptr;
+    return cudaErrorMemoryAllocation;
+  }
   M().in_use += bytes;
   if (!M().opened) ASAN_POISON_MEMORY_REGION(*memory, bytes);
   return cudaSuccess;

@@ -863,19 +863,24 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* Room in the arena for the entries of a product. */
+  template <typename Made>
+  PetscErrorCode TakeEntries(size_t entries, Made *more)
+  {
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take(entries, &more->j));
+    PetscCall(s.arena.Take(entries, &more->a));
+    more->room = entries;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* The rows of M, with aggregates for columns of ghosts. Columns of ghosts that are left are no columns any more. */
   PetscErrorCode PlaceM(const CMATCHLevel &L, LocalInt met_count)
   {
     const LocalInt      rows = L.coarse + L.foreign;
     LocalInt            wide;
     ProductRows<double> out{};
-    const auto          room = [&](size_t entries, auto *more) {
-      PetscFunctionBegin;
-      PetscCall(s.arena.Take(entries, &more->j));
-      PetscCall(s.arena.Take(entries, &more->a));
-      more->room = entries;
-      PetscFunctionReturn(PETSC_SUCCESS);
-    };
+    const auto          room = [&](size_t entries, auto *more) { return TakeEntries(entries, more); };
 
     PetscFunctionBegin;
     M         = CMATCHMade{};
@@ -1006,9 +1011,7 @@ private:
       PetscFunctionBegin;
       PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
                          "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
-      PetscCall(s.arena.Take(entries, &more->j));
-      PetscCall(s.arena.Take(entries, &more->a));
-      more->room = entries;
+      PetscCall(TakeEntries(entries, more));
       PetscFunctionReturn(PETSC_SUCCESS);
     };
 
@@ -1062,13 +1065,7 @@ private:
     LocalInt          *place = nullptr, wide = 0;
     float             *d = nullptr;
     ProductRows<float> out{};
-    const auto         room = [&](size_t entries, auto *more) {
-      PetscFunctionBegin;
-      PetscCall(s.arena.Take(entries, &more->j));
-      PetscCall(s.arena.Take(entries, &more->a));
-      more->room = entries;
-      PetscFunctionReturn(PETSC_SUCCESS);
-    };
+    const auto         room = [&](size_t entries, auto *more) { return TakeEntries(entries, more); };
 
     PetscFunctionBegin;
     s.rows = CMATCHRows{};

@@ -84,12 +84,17 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Each step of a row follows one coupling more, and so does each power of the first pattern. A given pattern names the rows. */
+/* Each step of a row follows one coupling more, and so does each power of the first pattern, unless that is given. */
+static PetscInt FirstPower(const PC_AFSAI *afsai)
+{
+  return afsai->pattern ? 0 : afsai->params.initial_power;
+}
+
 static PetscInt LayersOf(const PC_AFSAI *afsai)
 {
-  const AFSAIParams *params = &afsai->params;
-  if (afsai->pattern) return 1;
-  return afsai->halo_layers ? afsai->halo_layers : params->initial_power + PetscMin(params->max_steps, kAFSAIHaloLayers);
+  const PetscInt power = FirstPower(afsai), steps = afsai->params.max_steps;
+  if (afsai->pattern && !steps) return 0;
+  return afsai->halo_layers ? afsai->halo_layers : power + PetscMin(steps, kAFSAIHaloLayers);
 }
 
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
@@ -101,7 +106,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCall(PCFSAIPatternStays(pc, false, &stays));
   const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && stays);
-  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai),         params->initial_power + params->max_steps,
+  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai),         FirstPower(afsai) + params->max_steps,
                         afsai->pattern, reuse,          params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);

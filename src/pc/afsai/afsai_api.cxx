@@ -563,7 +563,8 @@ PetscErrorCode PCAFSAIGetOverlap(PC pc, PetscInt *overlap)
 
   Note:
   The rows that the set-up gathers are those of the ranks that `PCAFSAISetOverlap()` allows, no more than so many couplings away.
-  With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut.
+  With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut. Where
+  `PCAFSAISetPattern()` gives the first pattern, the couplings are counted from its columns, too.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetHaloLayers()`, `PCAFSAISetOverlap()`
 @*/
@@ -609,8 +610,11 @@ PetscErrorCode PCAFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
   of `PCSFSAI` on this pattern. The upper triangle and the values are not looked at, and `PCAFSAISetInitialPower()` is not used
   while a pattern is given. A row takes time and memory as the square of its length and more.
 
-  On several ranks with `PCAFSAISetOverlap()` the rows of other ranks that are gathered are those of the columns of the pattern. The
-  steps find further columns among these rows and the rank's own ones.
+  On several ranks with `PCAFSAISetOverlap()` a row starts with the entries in columns of lower-numbered ranks, too. Ranks that the
+  pattern couples are as those that the matrix couples, one hop apart. The rows of other ranks that are gathered are those of the
+  columns of the pattern and, for the steps, those that the couplings of `PCAFSAISetHaloLayers()` lead to from there and from the
+  rank's border. Entries in columns of lower-numbered ranks that no hop leads to, as without hops, are left out; the view counts
+  them.
 
   The matrix may be on the host when the operator is on the GPU, and the other way round.
 

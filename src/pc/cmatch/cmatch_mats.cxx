@@ -3,43 +3,48 @@
 
 #include <algorithm>
 
+#include "agree.h"
 #include "cmatch_face.h"
+#include "entry.h"
 
-/* Copies values of the hierarchy to the host, in double precision; the caller frees them with PetscFree(). */
-static PetscErrorCode FetchValues(const CMATCHHierarchy *H, const void *from, LocalInt count, PetscScalar **values)
+/* Copies values of the hierarchy to the host, in double precision. */
+static PetscErrorCode FetchValues(const CMATCHHierarchy *H, const void *from, size_t count, std::vector<PetscScalar> *values)
 {
   const size_t bytes = count * FinePCPrecisionBytes(H->params.precision);
-  float       *single;
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc1(count, values));
+  values->resize(count);
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
   if (H->params.precision == FINEPC_DOUBLE) {
-    PetscCall(ArrayCopy(*values, from, bytes, PETSC_MEMTYPE_HOST, H->where));
+    PetscCall(ArrayCopy(values->data(), from, bytes, PETSC_MEMTYPE_HOST, H->where));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscMalloc1(count, &single));
-  PetscCall(ArrayCopy(single, from, bytes, PETSC_MEMTYPE_HOST, H->where));
-  for (LocalInt k = 0; k < count; k++) (*values)[k] = single[k];
-  PetscCall(PetscFree(single));
+  std::vector<float> single(count);
+  PetscCall(ArrayCopy(single.data(), from, bytes, PETSC_MEMTYPE_HOST, H->where));
+  values->assign(single.begin(), single.end());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The same of integers. */
-static PetscErrorCode FetchIntegers(const CMATCHHierarchy *H, const LocalInt *from, size_t count, LocalInt **integers)
+static PetscErrorCode FetchIntegers(const CMATCHHierarchy *H, const LocalInt *from, size_t count, std::vector<LocalInt> *integers)
 {
   PetscFunctionBegin;
-  PetscCall(PetscMalloc1(count, integers));
-  if (count) PetscCall(ArrayCopy(*integers, from, count * sizeof(*from), PETSC_MEMTYPE_HOST, H->where));
+  integers->resize(count);
+  if (count) PetscCall(ArrayCopy(integers->data(), from, count * sizeof(*from), PETSC_MEMTYPE_HOST, H->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Rows of this rank, as MatSetPreallocationCSR functions take them: columns are numbers in the matrix, and ascending. */
 struct Rows {
-  std::vector<PetscInt>                         i{0}, j;
+  std::vector<PetscInt>                         i, j; /* i has its 0 from Begin() on */
   std::vector<PetscScalar>                      a;
   std::vector<std::pair<PetscInt, PetscScalar>> row;
 
+  void Begin(LocalInt n)
+  {
+    i.reserve((size_t)n + 1);
+    i.push_back(0);
+  }
   void Add(PetscInt column, PetscScalar value) { row.emplace_back(column, value); }
   void EndRow()
   {
@@ -66,60 +71,116 @@ static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &row
 }
 
 /*
-   Makes the operator of a level: its entries beside the diagonal with the diagonal between them. The hierarchy has scale W A W on
-   the finest level, of which w undoes W = diag(w); w is null for ones and on the other levels.
+   The operator of a level: its entries beside the diagonal with the diagonal between them. The hierarchy has scale W A W on the
+   finest level, of which w undoes W = diag(w); w is null for ones and on the other levels.
 */
-static PetscErrorCode CreateOperator(MPI_Comm comm, const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[],
-                                     Mat *A)
+static PetscErrorCode FillOperator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Rows *rows)
 {
-  const LocalInt n = level->n;
-  LocalInt      *begin, *column;
-  PetscScalar   *value, *diagonal;
-  Rows           rows;
+  const LocalInt           n = level->n;
+  std::vector<LocalInt>    begin, column;
+  std::vector<PetscScalar> value, diagonal;
 
   PetscFunctionBegin;
-  PetscCall(FetchIntegers(H, level->A_i, n ? n + 1 : 0, &begin));
+  PetscCall(FetchIntegers(H, level->A_i, n ? (size_t)n + 1 : 0, &begin));
   PetscCall(FetchIntegers(H, level->A_j, level->nnz, &column));
   PetscCall(FetchValues(H, level->A_a, level->nnz, &value));
   PetscCall(FetchValues(H, level->d, n, &diagonal));
+  rows->Begin(n);
   for (LocalInt row = 0; row < n; row++) {
     const PetscScalar w_row = w ? w[row] : 1;
 
-    rows.Add(level->first + row, diagonal[row] / (H->scale * w_row * w_row));
+    rows->Add(level->first + row, diagonal[row] / (H->scale * w_row * w_row));
     for (LocalInt k = begin[row]; k < begin[row + 1]; k++)
-      rows.Add(column[k] < n ? level->first + column[k] : level->ghost[column[k] - n],
-               value[k] / (H->scale * w_row * (w ? w[column[k]] : 1)));
-    rows.EndRow();
+      rows->Add(column[k] < n ? level->first + column[k] : level->ghost[column[k] - n],
+                value[k] / (H->scale * w_row * (w ? w[column[k]] : 1)));
+    rows->EndRow();
   }
-  PetscCall(CreateMat(comm, n, rows, A));
-  PetscCall(PetscFree(diagonal));
-  PetscCall(PetscFree(value));
-  PetscCall(PetscFree(column));
-  PetscCall(PetscFree(begin));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the prolongator to a level from the next one, of which this rank has so many rows; W P on the finest level. */
-static PetscErrorCode CreateProlongator(MPI_Comm comm, const CMATCHHierarchy *H, const CMATCHLevel *level, PetscInt columns,
-                                        const PetscScalar w[], Mat *P)
+/* The prolongator to a level from the next one; W P on the finest level. */
+static PetscErrorCode FillProlongator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Rows *rows)
 {
-  const LocalInt n = level->n, width = level->width, coarse = level->coarse;
-  LocalInt      *column;
-  PetscScalar   *value;
-  Rows           rows;
+  const LocalInt           n = level->n, width = level->width, coarse = level->coarse;
+  std::vector<LocalInt>    column;
+  std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
   PetscCall(FetchIntegers(H, level->P_j, (size_t)n * width, &column));
-  PetscCall(FetchValues(H, level->P_a, n * width, &value));
+  PetscCall(FetchValues(H, level->P_a, (size_t)n * width, &value));
+  rows->Begin(n);
   for (LocalInt row = 0; row < n; row++) {
     for (LocalInt k = row * width; k < (row + 1) * width && column[k] >= 0; k++)
-      rows.Add(column[k] < coarse ? level->first_coarse + column[k] : level->column[column[k] - coarse],
-               value[k] * (w ? w[row] : 1));
-    rows.EndRow();
+      rows->Add(column[k] < coarse ? level->first_coarse + column[k] : level->column[column[k] - coarse],
+                value[k] * (w ? w[row] : 1));
+    rows->EndRow();
   }
-  PetscCall(CreateMat(comm, columns, rows, P));
-  PetscCall(PetscFree(value));
-  PetscCall(PetscFree(column));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+namespace
+{
+
+/* What is made of a hierarchy, for the caller once all of it is there. */
+struct Levels {
+  MPI_Comm                 comm;
+  const CMATCHHierarchy   *H;
+  LocalInt                 all;            /* levels */
+  std::vector<PetscScalar> w    = {};      /* empty for ones */
+  Mat                     *A    = nullptr; /* [all] */
+  Mat                     *P    = nullptr; /* [all - 1] */
+  CMATCHLevel              none = {};      /* of levels in which this rank has no part */
+
+  const CMATCHLevel *At(LocalInt l) const { return l < H->levels ? &H->level[l] : &none; }
+};
+
+} // namespace
+
+/* What a rank does alone before the matrices are made together. */
+static PetscErrorCode Prepare(bool operators, bool prolongators, Levels *levels)
+{
+  const CMATCHHierarchy *H = levels->H;
+
+  PetscFunctionBegin;
+  if (H->w) {
+    levels->w.resize((size_t)H->level[0].n + H->level[0].ghosts);
+    PetscCall(ArrayCopy(levels->w.data(), H->w, levels->w.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, H->where));
+  }
+  if (operators) PetscCall(PetscCalloc1(levels->all, &levels->A));
+  if (prolongators) PetscCall(PetscCalloc1(PetscMax(levels->all - 1, 0), &levels->P));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+using Fill = PetscErrorCode (*)(const CMATCHHierarchy *, const CMATCHLevel *, const PetscScalar *, Rows *);
+
+/* Makes a matrix of level l, of which this rank has so many columns. Memory for its rows may end on one rank alone. */
+static PetscErrorCode MakeLevel(const Levels &levels, LocalInt l, Fill fill, PetscInt columns, Mat *mat)
+{
+  const PetscScalar *const w = l || levels.w.empty() ? nullptr : levels.w.data();
+  Rows                     rows;
+
+  PetscFunctionBegin;
+  PetscCall(AgreeOnError(levels.comm, CallGuarded(fill, levels.H, levels.At(l), w, &rows), "copy a level to the host"));
+  PetscCall(CreateMat(levels.comm, columns, rows, mat));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeLevels(bool operators, bool prolongators, Levels *levels)
+{
+  PetscFunctionBegin;
+  PetscCall(AgreeOnError(levels->comm, CallGuarded(Prepare, operators, prolongators, levels), "copy its hierarchy to the host"));
+  for (LocalInt l = 0; l < levels->all && operators; l++)
+    PetscCall(MakeLevel(*levels, l, FillOperator, levels->At(l)->n, &levels->A[l]));
+  for (LocalInt l = 0; l + 1 < levels->all && prolongators; l++)
+    PetscCall(MakeLevel(*levels, l, FillProlongator, levels->At(l + 1)->n, &levels->P[l]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode DestroyMats(LocalInt count, Mat *mats)
+{
+  PetscFunctionBegin;
+  for (LocalInt l = 0; l < count && mats; l++) PetscCall(MatDestroy(&mats[l]));
+  PetscCall(PetscFree(mats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,29 +189,19 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
   const MPI_Comm         comm   = cmatch->ranks ? PetscObjectComm((PetscObject)pc) : PETSC_COMM_SELF;
-  PetscScalar           *w      = nullptr;
 
   PetscFunctionBegin;
   PetscCheck(pc->setupcalled && !pc->failedreason && cmatch->complete, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The hierarchy exists after a PCSetUp() that did not fail");
-  const LocalInt    all  = cmatch->ranks ? cmatch->all_levels : H->levels;
-  const CMATCHLevel none = {}; /* of levels in which this rank has no part */
-  const auto        at   = [&](LocalInt l) { return l < H->levels ? &H->level[l] : &none; };
-  if (H->w) {
-    const size_t count = (size_t)H->level[0].n + H->level[0].ghosts;
-
-    PetscCall(PetscMalloc1(count, &w));
-    PetscCall(ArrayCopy(w, H->w, count * sizeof(*w), PETSC_MEMTYPE_HOST, H->where));
+  Levels               made{comm, H, cmatch->ranks ? cmatch->all_levels : H->levels};
+  const PetscErrorCode code = MakeLevels(A != nullptr, P != nullptr, &made);
+  if (code) {
+    PetscCall(DestroyMats(made.all, made.A));
+    PetscCall(DestroyMats(made.all - 1, made.P));
   }
-  if (levels) *levels = all;
-  if (A) {
-    PetscCall(PetscMalloc1(all, A));
-    for (LocalInt l = 0; l < all; l++) PetscCall(CreateOperator(comm, H, at(l), l ? nullptr : w, &(*A)[l]));
-  }
-  if (P) {
-    PetscCall(PetscMalloc1(PetscMax(all - 1, 0), P));
-    for (LocalInt l = 0; l + 1 < all; l++) PetscCall(CreateProlongator(comm, H, at(l), at(l + 1)->n, l ? nullptr : w, &(*P)[l]));
-  }
-  PetscCall(PetscFree(w));
+  PetscCall(code);
+  if (levels) *levels = made.all;
+  if (A) *A = made.A;
+  if (P) *P = made.P;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -80,15 +80,15 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Each product follows one coupling more, and a pattern that is given one coupling of its own. */
+/* Each product follows one coupling more. A pattern that is given names all rows. */
 static PetscInt LayersOf(const PC_SFSAI *sfsai)
 {
-  return sfsai->pattern ? 1 : sfsai->halo_layers ? sfsai->halo_layers : sfsai->params.power;
+  return sfsai->pattern ? 0 : sfsai->halo_layers ? sfsai->halo_layers : sfsai->params.power;
 }
 
 /*
-   Of a pattern that is given, the rows of its columns are needed and no others. The plan
-   belongs to the pattern then, so that it is made again with it.
+   Of a pattern that is given, the rows of its columns are needed and no others. The plan belongs to the pattern then, so that it is
+   made again with it.
 */
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {

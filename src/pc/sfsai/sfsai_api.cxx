@@ -435,6 +435,10 @@ PetscErrorCode PCSFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
   belongs to the pattern in any case; the upper triangle and the values are not looked at. While a pattern is given,
   `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
 
+  On several ranks with `PCSFSAISetOverlap()` entries in columns of lower-numbered ranks belong to the pattern, too. Ranks that the
+  pattern couples are as those that the matrix couples, one hop apart. Entries in columns of lower-numbered ranks that no hop leads
+  to, as without hops, are left out; the view counts them.
+
   The matrix may be on the host when the operator is on the GPU, and the other way round.
 
   The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
