@@ -604,7 +604,7 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* u = x (x - 1) y (y - 1) exp(x y) on the unit square, points numbered naturally */
+/* u = x (x - 1) y (y - 1) exp(x y) on the unit square */
 static PetscErrorCode FillSmooth(const System &system, Vec u)
 {
   const PetscInt nx = system.grid[0], ny = system.grid[1];
@@ -617,7 +617,8 @@ static PetscErrorCode FillSmooth(const System &system, Vec u)
   PetscCall(VecGetOwnershipRange(u, &begin, &end));
   PetscCall(VecGetArrayWrite(u, &array));
   for (PetscInt row = begin; row < end; row++) {
-    const PetscReal x = (PetscReal)(row % nx + 1) / (PetscReal)(nx + 1), y = (PetscReal)(row / nx + 1) / (PetscReal)(ny + 1);
+    const PetscInt  point = SystemPoint(system, row);
+    const PetscReal x = (PetscReal)(point % nx + 1) / (PetscReal)(nx + 1), y = (PetscReal)(point / nx + 1) / (PetscReal)(ny + 1);
 
     array[row - begin] = x * (x - 1.) * y * (y - 1.) * PetscExpReal(x * y);
   }

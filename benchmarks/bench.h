@@ -36,6 +36,7 @@ struct System {
   std::string name;                 /* as in -systems, without the folder of a file */
   std::string kind;                 /* poisson3d7, ..., file, mtx */
   PetscInt    grid[3]  = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
+  PetscInt    boxes[3] = {1, 1, 1}; /* that the grid is cut into, and numbered one after the other */
   PetscReal   contrast = 1.;
   PetscInt    fields   = 1; /* block3d7: unknowns of a grid point */
   Mat         A        = nullptr;
@@ -140,6 +141,7 @@ struct Config {
 extern const char     kSystemKinds[]; /* all kinds with their arguments */
 extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
 extern PetscErrorCode SystemDestroy(System *system);
+extern PetscInt       SystemPoint(const System &system, PetscInt row); /* of a row, numbered naturally */
 /*
    x (x - 1) y (y - 1) exp(x y) at n x n points of the unit square, the discrete solution of the test problem in section 4.2 of
    de Jong, van der Ploeg, Ditzel, Vuik 2017; a sequential vector

@@ -72,6 +72,13 @@ BAD_SYSTEMS = {
     "jumps:10:-1": "must be positive",
     "jumps:10:1e4:0": '"0" is no whole number from 1 to',
     "block3d7:4:9": "There can be 1 to 8 fields",
+    "boxes": "boxes needs a size",
+    "boxes:6x1x1": 'Unknown system ""',
+    "boxes:7x1x1:poisson3d7:6": "6 points are too few for 7 boxes",
+    "boxes:6x1x1:block3d7:6:2": "There are 432 unknowns and 6 x 6 x 6 points, but boxes are of systems with one unknown",
+    "boxes:6x1x1:6:poisson3d7:6": "poisson3d7:6 has its own grid: only boxes of a file need one",
+    "boxes:6x1x1:file:good.petsc": "Boxes of a file need the points of its grid",
+    "boxes:6x1x1:6x2x1:file:good.petsc": "There are 2 unknowns and 6 x 2 x 1 points, but boxes are of systems with one unknown",
     "nonsense:5": 'Unknown system "nonsense:5"; there are poisson2d5:N',
 }
 FOREVER = "forever: -ksp_type richardson -ksp_richardson_scale 1e-12 -pc_type jacobi\n"  # the residual does not change
@@ -104,6 +111,8 @@ def each_bad_system_is_named(bench):
         for system, reason in bad.items():
             said = [line for line in run.stdout.splitlines() if f"finepc_bench: system {system}: " in line]
             assert len(said) == 1 and reason in said[0], f"{ranks} ranks, {system}:\n{run.stdout}"
+        shared = "boxes cannot be shared equally" in bench.run("-check -backend host -systems boxes:5x1x1:poisson3d7:6", ranks).stdout
+        assert shared == (ranks > 1), f"{ranks} ranks have 5 boxes"
         loaded = [line for line in run.stdout.splitlines() if "check good: cg + jacobi converges: passed" in line]
         assert len(loaded) == 2 and run.returncode, f"{ranks} ranks: the systems that are good are not there\n{run.stdout}"
 

@@ -188,7 +188,7 @@ static PetscErrorCode CheckSines(const System &s, PetscBool *ok)
   PetscCall(CheckImage(
     s.A, lambda,
     [&](PetscInt row) {
-      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+      const PetscInt point = SystemPoint(s, row), x = point % nx, y = point / nx % ny, z = point / (nx * ny);
 
       return PetscSinReal((x + 1) * theta[0]) * PetscSinReal((y + 1) * theta[1]) * (flat ? 1. : PetscSinReal((z + 1) * theta[2]));
     },
@@ -221,7 +221,7 @@ static PetscErrorCode CheckConstants(const System &s, PetscBool *ok)
   PetscCall(CheckImage(
     s.A, 0., [](PetscInt) { return 1.; },
     [&](PetscInt row) {
-      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+      const PetscInt point = SystemPoint(s, row), x = point % nx, y = point / nx % ny, z = point / (nx * ny);
 
       return x > 0 && x < nx - 1 && y > 0 && y < ny - 1 && (flat || (z > 0 && z < nz - 1));
     },

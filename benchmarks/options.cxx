@@ -66,7 +66,8 @@ PetscErrorCode SystemSets(const Config &config, const System &system, std::vecto
   if (!known || !spd) PetscCall(Asymmetry(system.A, &asymmetry));
   is |= asymmetry <= 1e-10 ? SYMMETRIC : UNSYMMETRIC | BLOCKS; /* the numbers in files may be rounded */
   is |= bs > 1 ? BLOCKS : SCALAR;
-  if (system.kind == "poisson2d5" || system.kind == "jumps2d") is |= FIVE_POINTS;
+  const PetscInt boxes = system.boxes[0] * system.boxes[1] * system.boxes[2];
+  if ((system.kind == "poisson2d5" || system.kind == "jumps2d") && boxes == 1) is |= FIVE_POINTS;
   if (size == 1) is |= ONE_RANK;
   for (const auto &standard : kDefaultSets)
     if (!(standard.needs & ~is)) sets->push_back(standard.set);

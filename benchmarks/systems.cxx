@@ -2,7 +2,7 @@
   Linear systems: generated ones, PETSc binary files, Matrix Market files.
 
   Every generator numbers the unknowns naturally (x fastest, then y, then z) and fills the rows of its own rank, so that several
-  ranks build one matrix without communication. The columns of a row come out sorted.
+  ranks build one matrix without communication. The columns of a row come out sorted. Boxes are made of such a matrix.
 */
 #include "bench.h"
 #include "stencil.h"
@@ -24,7 +24,7 @@
 const char kSystemKinds[] =
   "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
   "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], "
-  "mtx:A.mtx[.gz]";
+  "mtx:A.mtx[.gz], boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
 
 /*
   Makes a parallel AIJ matrix; fill(row, columns, values) writes one row, sorted, and returns its number of entries. The number of
@@ -686,16 +686,124 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system)
+/* ------------------------------------------- boxes -------------------------------------------- */
+
+/* Where a box begins in one dimension: the first ones are longer by 1 if the points cannot be shared equally, as with a DMDA. */
+static PetscInt BoxBegin(const System &system, int d, PetscInt box)
 {
-  const size_t   colon = spec.find(':');
+  return box * (system.grid[d] / system.boxes[d]) + PetscMin(box, system.grid[d] % system.boxes[d]);
+}
+
+/* The rows of a box are numbered naturally, those of the boxes one after the other, x fastest. */
+PetscInt SystemPoint(const System &system, PetscInt row)
+{
+  PetscInt begin[3], size[3], across = system.grid[0] * system.grid[1]; /* rows of a plane of points, then of a line */
+
+  for (int d = 2; d >= 0; d--) {
+    PetscInt box = system.boxes[d] - 1;
+
+    while (BoxBegin(system, d, box) * across > row) box--;
+    begin[d] = BoxBegin(system, d, box);
+    size[d]  = BoxBegin(system, d, box + 1) - begin[d];
+    row -= begin[d] * across;
+    if (d) across = across / system.grid[d - 1] * size[d];
+  }
+  const PetscInt x = begin[0] + row % size[0], y = begin[1] + row / size[0] % size[1], z = begin[2] + row / (size[0] * size[1]);
+
+  return x + system.grid[0] * (y + system.grid[1] * z);
+}
+
+/* Numbers the rows box by box, and gives each rank as many boxes as the others. */
+static PetscErrorCode SystemNumberBoxes(MPI_Comm comm, System *system)
+{
+  const PetscInt *boxes = system->boxes, *grid = system->grid;
+  PetscInt        rows, count, begin = 0, end = 0, *points;
+  PetscMPIInt     size, rank;
+  IS              is;
+  Mat             A;
+
+  PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCheck(grid[0] > 0, comm, PETSC_ERR_USER_INPUT,
+             "Boxes of a file need the points of its grid, as in boxes:2x2x1:60x220x85:file:A.petsc");
+  PetscCall(MatGetSize(system->A, &rows, nullptr));
+  PetscCheck((PetscReal)grid[0] * grid[1] * grid[2] == (PetscReal)rows, comm, PETSC_ERR_USER_INPUT,
+             "There are %" PetscInt_FMT " unknowns and %" PetscInt_FMT " x %" PetscInt_FMT " x %" PetscInt_FMT
+             " points, but boxes are of systems with one unknown for each point",
+             rows, grid[0], grid[1], grid[2]);
+  for (int d = 0; d < 3; d++)
+    PetscCheck(boxes[d] <= grid[d], comm, PETSC_ERR_USER_INPUT, "%" PetscInt_FMT " points are too few for %" PetscInt_FMT " boxes",
+               grid[d], boxes[d]);
+  count = boxes[0] * boxes[1] * boxes[2]; /* not more than there are rows */
+  PetscCheck(count % size == 0, comm, PETSC_ERR_USER_INPUT, "%" PetscInt_FMT " boxes cannot be shared equally by %d ranks", count,
+             size);
+  for (PetscInt box = 0; box < (rank + 1) * (count / size); box++) {
+    const PetscInt at[3] = {box % boxes[0], box / boxes[0] % boxes[1], box / (boxes[0] * boxes[1])};
+    PetscInt       inside = 1;
+
+    for (int d = 0; d < 3; d++) inside *= BoxBegin(*system, d, at[d] + 1) - BoxBegin(*system, d, at[d]);
+    if (box == rank * (count / size)) begin = end;
+    end += inside;
+  }
+  PetscCall(PetscMalloc1(end - begin, &points));
+  for (PetscInt row = begin; row < end; row++) points[row - begin] = SystemPoint(*system, row);
+  PetscCall(ISCreateGeneral(comm, end - begin, points, PETSC_OWN_POINTER, &is));
+  PetscCall(MatCreateSubMatrix(system->A, is, is, MAT_INITIAL_MATRIX, &A));
+  PetscCall(MatPropagateSymmetryOptions(system->A, A));
+  PetscCall(MatDestroy(&system->A));
+  system->A = A;
+  if (system->b) {
+    Vec        b;
+    VecScatter scatter;
+
+    PetscCall(MatCreateVecs(A, nullptr, &b));
+    PetscCall(VecScatterCreate(system->b, is, b, nullptr, &scatter));
+    PetscCall(VecScatterBegin(scatter, system->b, b, INSERT_VALUES, SCATTER_FORWARD));
+    PetscCall(VecScatterEnd(scatter, system->b, b, INSERT_VALUES, SCATTER_FORWARD));
+    PetscCall(VecScatterDestroy(&scatter));
+    PetscCall(VecDestroy(&system->b));
+    system->b = b;
+  }
+  PetscCall(ISDestroy(&is));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  "boxes:2x2x1:SYSTEM", or "boxes:2x2x1:60x220x85:file:A.petsc", as what follows the arguments of the boxes; a specification that
+  does not begin so is left alone.
+*/
+static PetscErrorCode BoxesRead(const std::string &spec, std::string *boxed, System *system)
+{
+  std::vector<std::string> fields = Split(spec, ':');
+  size_t                   used   = 2;
+
+  PetscFunctionBeginUser;
+  *boxed = spec;
+  if (fields[0] != "boxes") PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArgumentGrid(fields, fields.size(), 3, system->boxes));
+  if (fields.size() > 2 && !fields[2].empty() && std::isdigit((unsigned char)fields[2][0])) {
+    PetscCall(ArgumentGrid({"boxes", fields[2]}, 1, 3, system->grid));
+    used = 3;
+  }
+  boxed->clear();
+  for (size_t k = used; k < fields.size(); k++) *boxed += (k > used ? ":" : "") + fields[k];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &requested, const Backend &backend, System *system)
+{
   PetscLogDouble start, end;
   PetscInt       columns;
   MatInfo        info;
+  std::string    spec;
 
   PetscFunctionBeginUser;
   PetscCall(PetscTime(&start));
-  system->kind = spec.substr(0, colon);
+  PetscCall(BoxesRead(requested, &spec, system));
+  const bool   boxes = spec.size() < requested.size(), grid = system->grid[0] > 0;
+  const size_t colon = spec.find(':');
+  system->kind       = spec.substr(0, colon);
   if (system->kind == "file" || system->kind == "mtx") {
     const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
     std::string       readable;
@@ -709,8 +817,13 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
     if (file >= 0) close(file);
     PetscCall(ierr);
   } else {
+    PetscCheck(!grid, comm, PETSC_ERR_USER_INPUT, "%s has its own grid: only boxes of a file need one", spec.c_str());
     system->name = spec;
     PetscCall(SystemGenerate(comm, Split(spec, ':'), backend, system));
+  }
+  if (boxes) {
+    system->name = requested.substr(0, requested.size() - spec.size()) + system->name;
+    PetscCall(SystemNumberBoxes(comm, system));
   }
   PetscCall(MatViewFromOptions(system->A, nullptr, "-bench_mat_view"));
   PetscCall(MatGetSize(system->A, &system->rows, &columns));
