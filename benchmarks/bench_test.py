@@ -111,7 +111,8 @@ def each_bad_system_is_named(bench):
         for system, reason in bad.items():
             said = [line for line in run.stdout.splitlines() if f"finepc_bench: system {system}: " in line]
             assert len(said) == 1 and reason in said[0], f"{ranks} ranks, {system}:\n{run.stdout}"
-        shared = "boxes cannot be shared equally" in bench.run("-check -backend host -systems boxes:5x1x1:poisson3d7:6", ranks).stdout
+        run_of_five = bench.run("-check -backend host -systems boxes:5x1x1:poisson3d7:6", ranks)
+        shared = "boxes cannot be shared equally" in run_of_five.stdout
         assert shared == (ranks > 1), f"{ranks} ranks have 5 boxes"
         loaded = [line for line in run.stdout.splitlines() if "check good: cg + jacobi converges: passed" in line]
         assert len(loaded) == 2 and run.returncode, f"{ranks} ranks: the systems that are good are not there\n{run.stdout}"

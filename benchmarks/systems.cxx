@@ -739,7 +739,7 @@ static PetscErrorCode SystemNumberBoxes(MPI_Comm comm, System *system)
   PetscCheck(count % size == 0, comm, PETSC_ERR_USER_INPUT, "%" PetscInt_FMT " boxes cannot be shared equally by %d ranks", count,
              size);
   for (PetscInt box = 0; box < (rank + 1) * (count / size); box++) {
-    const PetscInt at[3] = {box % boxes[0], box / boxes[0] % boxes[1], box / (boxes[0] * boxes[1])};
+    const PetscInt at[3]  = {box % boxes[0], box / boxes[0] % boxes[1], box / (boxes[0] * boxes[1])};
     PetscInt       inside = 1;
 
     for (int d = 0; d < 3; d++) inside *= BoxBegin(*system, d, at[d] + 1) - BoxBegin(*system, d, at[d]);
