@@ -21,7 +21,7 @@ namespace
 
 constexpr int kMultiplyBlock = 128; /* threads of a thread block of the product */
 constexpr int kBlocksOnChip  = 8;   /* thread blocks that a processor is to hold at once */
-constexpr int kPiecesOnChip  = 12;  /* the same where they copy pieces, in which nothing is loaded while a thread block adds up */
+constexpr int kPiecesOnChip  = 12;  /* the same where they copy pieces: some add up while others wait for theirs */
 constexpr int kGeneralAhead  = 4;   /* steps that a lane loads at once in the kernel for larger blocks */
 
 /* The same for the columns of so many right-hand sides at once, whose sums need registers. */
@@ -569,7 +569,7 @@ PetscErrorCode LaunchPieces(const BSR &W, const Vectors &v, LocalInt mean, bool 
       constexpr int  rows   = kMultiplyBlock / kWarpSize * PiecePlace<S, BlockSize, Kind>::rows;
       int            room;
 
-      PetscCall(KnowsBulkCopies((const void *)kernel, launched));
+      PetscCall(KnowsBulkCopies((const void *)kernel, launched)); /* and so it knows to wait */
       if (!*launched) PetscFunctionReturn(PETSC_SUCCESS);
       PetscCall((PieceRoom<S, BlockSize, Kind, Columns>(mean, &room)));
       PetscCall(LaunchWith(early, false, kernel, (W.rows - 1) / rows + 1, kMultiplyBlock, Piece<S, BlockSize>::Bytes(room), stream,
