@@ -201,6 +201,49 @@ TEST_CASE("block products: uneven and empty rows, and matrices that are not squa
     }
 }
 
+namespace
+{
+
+/* A tenth of the rows is empty, and the long row is longer than what a thread block copies at once. */
+TestBSR UnevenBSR(LocalInt bs, LocalInt rows, LocalInt most, LocalInt longest, std::uint64_t seed)
+{
+  Random                random(seed);
+  std::vector<LocalInt> lengths(rows);
+  for (LocalInt &length : lengths) length = random.Between(0, 1) < .1 ? 0 : (LocalInt)random.Between(1, (double)most + 1);
+  lengths[rows / 3] = longest;
+  return RandomBSR(bs, PetscMax(rows, longest), lengths, seed);
+}
+
+} // namespace
+
+/* Means at which a kernel gives way to another one, and the rows of one thread block and a half. */
+TEST_CASE("block products in single precision: means on both sides of each change of the kernel", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (LocalInt bs : {3, 4, 5})
+      for (LocalInt length : {1, 4, 5, 7, 8, 10, 11, 12, 13, 27})
+        for (LocalInt rows : {27, 60}) {
+          CAPTURE(backend.name, bs, length, rows);
+          PoisonMemory(backend.where, (size_t)1 << 20);
+          CheckMultiply(backend, RandomBSR(bs, 60, std::vector<LocalInt>(rows, length), 20 * bs + length));
+        }
+}
+
+TEST_CASE("block products: large and uneven, the same twice", "[bsr][gpu]")
+{
+  NEEDS_DEVICE();
+  for (LocalInt bs : {2, 3, 4, 5}) {
+    CAPTURE(bs);
+    PoisonMemory(PETSC_MEMTYPE_CUDA, (size_t)1 << 24);
+    const TestBSR T = UnevenBSR(bs, 30000, 13, 20000, 30);
+    CheckMultiply(DeviceBackend(), T);
+    const auto x = RandomVector((size_t)T.columns * bs, 5), z = RandomVector((size_t)T.rows * bs, 6);
+    auto       first = Multiply(T, FINEPC_SINGLE, PETSC_MEMTYPE_CUDA, x, z, Z::own),
+         second      = Multiply(T, FINEPC_SINGLE, PETSC_MEMTYPE_CUDA, x, z, Z::own);
+    CHECK(std::memcmp(first.data(), second.data(), z.size() * sizeof(double)) == 0);
+  }
+}
+
 /* What is not in the row's pattern does not count, whatever it is; nor does what lies beyond a row's end in memory. */
 TEST_CASE("block products read no other entries of x and of the matrix", "[bsr]")
 {
@@ -253,6 +296,29 @@ TEST_CASE("copies of block matrices, their bytes, and their end", "[bsr]")
       CHECK(wrong == 0);
       MUST(BSRDestroy(&host));
     }
+}
+
+/* Products copy whole words of 16 bytes. */
+TEST_CASE("block matrices end with zeros that fill a word", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (LocalInt bs : {1, 3, 4, 5})
+        for (LocalInt nnz : {0, 1, 2, 3, 4, 5, 66}) {
+          CAPTURE(backend.name, FinePCPrecisions[precision], bs, nnz);
+          const size_t j_bytes = nnz * sizeof(LocalInt), a_bytes = nnz * bs * bs * FinePCPrecisionBytes(precision);
+          const auto   rest      = [](size_t bytes) { return (16 - bytes % 16) % 16; };
+          char         zeros[16] = {}, behind_j[16], behind_a[16];
+          BSR          W;
+          PoisonMemory(backend.where, (size_t)1 << 14);
+          MUST(BSRCreate(bs, 7, 7, nnz, precision, backend.where, &W));
+          MUST(ArrayCopy(behind_j, (char *)W.j + j_bytes, rest(j_bytes), PETSC_MEMTYPE_HOST, backend.where));
+          MUST(ArrayCopy(behind_a, (char *)W.a + a_bytes, rest(a_bytes), PETSC_MEMTYPE_HOST, backend.where));
+          CHECK(((size_t)W.j % 16 == 0 && (size_t)W.a % 16 == 0));
+          CHECK(std::memcmp(behind_j, zeros, rest(j_bytes)) == 0);
+          CHECK(std::memcmp(behind_a, zeros, rest(a_bytes)) == 0);
+          MUST(BSRDestroy(&W));
+        }
 }
 
 /* The host takes any size; the device names its limit. */
@@ -398,5 +464,19 @@ TEST_CASE("block products: every kernel, on small matrices", "[bsr][gpu][sanitiz
     for (LocalInt length : {2, 7, 33}) {
       CAPTURE(bs, length);
       CheckMultiply(DeviceBackend(), RandomBSR(bs, 33, std::vector<LocalInt>(33, length), 100 * bs + length));
+    }
+}
+
+/* Rows that fit into one piece, rows of many pieces, and a last thread block that has a part of its rows. */
+TEST_CASE("block products: pieces in shared memory, on small matrices", "[bsr][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (LocalInt bs : {3, 4, 5})
+    for (LocalInt rows : {1, 31, 32, 33}) {
+      CAPTURE(bs, rows);
+      CheckMultiply(DeviceBackend(), RandomBSR(bs, 33, std::vector<LocalInt>(rows, 11), 40 + rows));
+      if (rows == 32) continue;
+      CheckMultiply(DeviceBackend(), UnevenBSR(bs, rows, 5, 1, 50 + rows));
+      CheckMultiply(DeviceBackend(), UnevenBSR(bs, rows, 7, 1500, 50 + rows));
     }
 }

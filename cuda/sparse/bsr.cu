@@ -4,10 +4,15 @@
    A block row, with its blocks one behind the other, is a dense column-major matrix of bs rows. A group of lanes takes some of its
    columns in a step. Each lane always has the same rows of a block, so that a step reads contiguously, and a lane keeps its sums to
    the end of the row. A warp has as many groups as fit, each with a block row. The block rows of a warp are called a slice.
+
+   Blocks of 3 and 5 in single precision have no loads of 2 or 4 numbers, and a warp looks up more lines of L1 than L1 serves in the
+   time that they take from memory. There, and where it is faster for blocks of 4, a thread block first copies all of its rows into
+   shared memory, in one piece if they fit.
 */
 #include <climits>
 
 #include "block.cuh"
+#include "bulk.cuh"
 #include "slices.cuh"
 #include "sparse/bsr.h"
 
@@ -16,6 +21,7 @@ namespace
 
 constexpr int kMultiplyBlock = 128; /* threads of a thread block of the product */
 constexpr int kBlocksOnChip  = 8;   /* thread blocks that a processor is to hold at once */
+constexpr int kPiecesOnChip  = 12;  /* the same where they copy pieces: some add up while others wait for theirs */
 constexpr int kGeneralAhead  = 4;   /* steps that a lane loads at once in the kernel for larger blocks */
 
 /* The same for the columns of so many right-hand sides at once, whose sums need registers. */
@@ -23,6 +29,11 @@ template <int Columns>
 constexpr int BlocksOnChip()
 {
   return Columns > 1 ? kBlocksOnChip / 2 : kBlocksOnChip;
+}
+template <int Columns>
+constexpr int PiecesOnChip()
+{
+  return Columns > 1 ? kPiecesOnChip / 3 : kPiecesOnChip;
 }
 
 /* Block vectors: the columns lie so many entries apart. z is null where there is none. */
@@ -33,9 +44,9 @@ struct Vectors {
 };
 
 /*
-   The one table that says how block rows meet lanes, for each block size up to kLargestCompiled and by the mean number of blocks in
+   The table that says how block rows meet lanes, for each block size up to kLargestCompiled and by the mean number of blocks in
    a row. For block sizes 2 to 5 these are the shapes that took least time, or up to 5 % more than that, with means of 4, 10 and 20
-   blocks a row. Rows of 7 blocks keep shapes that load all their blocks at once.
+   blocks a row. Rows of 7 blocks keep shapes that load all their blocks at once. The table of pieces below goes before this one.
 */
 struct Shape {
   int rows;    /* rows of a block that a lane loads together: 1, 2 or 4 */
@@ -72,6 +83,32 @@ template <typename S>
 __host__ __device__ constexpr Shape ShapeOf(int bs, int kind)
 {
   return sizeof(S) == sizeof(float) ? kSingleShapes[bs][kind] : kDoubleShapes[bs][kind];
+}
+
+/*
+   The table of the products that copy pieces into shared memory first, for GPUs that have such copies: in single precision, by
+   block size and mean. With means of 4, 7, 10, 20 and 27 blocks a row they took less time than those of the tables above; blocks of
+   2, and longer rows of blocks of 4, gained 1 % at most.
+*/
+struct Pieces {
+  int share; /* groups of a warp that have a block row together; 0 where there is no such product */
+  int ahead; /* blocks for which a lane loads x at once */
+  int up_to; /* as in the table above */
+};
+constexpr int    kPieces                                      = 2;
+constexpr Pieces kSinglePieces[kLargestCompiled + 1][kPieces] = {
+  {},                         /* block size 0 */
+  {},                         /* 1 */
+  {},                         /* 2 */
+  {{1, 4, 10}, {2, 5, kAny}}, /* 3 */
+  {{1, 4, 7}, {2, 5, 12}},    /* 4 */
+  {{1, 4, 7}, {2, 5, kAny}},  /* 5 */
+};
+
+template <typename S>
+__host__ __device__ constexpr Pieces PiecesOf(int bs, int kind)
+{
+  return sizeof(S) == sizeof(float) ? kSinglePieces[bs][kind] : Pieces{};
 }
 
 /* The largest power of two below the number of columns; 0 for one column. A sum over columns adds at this distance first. */
@@ -268,6 +305,177 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) Multi
   }
 }
 
+/* How a warp is divided where pieces are copied: a group has as many lanes as a block has columns, and takes a block in a step. */
+template <typename S, int BlockSize, int Kind>
+struct PiecePlace {
+  static constexpr Pieces pieces = PiecesOf<S>(BlockSize, Kind);
+  static constexpr int    lanes  = BlockSize * pieces.share; /* of a block row */
+  static constexpr int    rows   = kWarpSize / lanes;        /* block rows of a warp */
+
+  int column; /* of the block, and the row of the block whose sum the lane gets in the end */
+  int group;  /* of those that have the block row */
+  int row;    /* block row in the warp */
+
+  __device__ __forceinline__ PiecePlace()
+  {
+    const int lane = threadIdx.x % kWarpSize;
+    column         = lane % BlockSize;
+    group          = lane % lanes / BlockSize;
+    row            = lane / lanes;
+  }
+  __device__ __forceinline__ bool Idle() const { return rows * lanes < kWarpSize && row >= rows; }
+
+  /* sum[p], with an index that the compiler does not know, from registers. */
+  static __device__ __forceinline__ double Pick(const double *sum, int p)
+  {
+    double picked = sum[0];
+#pragma unroll
+    for (int r = 1; r < BlockSize; r++) picked = p == r ? sum[r] : picked;
+    return picked;
+  }
+  /* From the sums of each lane for all rows of the block, that of all columns and groups for one row. Group 0 gets it. */
+  __device__ __forceinline__ double Total(const double *sum) const
+  {
+    const int first = (int)(threadIdx.x % kWarpSize) - column;
+    double    total = Pick(sum, column);
+#pragma unroll
+    for (int d = 1; d < BlockSize; d++) {
+      const int to   = column >= d ? column - d : column - d + BlockSize;
+      const int from = column + d < BlockSize ? column + d : column + d - BlockSize;
+      total += __shfl_sync(kFullWarp, Pick(sum, to), first + from);
+    }
+#pragma unroll
+    for (int half = HalfOf(pieces.share); half > 0; half /= 2) {
+      const double other = __shfl_down_sync(kFullWarp, total, half * BlockSize);
+      if (group + half < pieces.share) total += other;
+    }
+    return total;
+  }
+};
+
+/*
+   Shared memory of a thread block: the barrier, columns, and values of a piece. What is copied begins and ends at whole words, so
+   it may have entries of the blocks before and behind; BSRCreate() has room for them behind the last block.
+*/
+template <typename S, int BlockSize>
+struct Piece {
+  static constexpr int block = (int)sizeof(S) * BlockSize * BlockSize; /* bytes */
+  static_assert(kBulkWord == kBSRWord, "what is copied beyond the last block belongs to the matrix");
+
+  CopyBarrier *barrier;
+  char        *j, *a;
+
+  static __host__ __device__ constexpr size_t Down(size_t bytes) { return bytes / kBulkWord * kBulkWord; }
+  static __host__ __device__ constexpr size_t Up(size_t bytes) { return Down(bytes + kBulkWord - 1); }
+  static __host__ __device__ constexpr size_t ColumnsAt() { return Up(sizeof(CopyBarrier)); }
+  static __host__ __device__ constexpr size_t ValuesAt(int room) { return ColumnsAt() + Up(room * sizeof(LocalInt)) + kBulkWord; }
+  static __host__ __device__ constexpr size_t Bytes(int room) { return ValuesAt(room) + Up((size_t)room * block) + kBulkWord; }
+  static constexpr int RoomIn(size_t bytes) { return (int)((bytes - ColumnsAt() - 4 * kBulkWord) / (sizeof(LocalInt) + block)); }
+
+  __device__ __forceinline__ Piece(char *shared, int room)
+  {
+    barrier = (CopyBarrier *)shared;
+    j       = shared + ColumnsAt();
+    a       = shared + ValuesAt(room);
+  }
+  /* By one thread: begins the copies of `count` blocks. */
+  __device__ __forceinline__ void Begin(const BSR &W, LocalInt first, int count) const
+  {
+    const size_t   j_first = Down(first * sizeof(LocalInt)), a_first = Down((size_t)first * block), end = (size_t)first + count;
+    const unsigned j_bytes = count ? (unsigned)(Up(end * sizeof(LocalInt)) - j_first) : 0;
+    const unsigned a_bytes = count ? (unsigned)(Up(end * block) - a_first) : 0;
+    barrier->Announce(j_bytes + a_bytes);
+    if (!count) return;
+    barrier->Begin(j, (const char *)W.j + j_first, j_bytes);
+    barrier->Begin(a, (const char *)W.a + a_first, a_bytes);
+  }
+  /* Block `first` in the copies. */
+  __device__ __forceinline__ const LocalInt *Columns(LocalInt first) const
+  {
+    return (const LocalInt *)(j + first * sizeof(LocalInt) % kBulkWord);
+  }
+  __device__ __forceinline__ const S *Values(LocalInt first) const { return (const S *)(a + (size_t)first * block % kBulkWord); }
+};
+
+/*
+   The same product for the shapes of kSinglePieces. A thread block has some rows and is done; processors have the copies of several
+   thread blocks under way. As above, W is read before the kernel ahead has ended, if this one is launched early, and nothing else
+   is.
+
+   A lane adds up its column of every block that its group takes, for all rows of the block; the lanes of a block row exchange these
+   sums at its end. The order of the additions does not depend on where a piece ends.
+*/
+template <typename S, int BlockSize, int Kind, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock, PiecesOnChip<Columns>()) MultiplyPieces(BSR W, Vectors v, int room)
+{
+  using P                = PiecePlace<S, BlockSize, Kind>;
+  constexpr int     rows = kMultiplyBlock / kWarpSize * P::rows, share = P::pieces.share, ahead = P::pieces.ahead;
+  constexpr int     width = BlockSize % 4 ? 1 : 4; /* numbers of a load */
+  extern __shared__ __align__(16) char shared[];
+  const P                              place;
+  const Piece<S, BlockSize>            piece(shared, room);
+  const LocalInt base = (LocalInt)blockIdx.x * rows, row = base + (LocalInt)threadIdx.x / kWarpSize * P::rows + place.row;
+  const bool     mine = !place.Idle() && row < W.rows;
+  LocalInt       at   = W.i[base];                          /* the first block of the piece */
+  LocalInt       left = W.i[min(base + rows, W.rows)] - at; /* blocks of this piece and of those after it */
+  if (threadIdx.x == 0) {
+    piece.barrier->Init();
+    piece.Begin(W, at, min(left, room));
+  }
+  LocalInt next              = mine ? W.i[row] - at + place.group : 0; /* the next block of the lane; 0 is the first of the piece */
+  LocalInt stop              = mine ? W.i[row + 1] - at : 0;
+  const PetscScalar *const x = v.x + place.column;
+  double                   sum[Columns][BlockSize] = {};
+  __syncthreads(); /* the barrier is there */
+  WaitForPrevious();
+  LetNextStart();
+#pragma unroll 1
+  for (unsigned parity = 0;; parity ^= 1) {
+    const int       blocks = max(0, (min(stop, room) - next + share - 1) / share); /* of the piece, for the lane */
+    const LocalInt *j      = piece.Columns(at) + next;
+    const S        *a      = piece.Values(at) + ((ptrdiff_t)next * BlockSize + place.column) * BlockSize;
+    piece.barrier->Wait(parity);
+#pragma unroll 1
+    for (int k = blocks; k > 0; k -= ahead) {
+      double entry[ahead][Columns];
+#pragma unroll
+      for (int t = 0; t < ahead; t++)
+#pragma unroll
+        for (int c = 0; c < Columns; c++)
+          entry[t][c] = t < k ? __ldg(x + (ptrdiff_t)j[t * share] * BlockSize + (ptrdiff_t)c * v.ldx) : 0.;
+#pragma unroll
+      for (int t = 0; t < ahead; t++)
+        if (t < k) {
+          LaneNumbers<BlockSize, S> value;
+#pragma unroll
+          for (int p = 0; p < BlockSize; p += width)
+            value.template Load<width, false>(a + t * share * BlockSize * BlockSize + p, p);
+#pragma unroll
+          for (int c = 0; c < Columns; c++)
+#pragma unroll
+            for (int p = 0; p < BlockSize; p++) sum[c][p] += (double)value.Get(p) * entry[t][c];
+        }
+      j += ahead * share;
+      a += ahead * share * BlockSize * BlockSize;
+    }
+    if (left <= room) break;
+    __syncthreads(); /* all threads have read the piece */
+    at += room;
+    left -= room;
+    next += blocks * share - room;
+    stop -= room;
+    if (threadIdx.x == 0) piece.Begin(W, at, min(left, room));
+  }
+#pragma unroll
+  for (int c = 0; c < Columns; c++) {
+    const double total = place.Total(sum[c]);
+    if (mine && place.group == 0) {
+      const ptrdiff_t to             = (ptrdiff_t)row * BlockSize + place.column;
+      v.y[to + (ptrdiff_t)c * v.ldy] = v.z ? v.z[to + (ptrdiff_t)c * v.ldz] + total : total;
+    }
+  }
+}
+
 /* The same for any block size up to the size of a warp: each warp takes a block row, and as many columns in a step as fit. */
 template <typename S, int Columns>
 __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors v)
@@ -328,6 +536,49 @@ PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   The blocks for which a thread block has room, which are all blocks of its rows if these are mean rows. There is room for a
+   quarter more where that keeps no thread block off a processor, and for no more than kMostOfPiece bytes, with which six of them
+   fit.
+*/
+template <typename S, int BlockSize, int Kind, int Columns>
+PetscErrorCode PieceRoom(LocalInt mean, int *room)
+{
+  using P                       = Piece<S, BlockSize>;
+  constexpr size_t kMostOfPiece = 36 * 1024, kReserved = 1024; /* bytes; each thread block costs the reserved ones beside its own */
+  constexpr int    rows  = kMultiplyBlock / kWarpSize * PiecePlace<S, BlockSize, Kind>::rows;
+  const int        least = (int)PetscMin((PetscInt64)PetscMax(mean, 1) * rows, P::RoomIn(kMostOfPiece));
+  int              device, on_processor;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&on_processor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  const size_t fit = PetscMin((size_t)PiecesOnChip<Columns>(), on_processor / (P::Bytes(least) + kReserved));
+  *room = PetscMax(least, PetscMin(least + least / 4, P::RoomIn(PetscMin(kMostOfPiece, on_processor / fit - kReserved))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Launches the product of this shape of kSinglePieces, if the mean is one of it and if the kernel has code for this GPU. */
+template <typename S, int BlockSize, int Kind, int Columns>
+PetscErrorCode LaunchPieces(const BSR &W, const Vectors &v, LocalInt mean, bool early, cudaStream_t stream, bool *launched)
+{
+  PetscFunctionBegin;
+  if constexpr (PiecesOf<S>(BlockSize, Kind).share > 0) {
+    if (!*launched && mean <= PiecesOf<S>(BlockSize, Kind).up_to) {
+      constexpr auto kernel = MultiplyPieces<S, BlockSize, Kind, Columns>;
+      constexpr int  rows   = kMultiplyBlock / kWarpSize * PiecePlace<S, BlockSize, Kind>::rows;
+      int            room;
+
+      PetscCall(KnowsBulkCopies((const void *)kernel, launched)); /* and so it knows to wait */
+      if (!*launched) PetscFunctionReturn(PETSC_SUCCESS);
+      PetscCall((PieceRoom<S, BlockSize, Kind, Columns>(mean, &room)));
+      PetscCall(LaunchWith(early, false, kernel, (W.rows - 1) / rows + 1, kMultiplyBlock, Piece<S, BlockSize>::Bytes(room), stream,
+                           W, v, room));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
 template <typename S, int BlockSize, int Columns>
 PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
@@ -337,9 +588,13 @@ PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t
     MultiplyGeneral<S, Columns><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, v);
     FinePCCheckLaunch();
   } else {
-    const LocalInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
+    const LocalInt mean     = W.nnz / W.rows + (W.nnz % W.rows != 0);
+    bool           launched = false;
 
-    static_assert(kShapes == 3, "one branch for each");
+    static_assert(kPieces == 2 && kShapes == 3, "one branch for each");
+    PetscCall((LaunchPieces<S, BlockSize, 0, Columns>(W, v, mean, early, stream, &launched)));
+    PetscCall((LaunchPieces<S, BlockSize, 1, Columns>(W, v, mean, early, stream, &launched)));
+    if (launched) PetscFunctionReturn(PETSC_SUCCESS);
     if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0, Columns>(W, v, early, stream)));
     else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1, Columns>(W, v, early, stream)));
     else PetscCall((LaunchBlocks<S, BlockSize, 2, Columns>(W, v, early, stream)));

@@ -24,7 +24,11 @@ struct BSRView {
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-/* A block matrix, which owns its arrays. i, j and a are one allocation, which begins at i. */
+/*
+   A block matrix, which owns its arrays. i, j and a are one allocation, which begins at i. j and a begin and end at words of
+   kBSRWord bytes, and what fills the last word is zero, so that a product may copy whole words.
+*/
+constexpr size_t kBSRWord = 16;
 struct BSR {
   LocalInt        bs;            /* rows of a block, at least 1 */
   LocalInt        rows, columns; /* block rows and block columns */

@@ -6,6 +6,12 @@ static size_t BlockBytes(const BSR *W)
   return (size_t)W->bs * W->bs * FinePCPrecisionBytes(W->precision);
 }
 
+/* Bytes from there to the end of a word. */
+static size_t RestOfWord(size_t bytes)
+{
+  return (kBSRWord - bytes % kBSRWord) % kBSRWord;
+}
+
 PetscErrorCode BSRCreate(LocalInt bs, LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision precision, PetscMemType where,
                          BSR *W)
 {
@@ -14,15 +20,19 @@ PetscErrorCode BSRCreate(LocalInt bs, LocalInt rows, LocalInt columns, LocalInt 
                a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
   PetscFunctionBegin;
-  W->bs        = bs;
-  W->rows      = rows;
-  W->columns   = columns;
-  W->nnz       = nnz;
-  W->precision = precision;
-  W->where     = where;
-  PetscCall(ArrayCreate(a_at + nnz * BlockBytes(W), where, (void **)&W->i));
-  W->j = (LocalInt *)((char *)W->i + j_at);
-  W->a = (char *)W->i + a_at;
+  W->bs                = bs;
+  W->rows              = rows;
+  W->columns           = columns;
+  W->nnz               = nnz;
+  W->precision         = precision;
+  W->where             = where;
+  const size_t a_bytes = nnz * BlockBytes(W), zeros_j = RestOfWord(j_bytes), zeros_a = RestOfWord(a_bytes);
+  PetscCall(ArrayCreate(a_at + a_bytes + zeros_a, where, (void **)&W->i));
+  W->j                       = (LocalInt *)((char *)W->i + j_at);
+  W->a                       = (char *)W->i + a_at;
+  const char zeros[kBSRWord] = {};
+  PetscCall(ArrayCopy((char *)W->j + j_bytes, zeros, zeros_j, where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy((char *)W->a + a_bytes, zeros, zeros_a, where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

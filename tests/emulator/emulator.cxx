@@ -135,18 +135,6 @@ Machine &M()
   return *machine;
 }
 
-[[noreturn]] void Fail(const char *text)
-{
-  std::fprintf(stderr, "emulator: %s: thread (%u, %u, %u) of block (%u, %u, %u)\n", text, threadIdx.x, threadIdx.y, threadIdx.z,
-               blockIdx.x, blockIdx.y, blockIdx.z);
-  for (int t = 0; t < M().threads; t++) {
-    const Thread &thread = M().thread[t];
-    if (thread.at) std::fprintf(stderr, "  thread %d waits in %s, mask %08x\n", t, thread.at->function, thread.at->mask);
-    else std::fprintf(stderr, "  thread %d %s\n", t, thread.ended ? "has ended" : "runs");
-  }
-  std::abort();
-}
-
 void End(Meeting *meeting)
 {
   meeting->brought       = meeting->coming;
@@ -327,6 +315,23 @@ void *DynamicShared()
 int Lane()
 {
   return M().current % kLanes;
+}
+
+void GiveWay()
+{
+  Yield();
+}
+
+void Fail(const char *text)
+{
+  std::fprintf(stderr, "emulator: %s: thread (%u, %u, %u) of block (%u, %u, %u)\n", text, threadIdx.x, threadIdx.y, threadIdx.z,
+               blockIdx.x, blockIdx.y, blockIdx.z);
+  for (int t = 0; t < M().threads; t++) {
+    const Thread &thread = M().thread[t];
+    if (thread.at) std::fprintf(stderr, "  thread %d waits in %s, mask %08x\n", t, thread.at->function, thread.at->mask);
+    else std::fprintf(stderr, "  thread %d %s\n", t, thread.ended ? "has ended" : "runs");
+  }
+  std::abort();
 }
 
 const Brought &Meet(const char *function, unsigned mask, const void *value, size_t bytes)

@@ -472,9 +472,12 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
   return cudaSuccess;
 }
+/* Code for the compute capability that FINEPC_EMULATOR_CAPABILITY names, 90 or 80. */
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 {
-  *attributes = {90, 90};
+  const char *const given   = std::getenv("FINEPC_EMULATOR_CAPABILITY");
+  const int         version = given ? std::atoi(given) : 90;
+  *attributes               = {version, version};
   return cudaSuccess;
 }
 template <typename Kernel>

@@ -7,6 +7,8 @@
    memory full of NaN shows it. Blocks, and the threads of a block, run in the order that FINEPC_EMULATOR_ORDER names: forward,
    reverse, or random:SEED.
 
+   Copies into shared memory come when they are waited for (bulk.cuh), not before.
+
    What cannot be seen: anything about time and caches, kernels that begin before the one ahead has ended, accesses to memory in
    another order than that of the program, fused products and sums, and limits of registers.
 */
@@ -57,6 +59,12 @@ struct Count {
 };
 Count MeetBlock(const char *function, bool is);
 int   Lane();
+
+/* Lets all other threads run, for one that waits for what another one is going to do. */
+void GiveWay();
+
+/* A mistake of a kernel: an error that says where all threads are. */
+[[noreturn]] void Fail(const char *text);
 
 /* An instruction that a kernel writes itself, which the emulator does not know: an error. */
 [[noreturn]] void Assembly(const char *text);
