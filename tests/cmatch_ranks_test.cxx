@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "pc/local.h"
+#include "pc/cmatch/cmatch_face.h"
 #include "spread.h"
 
 namespace
@@ -219,6 +219,24 @@ TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
   if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
 }
 
+/* Short rows are gathered where as many nonzeros are, rows of 80 nonzeros where as many rows are. */
+TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() == 1) return;
+  const auto several = [](const HostMatrix &H, const std::string &options) {
+    const PCObject pc = MakePC(Spread(H, MATAIJ, Even), CMATCH(), options + " -@coarse_size 20 -@gather_ranks 0");
+    MUST(PCSetUp(pc));
+    return ((const PC_CMATCH *)((PC)pc)->data)->hierarchy->several;
+  };
+  const HostMatrix plane = Poisson(130, 110), cube = Poisson(24, 24, 24); /* with about 1500 rows on the second level */
+  CHECK(several(plane, "-@gather_rows 1100") == 1);
+  CHECK(several(plane, "-@gather_rows 500") > 1);
+  CHECK(several(cube, "-@gather_rows 1100") > 1);
+  CHECK(several(cube, "-@gather_rows 2200") == 1);
+  CHECK(several(cube, "-@gather_rows 1100 -@smoothed_prolongator false") == 1); /* whose rows have 13 to 14 nonzeros */
+  CHECK(several(plane, "-@gather_rows 1100 -@coarsening mis2") > 1);            /* which does not know nonzeros before */
+}
+
 /* ---------------------------------------- the matrices ---------------------------------------- */
 
 TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi]")
@@ -371,6 +389,113 @@ TEST_CASE("cmatch on parts of the ranks", "[cmatch][ranks][pc][nest][mpi]")
   }
 }
 
+/* ---------------------------------------- communication --------------------------------------- */
+
+/*
+   A level takes one collective operation of its ranks, in which each learns what the others have found, and three in which ranks
+   find out who sends what: by the PetscSFs of ghosts, of coarse rows and of contributions. A set-up takes six more, whatever the
+   levels are: what all ranks know before, whether each is ready, what PetscSF finds out about the finest level, and the verdicts
+   before the levels, behind them, and of the whole. One with the same nonzeros has none of the levels.
+*/
+TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  for (const Layout &layout : Layouts())
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"),
+                                       kGrouped + std::string("-@max_levels 2"), std::string()}) {
+      CAPTURE(layout.name, options);
+      const HostMatrix H      = Diffusion(50, 30, true, 36);
+      const MatObject  A      = Spread(H, MATAIJ, layout.share);
+      const PCObject   pc     = MakePC(A, CMATCH(), options);
+      const Traffic    fresh  = TrafficOf([&] { MUST(PCSetUp(pc)); });
+      const double     levels = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy->several; /* on several ranks, with this one */
+      CHECK(levels >= 1);
+      CHECK(fresh.gatherings == levels);
+      CHECK(fresh.reductions <= 6 + 3 * levels);
+      SetValues(A, Changed(Blocks(H), 5));
+      const Traffic again = TrafficOf([&] { MUST(PCSetUp(pc)); });
+      CHECK(again.gatherings == 0);
+      CHECK(again.reductions == 5);
+    }
+}
+
+/* Unless the norm of the vector is known already. The scale of the cycle that follows from the norm has the same bits. */
+TEST_CASE("cmatch on several ranks: an application takes one reduction, or none", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string()})
+      for (double scale : {1., 1e-30, 1e30}) {
+        CAPTURE(layout.name, options, scale);
+        const MatObject A  = Spread(Diffusion(50, 30, true, 37), MATAIJ, layout.share);
+        const PCObject  pc = MakePC(A, CMATCH(), options);
+        const VecObject x = RightVec(A, 3), y = RightVec(A), z = RightVec(A);
+        PetscReal       norm;
+        PetscBool       same;
+        MUST(PCSetUp(pc));
+        MUST(VecScale(x, scale));
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, y)); }).reductions == 1);
+        MUST(VecNorm(x, NORM_2, &norm));
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 0);
+        MUST(VecEqual(y, z, &same));
+        CHECK(same);
+        MUST(VecScale(x, 0.3)); /* which PETSc knows to scale the norm, too */
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 0);
+        MUST(VecShift(x, norm)); /* and now it does not know the norm */
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 1);
+      }
+}
+
+/* An iteration of cgfused takes one reduction, but those that check p.Ap, which are 1, 2, 4 and so on, and none in the cycle. */
+TEST_CASE("cmatch on several ranks: reductions of cgfused", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A = Spread(Diffusion(50, 30, true, 37), MATAIJ, Even);
+  for (const char *norm : {"unpreconditioned", "preconditioned", "natural"}) {
+    double reductions[2];
+    CAPTURE(norm);
+    const KSPObject ksp = MakeKSP(A, CMATCH(), kWide + std::string("-ksp_type cgfused -ksp_rtol 1e-12 -ksp_norm_type ") + norm);
+    const VecObject b = RightVec(A, 3), x = RightVec(A);
+    MUST(KSPSolve(ksp, b, x)); /* which makes what stays */
+    for (int k : {0, 1}) {
+      MUST(KSPSetTolerances(ksp, 1e-12, 0, PETSC_CURRENT, 5 + 3 * k));
+      reductions[k] = TrafficOf([&] { MUST(KSPSolve(ksp, b, x)); }).reductions;
+    }
+    CHECK(reductions[1] - reductions[0] == 3);
+  }
+  /* The size of one solve is not that of the next one. */
+  const KSPObject ksp =
+    MakeKSP(A, CMATCH(), kWide + std::string("-ksp_type cgfused -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned"));
+  const VecObject b = RightVec(A, 3), x = RightVec(A);
+  PetscInt        its = 0, again;
+  for (double scale : {1., 1e60, 1e-120, 1e60}) {
+    MUST(VecScale(b, scale));
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetIterationNumber(ksp, &again));
+    KSPConvergedReason reason;
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    CHECK(reason == KSP_CONVERGED_RTOL);
+    if (!its) its = again;
+    CHECK(again == its);
+  }
+}
+
+/* The sums of the levels and of the memory. */
+TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch][ranks][pc][view][mpi]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A     = Spread(Diffusion(50, 30, true, 36), MATAIJ, Even);
+  double          first = 0;
+  for (const char *options : {"-@max_levels 2", "-@max_levels 3", "-@max_levels 4"}) {
+    const PCObject pc = MakePC(A, CMATCH(), kWide + std::string(options));
+    MUST(PCSetUp(pc));
+    const double reductions = TrafficOf([&] { ViewText((PC)pc); }).reductions;
+    if (first == 0) first = reductions;
+    CHECK(reductions == first);
+  }
+}
+
 /* ------------------------------------------ the end ------------------------------------------- */
 
 TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][eight]")
@@ -482,6 +607,61 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends while the levels
       CHECK(HostBytes() == bytes);
     }
     CHECK(n > 2);
+  }
+}
+
+/* The same where aggregates and patterns are kept, so that ranks agree at the end alone. */
+TEST_CASE("cmatch on several ranks: the memory of one rank ends with new values", "[cmatch][ranks][pc][bad][memory][mpi][long]")
+{
+  if (Ranks() == 1) return;
+  const HostMatrix H = Diffusion(12, 10, true, 4);
+  const MatObject  A = Spread(H, MATAIJ, Even);
+  for (const std::string options : {kWide, kGrouped}) {
+    SetValues(A, Changed(Blocks(H), 5));
+    const auto expected = Applied(MakePC(A, CMATCH(), options));
+    int        failed   = 1;
+    for (long n = 1; failed; n += 1 + n / 8) {
+      CAPTURE(options, n);
+      SetValues(A, Blocks(H));
+      const PCObject pc = MakePC(A, CMATCH(), options);
+      MUST(PCSetUp(pc));
+      SetValues(A, Changed(Blocks(H), 5));
+      PetscErrorCode code;
+      {
+        const Errors        errors;
+        const FailingMemory failing(FailingMemory::Through::New, Rank() == Ranks() - 1 ? n : 0);
+        code   = PCSetUp(pc);
+        failed = Rank() == Ranks() - 1 && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
+      REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      if (n % 7 && failed) continue;
+      MUST(PCSetUp(pc));
+      if (failed) CHECK(SameBits(Applied(pc), expected)); /* made anew */
+    }
+  }
+}
+
+/* ---------------------------------------- shared GPUs ----------------------------------------- */
+
+TEST_CASE("cmatch: which ranks share a GPU", "[cmatch][ranks]")
+{
+  using Numbers = std::vector<PetscMPIInt>;
+  struct Case {
+    std::vector<PetscInt64> identity;
+    Numbers                 device, first;
+  };
+  for (const Case &c : {Case{{}, {}, {}}, Case{{7}, {0}, {0}}, Case{{0, 0}, {0, 1}, {0, 1}}, Case{{7, 7}, {0, 0}, {0}},
+                        Case{{9, 7, 9, 7}, {0, 1, 0, 1}, {0, 1}}, Case{{9, 9, 7, 7}, {0, 0, 1, 1}, {0, 2}},
+                        Case{{-3, 0, -3, 0, 5}, {0, 1, 0, 2, 3}, {0, 1, 3, 4}}, Case{{4, 3, 2, 1}, {0, 1, 2, 3}, {0, 1, 2, 3}},
+                        Case{{1, 2, 2, 2, 1, 3}, {0, 1, 1, 1, 0, 2}, {0, 1, 5}}}) {
+    Numbers           device, first;
+    const PetscMPIInt count = CMATCHFindDevices(c.identity, &device, &first);
+    CAPTURE(c.identity);
+    CHECK(device == c.device);
+    REQUIRE(count == (PetscMPIInt)c.first.size());
+    first.resize(count);
+    CHECK(first == c.first);
   }
 }
 
