@@ -151,8 +151,13 @@ static PetscErrorCode ViewLevels(const std::vector<LevelSums> &levels, PetscView
 static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<LevelSums> &levels, PetscViewer viewer)
 {
   const CMATCHParams *params = &cmatch->params;
+  const PetscMPIInt   size   = cmatch->ranks->level[0].size;
 
   PetscFunctionBegin;
+  if (cmatch->ranks->devices < size)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "%d ranks share %d GPUs, where their kernels take turns: one rank of each has coarse levels\n",
+                                     size, cmatch->ranks->devices));
   PetscCall(PetscViewerASCIIPrintf(viewer, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
   for (size_t l = 0; l < levels.size(); l++) {
     const LevelSums &level = levels[l];
