@@ -348,6 +348,39 @@ TEST_CASE("cmatch on several ranks and back to the rank's block", "[cmatch][rank
   }
 }
 
+/* The single entries of blocks are those of a matrix without blocks. */
+TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mpi]")
+{
+  const HostMatrix H     = Diffusion(50, 30, true, 38);
+  const Share      pairs = [](LocalInt n, int rank, int size) { return 2 * Even(n / 2, rank, size); };
+  for (MatType type : {MATBAIJ, MATSBAIJ})
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string("-@reach local")}) {
+      CAPTURE(type, options);
+      const MatObject plain = Spread(H, MATAIJ, pairs);
+      MatObject       blocks, entries;
+      MUST(MatSetBlockSize(plain, 2));
+      MUST(MatSetOption(plain, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for symmetry. */
+      MUST(MatConvert(plain, type, MAT_INITIAL_MATRIX, blocks.put()));
+      MUST(MatConvert(blocks, MATAIJ, MAT_INITIAL_MATRIX, entries.put()));
+      const PCObject pc = MakePC(blocks, CMATCH(), options), expected = MakePC(entries, CMATCH(), options);
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+      for (const MatObject *A : {&blocks, &entries}) {
+        MUST(MatScale(*A, 3));
+        MUST(MatShift(*A, 0.25));
+      }
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+      CHECK(Contains(ViewText((PC)pc), CMATCH().kept) == !Rank());
+      CHECK(Contains(ViewText((PC)pc), "block-local") == (Ranks() > 1 && !Rank() && Contains(options, "local")));
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, blocks, blocks));
+      MUST(PCReset(expected));
+      MUST(PCSetOperators(expected, entries, entries));
+      MUST(PCCMATCHSetReach(pc, PC_CMATCH_LOCAL));
+      MUST(PCCMATCHSetReach(expected, PC_CMATCH_LOCAL));
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+    }
+}
+
 TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi]")
 {
   const std::vector<double> w = Weights(2700);

@@ -373,8 +373,26 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* For this scope, the matrix of the PC is the one of single entries, where there is one. */
+class WithEntries {
+public:
+  explicit WithEntries(PC pc) : pc_(pc), pmat_(pc->pmat)
+  {
+    if (((PC_CMATCH *)pc->data)->entries) pc->pmat = ((PC_CMATCH *)pc->data)->entries;
+  }
+  WithEntries(const WithEntries &)            = delete;
+  WithEntries &operator=(const WithEntries &) = delete;
+  ~WithEntries() { pc_->pmat = pmat_; }
+
+private:
+  PC        pc_;
+  const Mat pmat_;
+};
+
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
+  const WithEntries scope(pc);
+
   PetscFunctionBegin;
   PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -386,15 +404,18 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
 {
   const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
   PetscMPIInt         size;
-  PetscBool           is_aij = PETSC_TRUE;
+  PetscBool           is_aij = PETSC_TRUE, has_entries = PETSC_FALSE;
 
   PetscFunctionBegin;
   *why = nullptr;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   *global = (PetscBool)(size > 1 && params->reach == PC_CMATCH_GLOBAL);
   if (!*global) PetscFunctionReturn(PETSC_SUCCESS);
-  if (pc->pmat) PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
-  if (!is_aij) *why = "the matrix is no MATAIJ, but one of blocks: use MatConvert() or -mat_type aij";
+  if (pc->pmat) {
+    PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)pc->pmat, &has_entries, MATMPIBAIJ, MATMPISBAIJ, ""));
+  }
+  if (!is_aij && !has_entries) *why = "the matrix is one of blocks on the GPU: use MatConvert() or -mat_type aijcusparse";
   else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
     *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
   *global = (PetscBool) !*why;
@@ -487,6 +508,38 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
 static PetscErrorCode Connect(PC, PCLocalPhase *);
 
 /*
+   Copies the single entries of a matrix of blocks, or new values into the same memory, if the hierarchy is to be one of all ranks.
+   All ranks together.
+*/
+static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  const bool   keep   = cmatch->entries && pc->flag == SAME_NONZERO_PATTERN;
+  PetscBool    global, is_aij;
+  const char  *why;
+  MatNullSpace space, near_space;
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
+  if (!global || is_aij) {
+    PetscCall(MatDestroy(&cmatch->entries));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, nullptr)); /* a rank may have failed before */
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
+  if (!keep) PetscCall(MatDestroy(&cmatch->entries));
+  PetscCall(MatConvert(pc->pmat, MATMPIAIJ, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
+  PetscCall(MatGetNullSpace(pc->pmat, &space));
+  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
+  PetscCall(MatSetNullSpace(cmatch->entries, space));
+  PetscCall(MatSetNearNullSpace(cmatch->entries, near_space));
+  phase->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
@@ -498,6 +551,9 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CopyEntries(pc, phase));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  const WithEntries scope(pc);
   if (!phase->outcome->code) {
     phase->outcome->code = CallGuarded(Know, pc, &known);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
@@ -659,6 +715,7 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   PetscFunctionBegin;
   PetscCall(FreeHierarchy(cmatch));
   PetscCall(FreeRanks(cmatch));
+  PetscCall(MatDestroy(&cmatch->entries));
   PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
   PetscCall(PCReset_Local(pc));
   cmatch->stats     = CMATCHStats{};
@@ -789,16 +846,16 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, and
-  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
-  without messages, but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one
-  rank, which solves what is left. Of ranks that share a GPU the first one has the second level. Where rows of several ranks come
-together, pairs of them that belong to each other firmly, but were cut by a border, are put together by an additional level. The
-result is the same in every run with the same partition. A partition whose rows are coupled more with rows of other ranks than with
-each other leaves nothing to put together; the view says so, and a repartition is the remedy. With the smoothers `sfsai` and
-`afsai`, with matrices of blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as
-`PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks exchange values by PETSc's
-`PetscSF`, where MPI is not GPU-aware through the host.
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, or a
+`MATBAIJ` or `MATSBAIJ`, whose single entries are copied then, and the number of iterations hardly depends on the number of ranks.
+Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of other ranks. Small levels
+go to fewer ranks, and then to one rank, which solves what is left. Of ranks that share a GPU the first one has the second level.
+Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are put
+together by an additional level. The result is the same in every run with the same partition. A partition whose rows are coupled
+more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
+remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy
+of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks
+exchange values by PETSc's `PetscSF`, where MPI is not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.

@@ -660,7 +660,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 
   Note:
   The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
-  which needs no messages. With the smoothers sfsai and afsai, and where the matrix is one of blocks, each rank has a hierarchy
+  which needs no messages. With the smoothers sfsai and afsai, and where the matrix is a `MATBAIJCUDA`, each rank has a hierarchy
   of its block with both values, and the view says so.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReach()`
