@@ -385,6 +385,8 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRanks(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRanks(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherFactor(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherFactor(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherDevices(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherDevices(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);

@@ -195,6 +195,11 @@ PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool, CMATCHHie
   return NoCUDA();
 }
 
+PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *, const PetscScalar *, double *)
 {
   return NoCUDA();

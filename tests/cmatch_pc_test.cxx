@@ -175,7 +175,7 @@ struct OptionValues {
   FinePCPrecision    precision;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks, gather_factor;
-  PetscBool          reuse_pattern;
+  PetscBool          gather_devices, reuse_pattern;
 };
 
 template <typename T>
@@ -206,6 +206,7 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
   CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
+  CheckGetter(pc, PCCMATCHGetGatherDevices, expected.gather_devices);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
 
@@ -219,7 +220,8 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
                                    "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
                                    "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@reuse_pattern false");
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices false "
+                                   "-@reuse_pattern false");
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
                               0.1,
@@ -238,6 +240,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               100000,
                               10000,
                               8,
+                              PETSC_TRUE,
                               PETSC_TRUE};
   const OptionValues others{PC_CMATCH_MIS2,
                             4,
@@ -257,6 +260,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             5,
                             6,
                             7,
+                            PETSC_FALSE,
                             PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);
@@ -278,6 +282,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
   MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
+  MUST(PCCMATCHSetGatherDevices(plain, others.gather_devices));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);
   for (PC pc : {(PC)plain, (PC)keys}) {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "pc/local.h"
+#include "pc/cmatch/cmatch_face.h"
 #include "spread.h"
 
 namespace
@@ -219,6 +219,24 @@ TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
   if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
 }
 
+/* Short rows are gathered where as many nonzeros are, rows of 80 nonzeros where as many rows are. */
+TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() == 1) return;
+  const auto several = [](const HostMatrix &H, const std::string &options) {
+    const PCObject pc = MakePC(Spread(H, MATAIJ, Even), CMATCH(), options + " -@coarse_size 20 -@gather_ranks 0");
+    MUST(PCSetUp(pc));
+    return ((const PC_CMATCH *)((PC)pc)->data)->hierarchy->several;
+  };
+  const HostMatrix plane = Poisson(130, 110), cube = Poisson(24, 24, 24); /* with about 1500 rows on the second level */
+  CHECK(several(plane, "-@gather_rows 1100") == 1);
+  CHECK(several(plane, "-@gather_rows 500") > 1);
+  CHECK(several(cube, "-@gather_rows 1100") > 1);
+  CHECK(several(cube, "-@gather_rows 2200") == 1);
+  CHECK(several(cube, "-@gather_rows 1100 -@smoothed_prolongator false") == 1); /* whose rows have 13 to 14 nonzeros */
+  CHECK(several(plane, "-@gather_rows 1100 -@coarsening mis2") > 1);            /* which does not know nonzeros before */
+}
+
 /* ---------------------------------------- the matrices ---------------------------------------- */
 
 TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi]")
@@ -330,6 +348,39 @@ TEST_CASE("cmatch on several ranks and back to the rank's block", "[cmatch][rank
   }
 }
 
+/* The single entries of blocks are those of a matrix without blocks. */
+TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mpi]")
+{
+  const HostMatrix H     = Diffusion(50, 30, true, 38);
+  const Share      pairs = [](LocalInt n, int rank, int size) { return 2 * Even(n / 2, rank, size); };
+  for (MatType type : {MATBAIJ, MATSBAIJ})
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string("-@reach local")}) {
+      CAPTURE(type, options);
+      const MatObject plain = Spread(H, MATAIJ, pairs);
+      MatObject       blocks, entries;
+      MUST(MatSetBlockSize(plain, 2));
+      MUST(MatSetOption(plain, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for symmetry. */
+      MUST(MatConvert(plain, type, MAT_INITIAL_MATRIX, blocks.put()));
+      MUST(MatConvert(blocks, MATAIJ, MAT_INITIAL_MATRIX, entries.put()));
+      const PCObject pc = MakePC(blocks, CMATCH(), options), expected = MakePC(entries, CMATCH(), options);
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+      for (const MatObject *A : {&blocks, &entries}) {
+        MUST(MatScale(*A, 3));
+        MUST(MatShift(*A, 0.25));
+      }
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+      CHECK(Contains(ViewText((PC)pc), CMATCH().kept) == !Rank());
+      CHECK(Contains(ViewText((PC)pc), "block-local") == (Ranks() > 1 && !Rank() && Contains(options, "local")));
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, blocks, blocks));
+      MUST(PCReset(expected));
+      MUST(PCSetOperators(expected, entries, entries));
+      MUST(PCCMATCHSetReach(pc, PC_CMATCH_LOCAL));
+      MUST(PCCMATCHSetReach(expected, PC_CMATCH_LOCAL));
+      CHECK(SameBits(Applied(pc), Applied(expected)));
+    }
+}
+
 TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi]")
 {
   const std::vector<double> w = Weights(2700);
@@ -368,6 +419,113 @@ TEST_CASE("cmatch on parts of the ranks", "[cmatch][ranks][pc][nest][mpi]")
     const Solution  solution = Solve(ksp);
     CHECK(solution.reason == KSP_CONVERGED_RTOL);
     CHECK(solution.true_residual <= 1e-7);
+  }
+}
+
+/* ---------------------------------------- communication --------------------------------------- */
+
+/*
+   A level takes one collective operation of its ranks, in which each learns what the others have found, and three in which ranks
+   find out who sends what: by the PetscSFs of ghosts, of coarse rows and of contributions. A set-up takes six more, whatever the
+   levels are: what all ranks know before, whether each is ready, what PetscSF finds out about the finest level, and the verdicts
+   before the levels, behind them, and of the whole. One with the same nonzeros has none of the levels.
+*/
+TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  for (const Layout &layout : Layouts())
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"),
+                                       kGrouped + std::string("-@max_levels 2"), std::string()}) {
+      CAPTURE(layout.name, options);
+      const HostMatrix H      = Diffusion(50, 30, true, 36);
+      const MatObject  A      = Spread(H, MATAIJ, layout.share);
+      const PCObject   pc     = MakePC(A, CMATCH(), options);
+      const Traffic    fresh  = TrafficOf([&] { MUST(PCSetUp(pc)); });
+      const double     levels = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy->several; /* on several ranks, with this one */
+      CHECK(levels >= 1);
+      CHECK(fresh.gatherings == levels);
+      CHECK(fresh.reductions <= 6 + 3 * levels);
+      SetValues(A, Changed(Blocks(H), 5));
+      const Traffic again = TrafficOf([&] { MUST(PCSetUp(pc)); });
+      CHECK(again.gatherings == 0);
+      CHECK(again.reductions == 5);
+    }
+}
+
+/* Unless the norm of the vector is known already. The scale of the cycle that follows from the norm has the same bits. */
+TEST_CASE("cmatch on several ranks: an application takes one reduction, or none", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string()})
+      for (double scale : {1., 1e-30, 1e30}) {
+        CAPTURE(layout.name, options, scale);
+        const MatObject A  = Spread(Diffusion(50, 30, true, 37), MATAIJ, layout.share);
+        const PCObject  pc = MakePC(A, CMATCH(), options);
+        const VecObject x = RightVec(A, 3), y = RightVec(A), z = RightVec(A);
+        PetscReal       norm;
+        PetscBool       same;
+        MUST(PCSetUp(pc));
+        MUST(VecScale(x, scale));
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, y)); }).reductions == 1);
+        MUST(VecNorm(x, NORM_2, &norm));
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 0);
+        MUST(VecEqual(y, z, &same));
+        CHECK(same);
+        MUST(VecScale(x, 0.3)); /* which PETSc knows to scale the norm, too */
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 0);
+        MUST(VecShift(x, norm)); /* and now it does not know the norm */
+        CHECK(TrafficOf([&] { MUST(PCApply(pc, x, z)); }).reductions == 1);
+      }
+}
+
+/* An iteration of cgfused takes one reduction, but those that check p.Ap, which are 1, 2, 4 and so on, and none in the cycle. */
+TEST_CASE("cmatch on several ranks: reductions of cgfused", "[cmatch][ranks][pc][mpi][eight]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A = Spread(Diffusion(50, 30, true, 37), MATAIJ, Even);
+  for (const char *norm : {"unpreconditioned", "preconditioned", "natural"}) {
+    double reductions[2];
+    CAPTURE(norm);
+    const KSPObject ksp = MakeKSP(A, CMATCH(), kWide + std::string("-ksp_type cgfused -ksp_rtol 1e-12 -ksp_norm_type ") + norm);
+    const VecObject b = RightVec(A, 3), x = RightVec(A);
+    MUST(KSPSolve(ksp, b, x)); /* which makes what stays */
+    for (int k : {0, 1}) {
+      MUST(KSPSetTolerances(ksp, 1e-12, 0, PETSC_CURRENT, 5 + 3 * k));
+      reductions[k] = TrafficOf([&] { MUST(KSPSolve(ksp, b, x)); }).reductions;
+    }
+    CHECK(reductions[1] - reductions[0] == 3);
+  }
+  /* The size of one solve is not that of the next one. */
+  const KSPObject ksp =
+    MakeKSP(A, CMATCH(), kWide + std::string("-ksp_type cgfused -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned"));
+  const VecObject b = RightVec(A, 3), x = RightVec(A);
+  PetscInt        its = 0, again;
+  for (double scale : {1., 1e60, 1e-120, 1e60}) {
+    MUST(VecScale(b, scale));
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetIterationNumber(ksp, &again));
+    KSPConvergedReason reason;
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    CHECK(reason == KSP_CONVERGED_RTOL);
+    if (!its) its = again;
+    CHECK(again == its);
+  }
+}
+
+/* The sums of the levels and of the memory. */
+TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch][ranks][pc][view][mpi]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A     = Spread(Diffusion(50, 30, true, 36), MATAIJ, Even);
+  double          first = 0;
+  for (const char *options : {"-@max_levels 2", "-@max_levels 3", "-@max_levels 4"}) {
+    const PCObject pc = MakePC(A, CMATCH(), kWide + std::string(options));
+    MUST(PCSetUp(pc));
+    const double reductions = TrafficOf([&] { ViewText((PC)pc); }).reductions;
+    if (first == 0) first = reductions;
+    CHECK(reductions == first);
   }
 }
 
@@ -485,6 +643,61 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends while the levels
   }
 }
 
+/* The same where aggregates and patterns are kept, so that ranks agree at the end alone. */
+TEST_CASE("cmatch on several ranks: the memory of one rank ends with new values", "[cmatch][ranks][pc][bad][memory][mpi][long]")
+{
+  if (Ranks() == 1) return;
+  const HostMatrix H = Diffusion(12, 10, true, 4);
+  const MatObject  A = Spread(H, MATAIJ, Even);
+  for (const std::string options : {kWide, kGrouped}) {
+    SetValues(A, Changed(Blocks(H), 5));
+    const auto expected = Applied(MakePC(A, CMATCH(), options));
+    int        failed   = 1;
+    for (long n = 1; failed; n += 1 + n / 8) {
+      CAPTURE(options, n);
+      SetValues(A, Blocks(H));
+      const PCObject pc = MakePC(A, CMATCH(), options);
+      MUST(PCSetUp(pc));
+      SetValues(A, Changed(Blocks(H), 5));
+      PetscErrorCode code;
+      {
+        const Errors        errors;
+        const FailingMemory failing(FailingMemory::Through::New, Rank() == Ranks() - 1 ? n : 0);
+        code   = PCSetUp(pc);
+        failed = Rank() == Ranks() - 1 && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
+      REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      if (n % 7 && failed) continue;
+      MUST(PCSetUp(pc));
+      if (failed) CHECK(SameBits(Applied(pc), expected)); /* made anew */
+    }
+  }
+}
+
+/* ---------------------------------------- shared GPUs ----------------------------------------- */
+
+TEST_CASE("cmatch: which ranks share a GPU", "[cmatch][ranks]")
+{
+  using Numbers = std::vector<PetscMPIInt>;
+  struct Case {
+    std::vector<PetscInt64> identity;
+    Numbers                 device, first;
+  };
+  for (const Case &c : {Case{{}, {}, {}}, Case{{7}, {0}, {0}}, Case{{0, 0}, {0, 1}, {0, 1}}, Case{{7, 7}, {0, 0}, {0}},
+                        Case{{9, 7, 9, 7}, {0, 1, 0, 1}, {0, 1}}, Case{{9, 9, 7, 7}, {0, 0, 1, 1}, {0, 2}},
+                        Case{{-3, 0, -3, 0, 5}, {0, 1, 0, 2, 3}, {0, 1, 3, 4}}, Case{{4, 3, 2, 1}, {0, 1, 2, 3}, {0, 1, 2, 3}},
+                        Case{{1, 2, 2, 2, 1, 3}, {0, 1, 1, 1, 0, 2}, {0, 1, 5}}}) {
+    Numbers           device, first;
+    const PetscMPIInt count = CMATCHFindDevices(c.identity, &device, &first);
+    CAPTURE(c.identity);
+    CHECK(device == c.device);
+    REQUIRE(count == (PetscMPIInt)c.first.size());
+    first.resize(count);
+    CHECK(first == c.first);
+  }
+}
+
 /* ------------------------------------------- on GPUs ------------------------------------------ */
 
 TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cmatch][ranks][pc][gpu][mpi]")
@@ -505,7 +718,7 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
           Attach(A, MatSetNearNullSpace, Distributed(A, w));
           Attach(B, MatSetNearNullSpace, Distributed(B, w));
         }
-        const PCObject pc = MakePC(A, CMATCH(), options), host = MakePC(B, CMATCH(), options);
+        const PCObject pc = MakePC(A, CMATCH(), options + " -@gather_devices false"), host = MakePC(B, CMATCH(), options);
         for (const unsigned seed : {0u, 5u, 6u}) { /* and new values */
           CAPTURE(seed);
           if (seed) {
@@ -538,6 +751,33 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
         CHECK(!Contains(text, "block-local"));
         CHECK(!Contains(text, "reaches no other rank"));
       }
+}
+
+/* However many GPUs there are, the first rank of each has the levels below the finest one, unless they are to stay. */
+TEST_CASE("cmatch on several ranks of GPUs: one rank of each GPU has the coarse levels", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return;
+  const MatObject A     = Spread(Diffusion(60, 45, true, 36), DeviceBackend().mat, Even);
+  const PetscInt  alone = Iterations(Spread(Diffusion(60, 45, true, 36), MATAIJ, Even), kWide);
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@gather_devices false")}) {
+    CAPTURE(options);
+    const PCObject pc = MakePC(A, CMATCH(), options);
+    const auto     y  = Applied(pc);
+    CHECK(SameBits(Applied(MakePC(A, CMATCH(), options)), y));
+    CHECK(Iterations(A, options) <= alone + 1);
+    const CMATCHRanks      *ranks   = ((const PC_CMATCH *)((PC)pc)->data)->ranks;
+    const CMATCHHierarchy  *H       = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+    const std::string       text    = ViewText((PC)pc);
+    const bool              gathers = !Contains(options, "false");
+    std::vector<PetscInt64> identity(Ranks());
+    MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, identity.data(), 1, MPIU_INT64, PETSC_COMM_WORLD);
+    const bool first = std::find(identity.begin(), identity.end(), identity[Rank()]) == identity.begin() + Rank();
+    CHECK((identity[Rank()] != 0) == gathers);
+    if (gathers && !first) CHECK(H->several == 1);
+    if (gathers && !Rank()) CHECK(Contains(text, "GPUs, where their kernels take turns") == (ranks->devices < Ranks()));
+    if (!gathers) CHECK(H->level[1].n > 0);
+  }
 }
 
 TEST_CASE("cmatch on several ranks of GPUs takes the iterations of one host", "[cmatch][ranks][pc][gpu][mpi]")
@@ -597,8 +837,9 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
 TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside another stream", "[cmatch][ranks][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
-  const MatObject A  = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
-  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const MatObject A        = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const PCObject  pc       = MakePC(A, CMATCH(), kWide + std::string("-@gather_devices false")), /* as on the host */
+    local                  = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
   const auto      expected = Applied(pc), of_block = Applied(local);
   const VecObject x = RightVec(A, 11), y = RightVec(A);
   CHECK(SameBits(expected, of_block) == (Ranks() == 1));

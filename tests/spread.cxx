@@ -51,13 +51,14 @@ MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
 
 Traffic TrafficOf(const std::function<void()> &call)
 {
-  double counts[] = {petsc_isend_ct + petsc_send_ct, petsc_isend_len + petsc_send_len, petsc_allreduce_ct};
+  double counts[] = {petsc_isend_ct + petsc_send_ct, petsc_isend_len + petsc_send_len, petsc_allreduce_ct, petsc_gather_ct};
   call();
   counts[0] = petsc_isend_ct + petsc_send_ct - counts[0];
   counts[1] = petsc_isend_len + petsc_send_len - counts[1];
   counts[2] = petsc_allreduce_ct - counts[2];
+  counts[3] = petsc_gather_ct - counts[3];
   MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD);
-  return {counts[0], counts[1], counts[2]};
+  return {counts[0], counts[1], counts[2], counts[3]};
 }
 
 HostMatrix Gathered(Mat A)

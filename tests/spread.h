@@ -23,9 +23,10 @@ LocalInt Even(LocalInt n, int rank, int size);
 const std::vector<Layout> &Layouts();
 
 MatObject Spread(const HostMatrix &, MatType, const Share &);
-/* What the ranks send to each other in a call, all together, and how many reductions it takes, as PETSc counts them. */
+/* What the ranks send to each other in a call, all together, and how many reductions and gatherings it takes on this rank, as PETSc
+ * counts them. */
 struct Traffic {
-  double messages, bytes, reductions;
+  double messages, bytes, reductions, gatherings;
 };
 Traffic TrafficOf(const std::function<void()> &call);
 

@@ -23,6 +23,8 @@ struct HostSolve {
   PetscReal          xx        = 0;                       /* x.x, where there is a radius */
   PetscReal          objective = 0;                       /* of x */
   KSPConvergedReason last      = KSP_CONVERGED_ITERATING; /* the step that was made is the last one, for this reason */
+
+  PetscErrorCode (*set_size)(PC, PetscReal) = nullptr; /* of a preconditioner that has to know how large r is on all ranks */
 };
 
 /* ------------------------------------- vector operations -------------------------------------- */
@@ -174,6 +176,7 @@ static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
     PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
     if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
     PetscCall(Dots(cg, cg.z, cg.r, cg.s, dots));
+    if (cg.set_size) PetscCall(cg.set_size(cg.ksp->pc, PetscSqrtReal(dots[2]))); /* the next residual is about as large */
     sums[0] = dots[0];
     sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
     sums[2] = dots[3];
@@ -326,6 +329,8 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
   if (!own && cg.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSizeQuery, &cg.set_size));
+  if (cg.set_size) PetscCall(cg.set_size(ksp->pc, -1)); /* the solve before may have told */
   for (PetscInt i = 0;; i++) {
     PetscCall(Precondition(cg, sums));
     PetscCall(Test(cg, i, sums));

@@ -72,5 +72,12 @@ constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";
 constexpr const char *kCycleQuery = "PCFinePCGetCycle_C";
 struct CMATCHHierarchy;
 
+/*
+   A PC that has to know in an application how large its vector is on all ranks composes this method, by which a solver spares it a
+   reduction. It tells about how large the next vector will be, the same on all ranks: the 2-norm of one that differs by a few
+   powers of 10 at most, as the residual before.
+*/
+constexpr const char *kSizeQuery = "PCFinePCSetSize_C";
+
 /* A PC of another kind composes this method, which gives the bytes that PCFinePCGetApplyBytes() reports. */
 constexpr const char *kApplyBytesQuery = "PCFinePCGetApplyBytes_C";

@@ -42,6 +42,12 @@ struct CMATCHVectors {
   void *e, *c, *v; /* of the levels that are visited twice */
 };
 
+/* A CMATCHRoute on the device. */
+struct CMATCHRouteThere {
+  LocalInt  neighbours = 0, rows = 0;
+  LocalInt *begin = nullptr, *row = nullptr; /* [neighbours + 1], [rows] */
+};
+
 /* What a level on several ranks has beside what its CMATCHLevel shows. */
 struct CMATCHShared {
   std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
@@ -53,6 +59,7 @@ struct CMATCHShared {
   LocalInt               rows   = 0;       /* own ones of the next level */
   void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
   void                  *added  = nullptr; /* [contributions] */
+  CMATCHRouteThere       sent, came;       /* of rows that travel */
 };
 
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {

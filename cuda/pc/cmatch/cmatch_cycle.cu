@@ -47,6 +47,12 @@ __global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends,
   if (threadIdx.x % kWarpSize == 0) atomicMax(&control->largest, (unsigned long long)__double_as_longlong(largest));
 }
 
+/* The same, when it is known. */
+__global__ void SetLargest(double largest, CMATCHControl *control)
+{
+  control->largest = (unsigned long long)__double_as_longlong(largest);
+}
+
 /* 2^q for vectors of this size, whose largest entry is then near 1 */
 __device__ __forceinline__ double PowerFor(double size, int share)
 {
@@ -764,6 +770,10 @@ private:
     double         largest;
 
     PetscFunctionBegin;
+    if (H_->exchange.size >= 0) {
+      PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->exchange.size, H_->control));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
     if (n) {
       PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w,

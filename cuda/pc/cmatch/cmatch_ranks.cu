@@ -214,48 +214,61 @@ struct SentRows {
   __device__ __forceinline__ LocalInt Length(LocalInt leaf) const { return first + leaf < rows ? length[first + leaf] : 0; }
 };
 
-__global__ void __launch_bounds__(kBlockSize) TellLengths(SentRows sent, GlobalInt *length, CMATCHReport *report)
+__global__ void __launch_bounds__(kBlockSize) TellLengths(SentRows sent, GlobalInt *length)
 {
   const long long leaf = GridThread();
-  const LocalInt  mine = leaf < sent.leaves ? sent.Length((LocalInt)leaf) : 0;
-  if (leaf < sent.leaves) length[leaf] = mine;
-  const LocalInt longest = GroupMax<kWarpSize>(mine);
-  if (threadIdx.x % kWarpSize == 0 && longest) atomicMax(&report->longest, longest);
+  if (leaf < sent.leaves) length[leaf] = sent.Length((LocalInt)leaf);
 }
 
-/* Lengths as local numbers, and their sum. */
+/* Lengths in the order of the neighbours, as local numbers, and their sum. */
 __global__ void __launch_bounds__(kBlockSize)
-  TakeLengths(LocalInt roots, const GlobalInt *length, LocalInt *to, CMATCHReport *report)
+  OrderLengths(CMATCHRouteThere route, const GlobalInt *length, LocalInt *ordered, unsigned long long *sum)
 {
-  const long long root = GridThread();
-  if (root > roots) return;
-  const GlobalInt mine = root < roots ? length[root] : 0;
-  to[root]             = (LocalInt)mine;
-  if (mine) atomicAdd(&report->entries, (unsigned long long)mine);
+  const long long q = GridThread();
+  if (q > route.rows) return;
+  const GlobalInt mine = q < route.rows ? length[route.row[q]] : 0;
+  ordered[q]           = (LocalInt)mine;
+  if (mine) atomicAdd(sum, (unsigned long long)mine);
 }
 
-/* A thread takes a place of a unit. */
+/* Where the entries of each neighbour begin, and where the last ones end. */
+__global__ void __launch_bounds__(kBlockSize) FindEnds(CMATCHRouteThere route, const LocalInt *at, unsigned long long *end)
+{
+  const long long k = GridThread();
+  if (k <= route.neighbours) end[k] = (unsigned long long)at[route.begin[k]];
+}
+
+/* A group takes a row. */
 __global__ void __launch_bounds__(kBlockSize)
-  PackEntries(SentRows sent, LocalInt begin, LocalInt unit, NumberOf number, GlobalInt *j, double *a)
+  PackEntries(SentRows sent, CMATCHRouteThere route, const LocalInt *at, NumberOf number, GlobalInt *j, double *a)
 {
-  const long long at = GridThread();
-  if (at >= (long long)sent.leaves * unit) return;
-  const LocalInt leaf = (LocalInt)(at / unit), e = begin + (LocalInt)(at % unit);
-  const bool     in   = e < sent.Length(leaf);
-  const LocalInt from = in ? sent.start[sent.first + leaf] + e : 0;
-  j[at]               = in ? number(sent.j[from]) : 0;
-  a[at]               = in ? sent.a[from] : 0.;
+  const long long q = GridThread() / kGroup;
+  if (q >= route.rows) return;
+  const LocalInt leaf = route.row[q], length = sent.Length(leaf), to = at[q];
+  if (!length) return; /* it may be a row that has no place */
+  const LocalInt from = sent.start[sent.first + leaf];
+  for (LocalInt e = threadIdx.x % kGroup; e < length; e += kGroup) {
+    j[to + e] = number(sent.j[from + e]);
+    a[to + e] = sent.a[from + e];
+  }
 }
 
-__global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt roots, LocalInt begin, LocalInt unit, const LocalInt *start,
-                                                            const GlobalInt *all_j, const double *all_a, GlobalInt *j, double *a)
+/* Where the rows of the roots begin among the entries that come, and how long they are. */
+__global__ void __launch_bounds__(kBlockSize)
+  PlaceRows(CMATCHRouteThere route, const LocalInt *at, LocalInt *start, LocalInt *length)
 {
-  const long long at = GridThread();
-  if (at >= (long long)roots * unit) return;
-  const LocalInt root = (LocalInt)(at / unit), e = begin + (LocalInt)(at % unit), to = start[root] + e;
-  if (to >= start[root + 1]) return;
-  j[to] = all_j[at];
-  a[to] = all_a[at];
+  const long long q = GridThread();
+  if (q >= route.rows) return;
+  start[route.row[q]]  = at[q];
+  length[route.row[q]] = at[q + 1] - at[q];
+}
+
+/* The entries of rows with gaps between them, which are added to those that are reported. */
+__global__ void __launch_bounds__(kBlockSize) CountEntries(CMATCHRows rows, CMATCHReport *report)
+{
+  const long long i      = GridThread();
+  const LocalInt  length = i < rows.n ? rows.Length((LocalInt)i) : 0;
+  if (length) atomicAdd(&report->entries, (unsigned long long)length);
 }
 
 /* ---------------------------------------- the next level -------------------------------------- */
@@ -338,8 +351,8 @@ struct MergedEntries {
   LocalInt        mine, coarse;
   const LocalInt *start, *length, *j;
   const double   *a;
-  const LocalInt *place;      /* of the columns behind the own ones; those stay, where the rank keeps its rows */
-  const LocalInt *came_start; /* null if nothing came */
+  const LocalInt *place;                    /* of the columns behind the own ones; those stay, where the rank keeps its rows */
+  const LocalInt *came_start, *came_length; /* null if nothing came */
   const LocalInt *came_j;
   const double   *came_a;
 
@@ -350,7 +363,7 @@ struct MergedEntries {
       *count = length[k];
     } else {
       *begin = came_start ? came_start[k - mine] : 0;
-      *count = came_start ? came_start[k - mine + 1] - *begin : 0;
+      *count = came_start ? came_length[k - mine] : 0;
     }
   }
   __device__ void Get(LocalInt k, LocalInt, LocalInt at, LocalInt *column, double *value) const
@@ -369,7 +382,7 @@ struct MergedEntries {
 /* The row sums of merged rows, times a factor, and 1 for those without entries. */
 __global__ void __launch_bounds__(kBlockSize)
   MergeSums(LocalInt rows, LocalInt mine, const LocalInt *length, const double *own, const LocalInt *add_i,
-            const LocalInt *came_start, const double *came, double factor, double *rs)
+            const LocalInt *came_length, const double *came, double factor, double *rs)
 {
   const long long c = GridThread();
   if (c >= rows) return;
@@ -381,7 +394,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
     sum += came[k];
-    any = any || came_start[k + 1] > came_start[k];
+    any = any || came_length[k] > 0;
   }
   rs[c] = any ? sum * factor : 1.;
 }
@@ -441,10 +454,10 @@ struct CameRows {
   LocalInt   roots = 0, entries = 0;
   GlobalInt *all_length = nullptr;
   double    *sum        = nullptr; /* null if no rows come */
-  LocalInt  *start      = nullptr;
-  GlobalInt *number     = nullptr; /* columns */
-  LocalInt  *j          = nullptr; /* the same, on the next level */
-  double    *a          = nullptr;
+  LocalInt  *start = nullptr, *length = nullptr;
+  GlobalInt *number = nullptr; /* columns */
+  LocalInt  *j      = nullptr; /* the same, on the next level */
+  double    *a      = nullptr;
 };
 
 class SetUp : public CMATCHRanksSetUp {
@@ -525,8 +538,15 @@ public:
     H->several = l + 1;
     transfer   = how;
     PetscCall(CMATCHFindAggregates(&s, how, &H->level[l], &found));
-    coarse = found.coarse;
-    left   = found.left;
+    coarse  = found.coarse;
+    left    = found.left;
+    entries = 0;
+    if (!found.rows.n) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+    CountEntries<<<BlocksFor(found.rows.n), kBlockSize, 0, s.stream>>>(found.rows, s.report);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(&s));
+    entries = (PetscInt64)s.seen.entries + coarse;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -600,83 +620,82 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, LocalInt roots, LocalInt *widest) override
+  PetscErrorCode Connect(LocalInt l, const CMATCHRoute &to, const CMATCHRoute &from) override
   {
-    const CMATCHLevel &L    = H->level[l];
-    const CMATCHMade  &from = which == CMATCH_MATCHING ? M : made;
-    CameRows          &to   = came[which];
-    const LocalInt     all  = L.coarse + L.foreign;
+    CMATCHShared &of = H->shared[l];
+    Layout        layout;
+
+    PetscFunctionBegin;
+    for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
+      there->neighbours = route->neighbours;
+      there->rows       = route->Rows();
+      layout.Place(&there->begin, (size_t)there->neighbours + 1);
+      layout.Place(&there->row, there->rows);
+    }
+    H->memory.emplace_back(&H->meter);
+    PetscCall(layout.Allocate(&H->memory.back()));
+    for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
+      PetscCall(Upload(std::vector<LocalInt>(route->begin, route->begin + there->neighbours + 1), there->begin));
+      PetscCall(Upload(std::vector<LocalInt>(route->row, route->row + there->rows), there->row));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
+  {
+    const CMATCHLevel  &L    = H->level[l];
+    const CMATCHShared &of   = H->shared[l];
+    const CMATCHMade   &from = which == CMATCH_MATCHING ? M : made;
+    CameRows           &to   = came[which];
+    const LocalInt      all  = L.coarse + L.foreign;
+    LocalInt           *at   = nullptr, count;
 
     PetscFunctionBegin;
     sent = SentRows{L.mine, all - L.mine, which == CMATCH_MATCHING ? L.coarse : all, from.start, from.length, from.j, from.a};
-    sent_number = NumberOf{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
-    travellers  = CMATCHTravellers{};
-    to          = CameRows{};
-    to.roots    = roots;
+    const NumberOf number{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
+    travellers = CMATCHTravellers{};
+    to         = CameRows{};
+    to.roots   = of.came.rows;
     PetscCall(s.arena.Take(sent.leaves, &travellers.length));
-    PetscCall(s.arena.Take(roots, &to.all_length));
-    PetscCall(s.arena.Take(roots, &to.sum));
+    PetscCall(s.arena.Take(to.roots, &to.all_length));
+    PetscCall(s.arena.Take(to.roots, &to.sum));
     travellers.sum        = from.rs + L.mine;
     travellers.all_length = to.all_length;
     travellers.all_sum    = to.sum;
-    PetscCallCUDA(cudaMemsetAsync(&s.report->longest, 0, sizeof(s.report->longest), s.stream));
     if (sent.leaves) {
-      TellLengths<<<BlocksFor(sent.leaves), kBlockSize, 0, s.stream>>>(sent, travellers.length, s.report);
+      TellLengths<<<BlocksFor(sent.leaves), kBlockSize, 0, s.stream>>>(sent, travellers.length);
       FinePCCheckLaunch();
     }
-    PetscCall(CMATCHReadReport(&s));
-    *widest = s.seen.longest;
+    PetscCall(OrderRows(of.sent, travellers.length, kCMATCHTooManyToSend, &at, &count, entries));
+    PetscCall(s.arena.Take(count, &travellers.j));
+    PetscCall(s.arena.Take(count, &travellers.a));
+    if (count) {
+      PackEntries<<<BlocksFor((long long)of.sent.rows * kGroup), kBlockSize, 0, s.stream>>>(sent, of.sent, at, number, travellers.j,
+                                                                                            travellers.a);
+      FinePCCheckLaunch();
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt unit) override
+  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
   {
-    CameRows &to     = came[which];
-    LocalInt *length = nullptr;
+    const CMATCHShared &of = H->shared[l];
+    CameRows           &to = came[which];
+    LocalInt           *at = nullptr;
 
     PetscFunctionBegin;
-    PetscCall(s.arena.Take((size_t)to.roots + 1, &length));
-    PetscCall(s.arena.Take((size_t)to.roots + 1, &to.start));
-    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-    TakeLengths<<<BlocksFor((long long)to.roots + 1), kBlockSize, 0, s.stream>>>(to.roots, to.all_length, length, s.report);
-    FinePCCheckLaunch();
-    PetscCall(CMATCHReadReport(&s));
-    PetscCheck(s.seen.entries <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows");
-    to.entries = (LocalInt)s.seen.entries;
-    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, to.start, to.roots + 1, s.stream);
-    }));
+    PetscCall(OrderRows(of.came, to.all_length, kCMATCHTooManyCome, &at, &to.entries, entries));
+    PetscCall(s.arena.Take(to.roots, &to.start));
+    PetscCall(s.arena.Take(to.roots, &to.length));
+    if (to.roots) {
+      PlaceRows<<<BlocksFor(to.roots), kBlockSize, 0, s.stream>>>(of.came, at, to.start, to.length);
+      FinePCCheckLaunch();
+    }
     PetscCall(s.arena.Take(to.entries, &to.number));
     PetscCall(s.arena.Take(to.entries, &to.j));
     PetscCall(s.arena.Take(to.entries, &to.a));
-    PetscCall(s.arena.Take((size_t)sent.leaves * unit, &travellers.j));
-    PetscCall(s.arena.Take((size_t)sent.leaves * unit, &travellers.a));
-    PetscCall(s.arena.Take((size_t)to.roots * unit, &travellers.all_j));
-    PetscCall(s.arena.Take((size_t)to.roots * unit, &travellers.all_a));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit) override
-  {
-    PetscFunctionBegin;
-    if (!sent.leaves) PetscFunctionReturn(PETSC_SUCCESS);
-    PackEntries<<<BlocksFor((long long)sent.leaves * unit), kBlockSize, 0, s.stream>>>(sent, begin, unit, sent_number, travellers.j,
-                                                                                       travellers.a);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Unpack(CMATCHTravel which, LocalInt begin, LocalInt unit) override
-  {
-    const CameRows &to = came[which];
-
-    PetscFunctionBegin;
-    if (!to.roots) PetscFunctionReturn(PETSC_SUCCESS);
-    UnpackEntries<<<BlocksFor((long long)to.roots * unit), kBlockSize, 0, s.stream>>>(to.roots, begin, unit, to.start,
-                                                                                      travellers.all_j, travellers.all_a, to.number,
-                                                                                      to.a);
-    FinePCCheckLaunch();
+    travellers.all_j = to.number;
+    travellers.all_a = to.a;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -718,7 +737,50 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  PetscErrorCode Spare(size_t bytes, int byte, void **memory) override
+  {
+    char *taken = nullptr;
+
+    PetscFunctionBegin;
+    s.arena.Release(level_mark);
+    PetscCall(s.arena.Take(bytes, &taken));
+    if (bytes) PetscCallCUDA(cudaMemsetAsync(taken, byte, bytes, s.stream));
+    *memory = spare = taken;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
 private:
+  /*
+     Where the entries of rows with these lengths begin, in the order of the route and behind the last row; how many there are, and
+     how many of each neighbour.
+  */
+  PetscErrorCode OrderRows(const CMATCHRouteThere &route, const GlobalInt *length, const char *too_many, LocalInt **at,
+                           LocalInt *count, std::vector<LocalInt> *entries)
+  {
+    LocalInt                       *ordered = nullptr;
+    unsigned long long             *end     = nullptr;
+    std::vector<unsigned long long> ends((size_t)route.neighbours + 2); /* the last one is the sum of all, which may be too large */
+
+    PetscFunctionBegin;
+    entries->assign(route.neighbours, 0);
+    PetscCall(s.arena.Take((size_t)route.rows + 1, &ordered));
+    PetscCall(s.arena.Take((size_t)route.rows + 1, at));
+    PetscCall(s.arena.Take(ends.size(), &end));
+    PetscCallCUDA(cudaMemsetAsync(end, 0, ends.size() * sizeof(*end), s.stream));
+    OrderLengths<<<BlocksFor((long long)route.rows + 1), kBlockSize, 0, s.stream>>>(route, length, ordered, end + ends.size() - 1);
+    FinePCCheckLaunch();
+    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, ordered, *at, route.rows + 1, s.stream);
+    }));
+    FindEnds<<<BlocksFor((long long)route.neighbours + 1), kBlockSize, 0, s.stream>>>(route, *at, end);
+    FinePCCheckLaunch();
+    PetscCall(Download(end, &ends));
+    PetscCheck(ends.back() <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", too_many);
+    *count = (LocalInt)ends.back();
+    for (LocalInt k = 0; k < route.neighbours; k++) (*entries)[k] = (LocalInt)(ends[k + 1] - ends[k]);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool Carries() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
@@ -994,7 +1056,7 @@ private:
 
   MergedEntries Merged(const CMATCHLevel &L, const CMATCHMade &own, const LocalInt *place, const CameRows &in) const
   {
-    return {L.mine, L.coarse, own.start, own.length, own.j, own.a, place, in.start, in.j, in.a};
+    return {L.mine, L.coarse, own.start, own.length, own.j, own.a, place, in.start, in.length, in.j, in.a};
   }
 
   /* Level l + 1, but for the operator of its matching. */
@@ -1049,7 +1111,7 @@ private:
       PackRows<T><<<BlocksFor((long long)rows * kPackGroup), kBlockSize, 0, s.stream>>>(rows, out, C.A_i, C.A_j, (T *)C.A_a);
       FinePCCheckLaunch();
     }
-    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, add_i, in.start, in.sum, factor,
+    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, add_i, in.length, in.sum, factor,
                                                             H->rs[l + 1]);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal));
@@ -1100,7 +1162,6 @@ private:
   CMATCHMade             made, M;                                 /* products, and the rows of M */
   size_t                 made_entries = 0, M_entries = 0;
   SentRows               sent{};
-  NumberOf               sent_number{};
   CameRows               came[2]; /* by CMATCHTravel */
 };
 
@@ -1127,6 +1188,19 @@ PetscErrorCode CMATCHListBorder(CMATCHSetup *s, LocalInt level)
   PetscCall(ArrayCopy_CUDA(&of.borders, before + L.n, sizeof(of.borders), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   of.inners = L.n - of.borders;
   s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *identity)
+{
+  int device, domain, bus, place;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&place, cudaDevAttrPciDeviceId, device));
+  *identity = ((PetscInt64)domain << 16) + (bus << 8) + place;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -4,6 +4,8 @@
 */
 #include <petsc/private/pcimpl.h>
 
+#include <cmath>
+
 #include "cmatch_face.h"
 #include "finepcimpl.h"
 #include "options.h"
@@ -53,6 +55,8 @@ static const Option<PC> kOptions[] = {
    Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
   {"-pc_cmatch_gather_factor", "Ranks whose rows one rank gets then", "PCCMATCHSetGatherFactor",
    Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
+  {"-pc_cmatch_gather_devices", "Of ranks that share a GPU one has coarse levels", "PCCMATCHSetGatherDevices",
+   Param<&CMATCHParams::gather_devices>()},
   {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed", "PCCMATCHSetReusePattern",
    Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
 };
@@ -369,8 +373,26 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* For this scope, the matrix of the PC is the one of single entries, where there is one. */
+class WithEntries {
+public:
+  explicit WithEntries(PC pc) : pc_(pc), pmat_(pc->pmat)
+  {
+    if (((PC_CMATCH *)pc->data)->entries) pc->pmat = ((PC_CMATCH *)pc->data)->entries;
+  }
+  WithEntries(const WithEntries &)            = delete;
+  WithEntries &operator=(const WithEntries &) = delete;
+  ~WithEntries() { pc_->pmat = pmat_; }
+
+private:
+  PC        pc_;
+  const Mat pmat_;
+};
+
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
+  const WithEntries scope(pc);
+
   PetscFunctionBegin;
   PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -382,15 +404,18 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
 {
   const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
   PetscMPIInt         size;
-  PetscBool           is_aij = PETSC_TRUE;
+  PetscBool           is_aij = PETSC_TRUE, has_entries = PETSC_FALSE;
 
   PetscFunctionBegin;
   *why = nullptr;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   *global = (PetscBool)(size > 1 && params->reach == PC_CMATCH_GLOBAL);
   if (!*global) PetscFunctionReturn(PETSC_SUCCESS);
-  if (pc->pmat) PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
-  if (!is_aij) *why = "the matrix is no MATAIJ, but one of blocks: use MatConvert() or -mat_type aij";
+  if (pc->pmat) {
+    PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)pc->pmat, &has_entries, MATMPIBAIJ, MATMPISBAIJ, ""));
+  }
+  if (!is_aij && !has_entries) *why = "the matrix is one of blocks on the GPU: use MatConvert() or -mat_type aijcusparse";
   else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
     *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
   *global = (PetscBool) !*why;
@@ -467,7 +492,7 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
   if (!known->keep) {
     PetscCall(FreeHierarchy(cmatch));
     PetscCall(FreeRanks(cmatch));
-    PetscCall(CMATCHRanksCreate(pc->pmat, known->where, cmatch->params.precision, &cmatch->ranks));
+    PetscCall(CMATCHRanksCreate(pc->pmat, known->where, &cmatch->params, &cmatch->ranks));
   }
   CMATCHRanks *ranks = cmatch->ranks;
   PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
@@ -483,6 +508,38 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
 static PetscErrorCode Connect(PC, PCLocalPhase *);
 
 /*
+   Copies the single entries of a matrix of blocks, or new values into the same memory, if the hierarchy is to be one of all ranks.
+   All ranks together.
+*/
+static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  const bool   keep   = cmatch->entries && pc->flag == SAME_NONZERO_PATTERN;
+  PetscBool    global, is_aij;
+  const char  *why;
+  MatNullSpace space, near_space;
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
+  if (!global || is_aij) {
+    PetscCall(MatDestroy(&cmatch->entries));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, nullptr)); /* a rank may have failed before */
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
+  if (!keep) PetscCall(MatDestroy(&cmatch->entries));
+  PetscCall(MatConvert(pc->pmat, MATMPIAIJ, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
+  PetscCall(MatGetNullSpace(pc->pmat, &space));
+  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
+  PetscCall(MatSetNullSpace(cmatch->entries, space));
+  PetscCall(MatSetNearNullSpace(cmatch->entries, near_space));
+  phase->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
@@ -494,12 +551,20 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PCLocalPhaseStep(phase, phase->outcome->code ? PETSC_SUCCESS : CallGuarded(Know, pc, &known), nullptr));
+  PetscCall(CopyEntries(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  double all[]               = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest};
+  const WithEntries scope(pc);
+  if (!phase->outcome->code) {
+    phase->outcome->code = CallGuarded(Know, pc, &known);
+    if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
+  }
+  double all[]               = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest,
+                                (double)(phase->outcome->code != PETSC_SUCCESS)};
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
   phase->outcome->exchanging = false;
+  phase->stopped             = all[4] > 0;
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   if (all[0] > 0) {
     PetscCall(PCLocalPhaseStep(phase, cmatch->ranks ? FreeHierarchy(cmatch) : PETSC_SUCCESS, nullptr));
     PetscCall(FreeRanks(cmatch));
@@ -591,6 +656,37 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   On several ranks a cycle needs to know how large x is on all of them. A solver that has tested the norm of its residual before
+   has left it with the vector, on all ranks alike, and cgfused tells how large the residual before was. Then an application needs
+   neither its only reduction nor its only copy to the host.
+*/
+static PetscErrorCode PCApply_CMATCH(PC pc, Vec x, Vec y)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  PetscBool  is_known;
+  PetscReal  norm;
+
+  PetscFunctionBegin;
+  if (!cmatch->ranks || !cmatch->complete) {
+    PetscCall(PCApply_Local(pc, x, y));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecNormAvailable(x, NORM_2, &is_known, &norm));
+  cmatch->hierarchy->exchange.size = is_known ? norm : cmatch->size;
+  const PetscErrorCode code        = PCApply_Local(pc, x, y);
+  cmatch->hierarchy->exchange.size = cmatch->size = -1;
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCFinePCSetSize_CMATCH(PC pc, PetscReal size)
+{
+  PetscFunctionBegin;
+  ((PC_CMATCH *)pc->data)->size = size > 0 && std::isfinite(size) ? size : -1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCFinePCGetApplyBytes_CMATCH(PC pc, PetscLogDouble *bytes)
 {
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
@@ -619,12 +715,14 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   PetscFunctionBegin;
   PetscCall(FreeHierarchy(cmatch));
   PetscCall(FreeRanks(cmatch));
+  PetscCall(MatDestroy(&cmatch->entries));
   PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
   PetscCall(PCReset_Local(pc));
   cmatch->stats     = CMATCHStats{};
   cmatch->near_null = NearNull::CONSTANTS;
   cmatch->reused    = false;
   cmatch->has_work  = false;
+  cmatch->size      = -1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -638,6 +736,7 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
   PetscCall(PetscObjectComposeFunction(object, "PCCMATCHGetHierarchy_C", compose ? Entry<PCCMATCHGetHierarchy_CMATCH> : nullptr));
   PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_CMATCH> : nullptr));
   PetscCall(PetscObjectComposeFunction(object, kCycleQuery, compose ? Entry<PCFinePCGetCycle_CMATCH> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kSizeQuery, compose ? Entry<PCFinePCSetSize_CMATCH> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -658,6 +757,7 @@ static PetscErrorCode Create(PC pc)
   PetscFunctionBegin;
   cmatch->gather = Gather;
   PetscCall(PCLocalSetOperations(pc, cmatch, ComputeFactor, ApplyFactor));
+  pc->ops->apply          = Entry<PCApply_CMATCH>;
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
   pc->ops->view           = Entry<PCView_CMATCH>;
   pc->ops->reset          = Entry<PCReset_CMATCH>;
@@ -691,9 +791,11 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
 . -pc_cmatch_reach <global> - on several ranks `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of
   its diagonal block
-. -pc_cmatch_gather_rows <100000> - on several ranks: levels of so many rows in all, or fewer, are on one rank, 0 to 1000000000
-. -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer rows a rank is on fewer ranks, 0 to 1000000000
+. -pc_cmatch_gather_rows <100000> - on several ranks: levels of so many rows of 80 nonzeros in all, or fewer, are on one rank, 0 to
+  1000000000
+. -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer such rows a rank is on fewer ranks, 0 to 1000000000
 . -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
+. -pc_cmatch_gather_devices <true> - of ranks that share a GPU one has the coarse levels
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
   allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
@@ -744,16 +846,16 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, and
-  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
-  without messages, but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one
-  rank, which solves what is left. Where rows of several ranks come together, pairs of them that belong to each other firmly,
-  but were cut by a border, are put together by an additional level. The result is the same in every run with the same
-  partition. A partition whose rows are coupled more with rows of other ranks than with each other leaves nothing to put
-  together; the view says so, and a repartition is the remedy. With the smoothers `sfsai` and `afsai`, with matrices of
-  blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
-  iterations grow with the number of ranks; the view says so. On GPUs ranks exchange values by PETSc's `PetscSF`, where MPI is
-  not GPU-aware through the host.
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, or a
+`MATBAIJ` or `MATSBAIJ`, whose single entries are copied then, and the number of iterations hardly depends on the number of ranks.
+Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of other ranks. Small levels
+go to fewer ranks, and then to one rank, which solves what is left. Of ranks that share a GPU the first one has the second level.
+Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are put
+together by an additional level. The result is the same in every run with the same partition. A partition whose rows are coupled
+more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
+remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy
+of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks
+exchange values by PETSc's `PetscSF`, where MPI is not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
@@ -770,7 +872,7 @@ static PetscErrorCode Create(PC pc)
           `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
+          `PCCMATCHSetGatherDevices()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
 
 /*@C

@@ -29,11 +29,12 @@ struct CMATCHParams {
   PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
   FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
-  /* Of levels on several ranks: which of them get the rows of the next level. See CMATCHGroup(). */
-  PCCMATCHReach reach         = PC_CMATCH_GLOBAL;
-  PetscInt      gather_rows   = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_ranks  = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_factor = 8;      /* so many times fewer, 2 .. kCMATCHMostGathered */
+  /* Of levels on several ranks: which of them get the rows of the next level. Rows are such of kCMATCHGatherWidth entries. */
+  PCCMATCHReach reach          = PC_CMATCH_GLOBAL;
+  PetscInt      gather_rows    = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_ranks   = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_factor  = 8;      /* so many times fewer, 2 .. kCMATCHMostGathered */
+  PetscBool     gather_devices = PETSC_TRUE; /* of ranks that share a GPU the first one gets the rows of the second level */
 
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;
@@ -107,6 +108,14 @@ constexpr PetscReal kCMATCHShift = 1e-13;
 
 /* Where rows of several ranks come together, pairs of at least this weight c_ij are put together first, see CMATCHTransfer. */
 constexpr PetscReal kCMATCHStiff = 0.7;
+
+/*
+   Rows of so many entries are what the options that gather rows mean: those of coarse levels of three-dimensional problems, for
+   which the numbers were measured. A level with other rows is gathered where it has as many entries. Before the products are made,
+   the entries are guessed from those of the unsmoothed operator on the aggregates, which has 13 to 14 a row in three dimensions and
+   6 to 7 in two, and which a smoothed prolongator multiplies by so many.
+*/
+constexpr PetscReal kCMATCHGatherWidth = 80, kCMATCHWidening = 6;
 
 /* Rows go to fewer ranks, too, if a level has more than this share of the rows of the level above. */
 constexpr PetscReal kCMATCHGatherShrink = 0.5;
@@ -292,6 +301,12 @@ struct CMATCHExchange {
   PetscErrorCode (*up)(void *context, LocalInt level, const void *x, void *values); /* such rows of x, of the next level */
   PetscErrorCode (*sum)(void *context, LocalInt level, double *);
   PetscErrorCode (*largest)(void *context, LocalInt level, double *);
+  /*
+     The 2-norm of the vector that the cycle is applied to, over all ranks, if all of them know it, or -1. It serves as well as the
+     largest magnitude of an entry, for which ranks would have to wait for each other: the scale of a cycle is a power of 2, so that
+     another one gives the same bits unless numbers leave the range of the precision.
+  */
+  double size;
 };
 
 /* The hierarchies of both twins begin with these fields. */

@@ -660,7 +660,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 
   Note:
   The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
-  which needs no messages. With the smoothers sfsai and afsai, and where the matrix is one of blocks, each rank has a hierarchy
+  which needs no messages. With the smoothers sfsai and afsai, and where the matrix is a `MATBAIJCUDA`, each rank has a hierarchy
   of its block with both values, and the view says so.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReach()`
@@ -708,6 +708,10 @@ PetscErrorCode PCCMATCHGetReach(PC pc, PCCMATCHReach *reach)
   Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it
   is. Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
 
+  Rows are meant that have 80 nonzeros, as those of coarse levels of three-dimensional problems. A level whose rows are shorter, as
+  in two dimensions, is on one rank with more rows, since its nonzeros are what takes time. They are estimated from those of the
+  unsmoothed operator, before the products are made; with the coarsening `mis2` rows count, whatever their nonzeros are.
+
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRows()`
 @*/
 PetscErrorCode PCCMATCHSetGatherRows(PC pc, PetscInt gather_rows)
@@ -750,6 +754,7 @@ PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
   Level: intermediate
 
   Note:
+  Rows are counted as by `PCCMATCHSetGatherRows()`.
   Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows of all then. So it does where a level has more
   than half of the rows of the level above, since borders between ranks keep rows from being put together.
 
@@ -822,6 +827,54 @@ PetscErrorCode PCCMATCHSetGatherFactor(PC pc, PetscInt gather_factor)
 PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
 {
   return CallGetter(pc, "PCCMATCHGetGatherFactor_C", gather_factor);
+}
+
+/*@
+  PCCMATCHSetGatherDevices - Sets whether of ranks that share a GPU one alone has rows of the coarse levels of `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc             - the preconditioner context
+- gather_devices - `PETSC_TRUE` (default) for one rank on each GPU from the second level on, `PETSC_FALSE` for all ranks
+
+  Options Database Key:
+. -pc_cmatch_gather_devices <gather_devices> - of ranks that share a GPU one has coarse levels
+
+  Level: intermediate
+
+  Notes:
+  Kernels of different ranks take turns on a GPU, and each rank has messages of its own. The finest level stays where it is; the
+  first rank of each GPU gets the rows of the second level, however many they are. `PCCMATCHSetGatherRows()`,
+  `PCCMATCHSetGatherRanks()` and `PCCMATCHSetGatherFactor()` count such ranks then.
+
+  A GPU is known by the name of the machine and its place on the PCI bus. On the host there is nothing to share.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetGatherDevices()`
+@*/
+PetscErrorCode PCCMATCHSetGatherDevices(PC pc, PetscBool gather_devices)
+{
+  return CallSetter(pc, "PCCMATCHSetGatherDevices_C", gather_devices);
+}
+
+/*@
+  PCCMATCHGetGatherDevices - Gets whether of ranks that share a GPU one alone has rows of the coarse levels of `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. gather_devices - see `PCCMATCHSetGatherDevices()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetGatherDevices()`
+@*/
+PetscErrorCode PCCMATCHGetGatherDevices(PC pc, PetscBool *gather_devices)
+{
+  return CallGetter(pc, "PCCMATCHGetGatherDevices_C", gather_devices);
 }
 
 /*@

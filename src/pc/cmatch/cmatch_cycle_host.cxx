@@ -6,7 +6,8 @@
 
      b = 2^q W r,   z = 2^-q t W x,   where 2^-q is the power of 2 above max_i |w_i r_i|,
 
-   so that small residuals are not lost in single precision. A V-cycle on level l is
+   so that small residuals are not lost in single precision. On several ranks the 2-norm of r takes the place of the maximum where
+   all ranks know it. A V-cycle on level l is
 
      x = S(b),   x = x + P cycle(R (b - A x)),   x = x + S(b - A x),
 
@@ -411,8 +412,11 @@ PetscErrorCode Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScala
 
   PetscFunctionBegin;
   if (n == 0 && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
-  for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(r[i] * w(i)));
-  if (H->several) PetscCall(H->exchange.largest(H->exchange.context, 0, &largest));
+  if (H->several && H->exchange.size >= 0) largest = H->exchange.size;
+  else {
+    for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(r[i] * w(i)));
+    if (H->several) PetscCall(H->exchange.largest(H->exchange.context, 0, &largest));
+  }
   if (std::isfinite(largest)) std::frexp(largest, &above);
   for (size_t i = 0; i < n; i++) L.b[i] = (T)std::ldexp(r[i] * w(i), -above);
   PetscCall(Visit(0, H));
@@ -484,7 +488,9 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
       L.second.assign(n, (T)0);
     }
     if (H->level[l].factor.d) L.t.assign(n, (T)0);
-    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i}) H->bytes += CMATCHBytes(*array);
+    for (const auto *array :
+         {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i, &L.sent_begin, &L.sent_row, &L.came_begin, &L.came_row})
+      H->bytes += CMATCHBytes(*array);
     for (const auto *array :
          {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second, &L.values, &L.added})
       H->bytes += CMATCHBytes(*array);

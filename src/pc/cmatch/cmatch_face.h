@@ -31,8 +31,10 @@ struct PC_CMATCH : PC_Local {
   bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
   bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
 
+  Mat          entries    = nullptr; /* on several ranks, the single entries of a matrix of blocks, as a MATMPIAIJ */
   CMATCHRanks *ranks      = nullptr; /* what the hierarchy of all ranks has; null if it is one of the rank's block */
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
+  PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has told it */
 
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };

@@ -16,6 +16,7 @@
    rank, so that no number changes by that: its own rows are the first ones of the next level there, and all of the others' rows
    arrive as contributions. Thus gathering rows on fewer ranks needs no step of its own.
 */
+#include <cstring>
 #include <memory>
 
 #include "cmatch_host.h"
@@ -36,6 +37,13 @@ struct TravellingRows {
   std::vector<GlobalInt> j;  /* columns */
   std::vector<double>    a;  /* values */
   std::vector<double>    rs; /* [rows] row sums, or for M the diagonal */
+};
+
+/* Rows that have come, one for each contribution, in the order of rows and ranks; entries are in the order in which they came. */
+struct ReceivedRows {
+  std::vector<LocalInt>  start, length;
+  std::vector<GlobalInt> j;
+  std::vector<double>    a, rs;
 };
 
 /* Numbers a rank's own rows of a level, and its ghosts behind them. */
@@ -59,6 +67,9 @@ template <typename T>
 class SetUp : public CMATCHRanksSetUp {
 public:
   explicit SetUp(CMATCHHierarchyHost<T> *hierarchy) : H(hierarchy) { }
+  SetUp(const SetUp &)            = delete;
+  SetUp &operator=(const SetUp &) = delete;
+  ~SetUp() override { PetscCallAbort(PETSC_COMM_SELF, PetscFree(spare)); }
 
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
@@ -97,8 +108,9 @@ public:
         next_M.i = {0};
       }
     }
-    coarse = found.coarse;
-    left   = found.left;
+    coarse  = found.coarse;
+    left    = found.left;
+    entries = MatchesOnce() && how != CMATCH_PASSED ? (PetscInt64)next_M.j.size() + coarse : 0;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -153,8 +165,8 @@ public:
     stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
     CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
     sent       = TravellingRows{{0}, {}, {}, {}};
-    received   = TravellingRows{};
-    M_received = TravellingRows{};
+    received   = ReceivedRows{};
+    M_received = ReceivedRows{};
     for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
       sent.rs.push_back(products->Row(c, &row));
       for (LocalInt to : row.columns) {
@@ -169,9 +181,22 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, LocalInt roots, LocalInt *widest) override
+  PetscErrorCode Connect(LocalInt l, const CMATCHRoute &to, const CMATCHRoute &from) override
   {
-    const CMATCHLevel &level = H->level[l];
+    CMATCHArrays<T> &L = H->arrays[l];
+
+    PetscFunctionBegin;
+    L.sent_begin.assign(to.begin, to.begin + to.neighbours + 1);
+    L.sent_row.assign(to.row, to.row + to.Rows());
+    L.came_begin.assign(from.begin, from.begin + from.neighbours + 1);
+    L.came_row.assign(from.row, from.row + from.Rows());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
+  {
+    const CMATCHLevel     &level = H->level[l];
+    const CMATCHArrays<T> &L     = H->arrays[l];
 
     PetscFunctionBegin;
     if (which == CMATCH_MATCHING) { /* own rows of M that this rank keeps do not travel */
@@ -185,69 +210,53 @@ public:
       sent.i.resize(sent.i.size() + level.foreign + 1, (LocalInt)sent.j.size());
       sent.rs.resize(sent.i.size() - 1, 0.);
     }
-    TravellingRows &to = Received(which);
-    *widest            = 0;
+    PetscCheck(sent.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
+    entries->clear();
+    sent_j.clear();
+    sent_a.clear();
+    for (size_t k = 0; k + 1 < L.sent_begin.size(); k++) {
+      const size_t before = sent_j.size();
+      for (LocalInt q = L.sent_begin[k]; q < L.sent_begin[k + 1]; q++) {
+        const LocalInt r = L.sent_row[q];
+        sent_j.insert(sent_j.end(), sent.j.begin() + sent.i[r], sent.j.begin() + sent.i[r + 1]);
+        sent_a.insert(sent_a.end(), sent.a.begin() + sent.i[r], sent.a.begin() + sent.i[r + 1]);
+      }
+      entries->push_back((LocalInt)(sent_j.size() - before));
+    }
     length.resize(sent.rs.size());
-    for (size_t r = 0; r < length.size(); r++) {
-      length[r] = sent.i[r + 1] - sent.i[r];
-      *widest   = PetscMax(*widest, (LocalInt)length[r]);
-    }
-    all_length.resize(roots);
-    to.rs.resize(roots);
-    travellers            = CMATCHTravellers{};
-    travellers.length     = length.data();
-    travellers.all_length = all_length.data();
-    travellers.sum        = sent.rs.data();
-    travellers.all_sum    = to.rs.data();
+    for (size_t r = 0; r < length.size(); r++) length[r] = sent.i[r + 1] - sent.i[r];
+    ReceivedRows &to = Received(which);
+    all_length.resize(L.came_row.size());
+    to.rs.resize(L.came_row.size());
+    travellers = {length.data(), all_length.data(), sent.rs.data(), to.rs.data(), sent_j.data(), nullptr, sent_a.data(), nullptr};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt unit) override
+  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
   {
-    TravellingRows &to    = Received(which);
-    const size_t    roots = all_length.size(), leaves = length.size();
+    const CMATCHArrays<T> &L  = H->arrays[l];
+    ReceivedRows          &to = Received(which);
+    LocalInt               at = 0;
 
     PetscFunctionBegin;
-    to.i.assign(roots + 1, 0);
-    for (size_t r = 0; r < roots; r++) {
-      PetscCheck(to.i[r] <= LOCAL_INT_MAX - all_length[r], PETSC_COMM_SELF, PETSC_ERR_SUP,
-                 "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows");
-      to.i[r + 1] = to.i[r] + (LocalInt)all_length[r];
-    }
-    to.j.resize(to.i[roots]);
-    to.a.resize(to.i[roots]);
-    unit_j.resize(leaves * unit);
-    unit_a.resize(leaves * unit);
-    all_unit_j.resize(roots * unit);
-    all_unit_a.resize(roots * unit);
-    travellers.j     = unit_j.data();
-    travellers.a     = unit_a.data();
-    travellers.all_j = all_unit_j.data();
-    travellers.all_a = all_unit_a.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit) override
-  {
-    PetscFunctionBegin;
-    for (size_t r = 0; r < length.size(); r++)
-      for (GlobalInt e = begin; e < PetscMin((GlobalInt)begin + unit, length[r]); e++) {
-        unit_j[r * unit + e - begin] = sent.j[sent.i[r] + e];
-        unit_a[r * unit + e - begin] = sent.a[sent.i[r] + e];
+    to.start.resize(all_length.size());
+    to.length.resize(all_length.size());
+    entries->clear();
+    for (size_t k = 0; k + 1 < L.came_begin.size(); k++) {
+      const LocalInt before = at;
+      for (LocalInt q = L.came_begin[k]; q < L.came_begin[k + 1]; q++) {
+        const LocalInt r = L.came_row[q];
+        PetscCheck(at <= LOCAL_INT_MAX - all_length[r], PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
+        to.start[r]  = at;
+        to.length[r] = (LocalInt)all_length[r];
+        at += to.length[r];
       }
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Unpack(CMATCHTravel which, LocalInt begin, LocalInt unit) override
-  {
-    TravellingRows &to = Received(which);
-
-    PetscFunctionBegin;
-    for (size_t r = 0; r < all_length.size(); r++)
-      for (GlobalInt e = begin; e < PetscMin((GlobalInt)begin + unit, all_length[r]); e++) {
-        to.j[to.i[r] + e] = all_unit_j[r * unit + e - begin];
-        to.a[to.i[r] + e] = all_unit_a[r * unit + e - begin];
-      }
+      entries->push_back(at - before);
+    }
+    to.j.resize(at);
+    to.a.resize(at);
+    travellers.all_j = to.j.data();
+    travellers.all_a = to.a.data();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -280,7 +289,8 @@ public:
       }
       for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
         sum += received.rs[k];
-        for (LocalInt e = received.i[k]; e < received.i[k + 1]; e++) row.At(column(received.j[e])) += received.a[e];
+        for (LocalInt e = received.start[k]; e < received.start[k] + received.length[k]; e++)
+          row.At(column(received.j[e])) += received.a[e];
       }
       row.Sort();
       PetscCall(CMATCHAddRow_Host(row, c, factor, sum, &C, &rs, &diagonal));
@@ -311,8 +321,18 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  PetscErrorCode Spare(size_t bytes, int byte, void **memory) override
+  {
+    PetscFunctionBegin;
+    PetscCall(PetscFree(spare));
+    PetscCall(PetscMalloc(bytes, &spare));
+    if (bytes) std::memset(spare, byte, bytes);
+    *memory = spare;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
 private:
-  TravellingRows &Received(CMATCHTravel which) { return which == CMATCH_MATCHING ? M_received : received; }
+  ReceivedRows &Received(CMATCHTravel which) { return which == CMATCH_MATCHING ? M_received : received; }
 
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
@@ -427,8 +447,8 @@ private:
     std::vector<std::pair<LocalInt, double>> row;
     double                                   diagonal;
 
-    const auto add = [&](const TravellingRows &rows, LocalInt r) {
-      for (LocalInt e = rows.i[r]; e < rows.i[r + 1]; e++) {
+    const auto add = [&](const auto &rows, LocalInt r, LocalInt begin, LocalInt end) {
+      for (LocalInt e = begin; e < end; e++) {
         const LocalInt c = column(rows.j[e]);
         if (c >= 0) row.emplace_back(c, rows.a[e]); /* a cut row of P may have lost the column */
       }
@@ -439,8 +459,9 @@ private:
     for (LocalInt c = 0; c < column.rows; c++) {
       row.clear();
       diagonal = 0;
-      if (c < level.mine) add(M_sent, c);
-      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !M_received.i.empty(); k++) add(M_received, k);
+      if (c < level.mine) add(M_sent, c, M_sent.i[c], M_sent.i[c + 1]);
+      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !M_received.start.empty(); k++)
+        add(M_received, k, M_received.start[k], M_received.start[k] + M_received.length[k]);
       std::sort(row.begin(), row.end());
       for (const auto &[to, value] : row) {
         next.j.push_back(to);
@@ -458,11 +479,12 @@ private:
   CMATCHAggregation                  found;
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
-  std::vector<GlobalInt>             number_of, P_numbers; /* what `numbers` and `P_j` show */
-  TravellingRows                     sent, received;     /* of the Galerkin product: of aggregates from `mine` on, contributions */
-  TravellingRows                     M_sent, M_received; /* of M, all own rows */
-  std::vector<GlobalInt>             length, all_length, unit_j, all_unit_j; /* what `travellers` shows */
-  std::vector<double>                unit_a, all_unit_a;
+  std::vector<GlobalInt>             number_of, P_numbers;       /* what `numbers` and `P_j` show */
+  TravellingRows                     sent;                       /* of the Galerkin product, of aggregates from `mine` on */
+  TravellingRows                     M_sent;                     /* of M, all own rows */
+  ReceivedRows                       received, M_received;       /* contributions to both */
+  std::vector<GlobalInt>             length, all_length, sent_j; /* what `travellers` shows */
+  std::vector<double>                sent_a;
 };
 
 template <typename T>

@@ -3,15 +3,30 @@
    cmatch_host_ranks.cxx, and for a matrix on the GPU in cuda/pc/cmatch/cmatch_ranks.cu.
 
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
-   them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. After
-   what a rank does alone, the ranks of the level agree whether to go on. Ranks that have no rows of the next level are ready then,
-   and wait for the verdict of all.
+   them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. It
+   takes one collective operation, too: when aggregates are found, all ranks of the level learn how many the others have, and
+   whether one of them has failed until there. Where all rows of each rank begin follows from these numbers, so that the PetscSFs of
+   the level and of the next one need no other agreement than what they make among themselves, to find out who sends what. A set-up
+   that keeps aggregates and patterns needs none at all.
 
-   Which ranks get the rows of the next level follows from the number of rows, so that all ranks decide alike: one rank, if they are
-   few enough; the first rank of each group of gather_factor successive ones, if they would be few for each rank, or if the level
-   has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps its
-   aggregates.
+   A rank that fails, out of memory or with a bad row, says so at the next of these operations, and in the verdict of all ranks at
+   the end. Until then it takes part in exchanges, since others wait for them, with values that are valid and mean nothing: no
+   aggregates, and rows without entries. Hence no rank waits for another one in vain, and a failure is not one of another rank,
+   because what such values lead to is found out after the operation that ends the descent.
+
+   Which ranks get the rows of the next level follows from numbers that all ranks have, so that they decide alike: one rank, if rows
+   and entries are few enough; the first rank of each group of gather_factor successive ones, if they would be few for each rank, or
+   if the level has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps
+   its aggregates. Ranks that share a GPU count as one, which the first one of them stands for from the second level on.
+   Ranks that have no rows of the next level are ready then, and wait for the verdict of all.
 */
+#include <petsc/private/petscimpl.h>
+#include <petscdevice.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
 #include "cmatch_ranks_face.h"
 #include "entry.h"
 
@@ -19,9 +34,6 @@
 
 namespace
 {
-
-/* The most entries of a row that travel at once. */
-constexpr LocalInt kRowUnit = 256;
 
 /* A unit of `count` values, as long as this object lives. */
 class Unit {
@@ -103,15 +115,14 @@ PetscErrorCode ToRoots(PetscSF sf, PetscMemType where, MPI_Datatype unit, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A PetscSF from the leaves with these numbers to their owners, who have so many roots each. */
-PetscErrorCode CreateSF(MPI_Comm comm, PetscInt roots, const std::vector<PetscInt> &leaves, PetscSF *sf)
+/* A PetscSF from the leaves with these numbers to their owners, whose roots begin at `range`. */
+PetscErrorCode CreateSF(MPI_Comm comm, const PetscInt range[], const std::vector<PetscInt> &leaves, PetscSF *sf)
 {
   PetscLayout layout;
 
   PetscFunctionBegin;
-  PetscCall(PetscLayoutCreateFromSizes(comm, roots, PETSC_DECIDE, 1, &layout));
+  PetscCall(PetscLayoutCreateFromRanges(comm, range, PETSC_USE_POINTER, 1, &layout));
   PetscCall(PetscSFCreate(comm, sf));
-  PetscCall(PetscSFSetRankOrder(*sf, PETSC_TRUE));
   PetscCall(PetscSFSetGraphLayout(*sf, layout, (PetscInt)leaves.size(), nullptr, PETSC_OWN_POINTER, leaves.data()));
   PetscCall(PetscSFSetUp(*sf));
   PetscCall(PetscLayoutDestroy(&layout));
@@ -185,23 +196,64 @@ PetscErrorCode Largest(void *context, LocalInt l, double *value)
 
 /* ----------------------------------- which ranks have which rows ------------------------------ */
 
-/* How many successive ranks give their rows to the first one of them. */
-PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, CMATCHTransfer transfer,
-                   PetscInt next_all)
-{
-  const bool last = l + 2 >= params.max_levels || (transfer == CMATCH_MATCHED && CMATCHIsSlow(params, level.all, next_all)),
-             stalls =
-               transfer == CMATCH_PASSED || (transfer == CMATCH_MATCHED && next_all > kCMATCHGatherShrink * (PetscReal)level.all);
+/* What the aggregates of all ranks of a level become on the next one. */
+struct Outlook {
+  CMATCHTransfer transfer;
+  PetscInt       rows;
+  PetscReal      entries; /* with the diagonal, as far as they can be known before the products are made */
+};
 
-  if (last || next_all <= PetscMax(params.gather_rows, params.coarse_size)) return level.size;
-  if (stalls || next_all / level.size < params.gather_ranks) return PetscMin(params.gather_factor, level.size);
+/*
+   How many successive ranks give their rows to the first one of them, where ranks that share a GPU count as one of so many. Rows
+   count as if they had kCMATCHGatherWidth entries, since entries are what a level costs.
+*/
+PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, PetscInt size, LocalInt l, const Outlook &next)
+{
+  const bool matched   = next.transfer == CMATCH_MATCHED,
+             last      = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
+             stalls    = next.transfer == CMATCH_PASSED || (matched && next.rows > kCMATCHGatherShrink * (PetscReal)level.all);
+  const PetscReal rows = next.entries / kCMATCHGatherWidth;
+
+  if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return size;
+  if (stalls || rows < (PetscReal)size * (PetscReal)params.gather_ranks) return PetscMin(params.gather_factor, size);
   return 1;
 }
 
+/* What one rank tells the others of its level: whether it has failed, its pairs, if the level is stitched, its aggregates, rows
+   that are left, and entries of M on the aggregates, and of the level. */
+enum { ERROR, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
+
 /* ------------------------------------------- levels ------------------------------------------- */
 
-/* What one rank tells the others of its level. */
-enum { ERROR, COARSE, LEFT, TOLD };
+/* Memory of PETSc, as long as this object lives. What allocates it is part of an exchange. */
+class Memory {
+public:
+  Memory()                          = default;
+  Memory(const Memory &)            = delete;
+  Memory &operator=(const Memory &) = delete;
+  ~Memory() { PetscCallAbort(PETSC_COMM_SELF, PetscFree(data_)); }
+  template <typename T>
+  PetscErrorCode Create(size_t count, T **data)
+  {
+    PetscFunctionBegin;
+    PetscCall(PetscFree(data_));
+    PetscCall(PetscCalloc(count * sizeof(T), &data_));
+    *data = (T *)data_;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  void *data_ = nullptr;
+};
+
+/* Entries of rows that travel, in arrays that MPI takes. */
+struct Parcel {
+  std::vector<LocalInt>  entries; /* for each neighbour, or from each */
+  std::vector<GlobalInt> j;       /* on the host, where MPI takes no arrays of the device */
+  std::vector<double>    a;
+  GlobalInt             *j_data = nullptr;
+  double                *a_data = nullptr;
+};
 
 class Descent {
 public:
@@ -209,66 +261,47 @@ public:
       outcome(phase->outcome), H(hierarchy), ranks(all_ranks), setup(all_ranks->setup.get()), keep(all_ranks->keep)
   {
   }
-  bool stopped = false;
+  bool stopped = false; /* a rank has failed, as far as this one knows */
 
   PetscErrorCode Run()
   {
     PetscFunctionBegin;
-    PetscCall(Step(0, [&] {
-      told.resize((size_t)ranks->level[0].size * TOLD); /* lower levels have as many ranks at most */
-      return PETSC_SUCCESS;
-    }));
-    for (LocalInt l = 0; !stopped; l++) {
+    for (LocalInt l = 0;; l++) {
       if (l > 0 && ranks->level[l].size == 1) {
         PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch, ranks->keep_work); }));
         break;
       }
-      PetscCall(Aggregates(l));
-      if (!stopped) PetscCall(Prolongator(l));
-      if (!stopped) PetscCall(Products(l));
-      if (!stopped) PetscCall(NextLevel(l));
-      if (stopped || !ranks->level[l].next_rows) {
-        if (!stopped) PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false, ranks->keep_work); }));
+      if (!keep) PetscCall(Aggregates(l));
+      if (stopped) break;
+      PetscCall(Prolongator(l));
+      PetscCall(Products(l));
+      PetscCall(NextLevel(l));
+      if (!ranks->level[l].next_rows) {
+        PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false, ranks->keep_work); }));
         break;
       }
     }
+    stopped = stopped || Bad();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
 private:
-  /* What this rank does without others, and without telling them at once. */
+  /* Whether this rank has failed. */
+  bool Bad() const { return outcome->code || setup->stats.failure; }
+
+  /* What this rank does without others, unless it has failed, and without telling them at once. */
   template <typename Part>
   PetscErrorCode Alone(const Part &part)
   {
     PetscErrorCode (*const call)(const Part *) = [](const Part *p) { return (*p)(); };
 
     PetscFunctionBegin;
+    if (Bad()) PetscFunctionReturn(PETSC_SUCCESS);
     const PetscErrorCode code = CallGuarded(call, &part);
     if (code) {
       outcome->code    = code;
       outcome->text[0] = 0; /* it has been reported */
     }
-    stopped = Bad();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  bool Bad() const { return outcome->code || setup->stats.failure; }
-
-  /* What this rank does without others, after which all ranks of the level agree; `most` becomes the largest one of them. */
-  template <typename Part>
-  PetscErrorCode Step(LocalInt l, const Part &part, PetscInt *most = nullptr)
-  {
-    PetscInt told[2] = {0, 0};
-
-    PetscFunctionBegin;
-    PetscCall(Alone(part));
-    told[0] = Bad();
-    if (most) told[1] = *most;
-    outcome->exchanging = true;
-    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, told, 2, MPIU_INT, MPI_MAX, ranks->level[l].comm));
-    outcome->exchanging = false;
-    stopped             = told[0];
-    if (most) *most = told[1];
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -283,200 +316,424 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Finds aggregates, and what all ranks have found. */
-  PetscErrorCode Find(LocalInt l, CMATCHTransfer transfer, PetscInt *coarse, PetscInt *left)
+  /*
+     Values of roots go to their leaves, or back. A rank that has failed sends `blank` bytes. It takes memory of the same kind as
+     the others, since a PetscSF would count its messages in another way otherwise.
+  */
+  PetscErrorCode Exchange(bool to_leaves, PetscSF sf, MPI_Datatype unit, void *roots, void *leaves, int blank, bool failed)
+  {
+    PetscInt root_count, leaf_count;
+    MPI_Aint low, bytes;
+
+    PetscFunctionBegin;
+    if (failed) {
+      PetscCall(PetscSFGetGraph(sf, &root_count, &leaf_count, nullptr, nullptr));
+      PetscCallMPI(MPI_Type_get_extent(unit, &low, &bytes));
+      PetscCall(setup->Spare((size_t)(root_count + leaf_count) * bytes, blank, &roots));
+      leaves = (char *)roots + (size_t)root_count * bytes;
+    }
+    PetscCall((to_leaves ? FromRoots : ToRootsOf)(sf, ranks->where, unit, roots, leaves));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Values of the own rows of a level go to where they are ghosts, behind those of the rank. */
+  PetscErrorCode Halo(LocalInt l, MPI_Datatype unit, void *x, int blank)
+  {
+    const CMATCHRanksLevel &level = ranks->level[l];
+    MPI_Aint                low, bytes;
+
+    PetscFunctionBegin;
+    PetscCallMPI(MPI_Type_get_extent(unit, &low, &bytes));
+    PetscCall(Together(
+      [&] { return Exchange(true, level.halo, unit, x, Bad() ? nullptr : (char *)x + level.rows * bytes, blank, Bad()); }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  static PetscErrorCode ToRootsOf(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
+  {
+    return ToRoots(sf, where, unit, leaves, const_cast<void *>(roots));
+  }
+
+  /* ---------------------------------------- aggregates ---------------------------------------- */
+
+  /* Aggregates of all ranks, and who has the rows of the next level: what all ranks agree upon. */
+  PetscErrorCode Aggregates(LocalInt l)
+  {
+    const CMATCHParams &params     = H->params;
+    CMATCHRanksLevel   &level      = ranks->level[l];
+    const bool          coarsens   = level.all > params.coarse_size && l + 1 < params.max_levels;
+    PetscInt64          sum[TOLD]  = {};
+    PetscInt            mine[TOLD] = {};
+
+    PetscFunctionBegin;
+    PetscCall(Alone([&] { return Find(l, coarsens, mine); }));
+    mine[ERROR] = Bad();
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, ranks->told.data(), TOLD, MPIU_INT, level.comm));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    for (size_t r = 0; r < (size_t)level.size; r++)
+      for (int k = 0; k < TOLD; k++) sum[k] += ranks->told[r * TOLD + k];
+    stopped = sum[ERROR] > 0;
+    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
+
+    Outlook next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
+    if (!coarsens) next.transfer = CMATCH_PASSED;
+    else if (level.stitch && sum[STITCHED] < level.all) next.transfer = CMATCH_STITCHED;
+    else {
+      ranks->dominated = sum[LEFT] == level.all;
+      if (!ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
+    }
+    if (next.transfer == CMATCH_STITCHED) next.rows = (PetscInt)sum[STITCHED];
+    if (next.transfer == CMATCH_PASSED) next.rows = level.all;
+    /* Some ranks have found what the others have made of no use. */
+    if (coarsens && (next.transfer == CMATCH_PASSED || (next.transfer == CMATCH_STITCHED && mine[STITCHED] == level.rows)))
+      PetscCall(Alone([&] { return setup->Find(l, next.transfer); }));
+    /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
+    if (next.transfer != CMATCH_MATCHED)
+      next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
+    else if (params.coarsening != PC_CMATCH_MATCHING) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
+    else next.entries = (params.smoothed_prolongator ? kCMATCHWidening : 1) * (PetscReal)sum[ENTRIES];
+    Share(l, next);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  static PetscInt Told(PetscInt64 count) { return (PetscInt)PetscMin(count, (PetscInt64)PETSC_INT_MAX); }
+
+  /* Finds aggregates of this rank, and room for what all will know of the next level. */
+  PetscErrorCode Find(LocalInt l, bool coarsens, PetscInt mine[])
   {
     const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    PetscCall(Alone([&] { return setup->Find(l, transfer); }));
-    const PetscInt mine[TOLD] = {stopped, setup->coarse, setup->left};
-    PetscCall(Together([&] {
-      PetscFunctionBegin;
-      PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, told.data(), TOLD, MPIU_INT, level.comm));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
-    *coarse = *left = 0;
-    for (size_t r = 0; r < (size_t)level.size * TOLD; r += TOLD) {
-      stopped = stopped || told[r + ERROR];
-      *coarse += told[r + COARSE];
-      *left += told[r + LEFT];
+    next_level = CMATCHRanksLevel{};
+    next_level.range.reserve(level.size + 1);
+    mine[LEVEL_ENTRIES] = Told((PetscInt64)H->level[l].nnz + level.rows);
+    if (coarsens && level.stitch) {
+      PetscCall(setup->Find(l, CMATCH_STITCHED));
+      mine[STITCHED] = setup->coarse;
+      if (setup->coarse < level.rows) PetscFunctionReturn(PETSC_SUCCESS);
     }
+    PetscCall(setup->Find(l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED));
+    mine[COARSE]  = setup->coarse;
+    mine[LEFT]    = setup->left;
+    mine[ENTRIES] = Told(setup->entries);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Aggregates of all ranks, and who has the rows of the next level. */
-  PetscErrorCode Aggregates(LocalInt l)
+  /* Who has the rows of the next level. Nothing here allocates memory. */
+  void Share(LocalInt l, const Outlook &next)
   {
-    const CMATCHParams &params = H->params;
-    CMATCHRanksLevel   &level  = ranks->level[l];
+    CMATCHRanksLevel      &level   = ranks->level[l];
+    std::vector<PetscInt> &begin   = ranks->next_range;
+    const bool             devices = l == 0 && ranks->devices < level.size; /* of which some are shared */
+    const PetscInt         group   = GroupSize(H->params, level, devices ? ranks->devices : level.size, l, next);
+    const auto             count   = [&](PetscInt r) {
+      return next.transfer == CMATCH_PASSED
+                             ? level.range[r + 1] - level.range[r]
+                             : ranks->told[(size_t)r * TOLD + (next.transfer == CMATCH_STITCHED ? STITCHED : COARSE)];
+    };
+    const auto root = [&](PetscInt r) -> PetscInt {
+      return devices ? ranks->device_first[ranks->device[r] / group * group] : r / group * group;
+    };
+    PetscInt givers = 0;
 
-    PetscFunctionBegin;
-    if (!keep) {
-      CMATCHTransfer transfer = CMATCH_PASSED;
-      PetscInt       coarse = 0, left = 0;
-      if (level.all > params.coarse_size && l + 1 < params.max_levels) {
-        if (level.stitch) {
-          PetscCall(Find(l, transfer = CMATCH_STITCHED, &coarse, &left));
-          if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-        }
-        if (!level.stitch || coarse == level.all) {
-          PetscCall(Find(l, transfer = CMATCH_MATCHED, &coarse, &left));
-          if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-        }
-        ranks->dominated = left == level.all;
-        if (transfer == CMATCH_MATCHED && !ranks->dominated && coarse >= kCMATCHStall * (PetscReal)(level.all - left))
-          transfer = CMATCH_PASSED;
-      }
-      if (transfer == CMATCH_PASSED) PetscCall(Find(l, transfer, &coarse, &left));
-      if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-      Share(l, transfer, coarse);
-    }
-    const PetscInt first_coarse = keep ? H->level[l].first_coarse : own_first;
-    PetscCall(Step(l, [&] { return setup->Take(l, first_coarse); }));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Who has the rows of the next level. */
-  void Share(LocalInt l, CMATCHTransfer transfer, PetscInt coarse)
-  {
-    CMATCHRanksLevel &level = ranks->level[l];
-    const PetscInt    group = GroupSize(H->params, level, l, transfer, coarse), root = level.rank - level.rank % group;
-    PetscInt          givers = 0, rows = 0;
-
-    own_first = 0;
+    std::fill(begin.begin(), begin.begin() + level.size + 1, 0);
     for (PetscInt r = 0; r < level.size; r++) {
-      const PetscInt of_rank = told[(size_t)r * TOLD + COARSE];
-      if (r < level.rank) own_first += of_rank;
-      if (r / group == root / group) rows += of_rank;
-      givers += of_rank > 0;
+      begin[root(r) + 1] += count(r);
+      givers += count(r) > 0;
     }
-    level.next_all   = coarse;
-    level.next_first = own_first;
-    level.next_rows  = level.rank == root ? (LocalInt)rows : 0;
-    level.mine       = level.rank == root ? setup->coarse : 0;
+    for (PetscInt r = 0; r < level.size; r++) begin[r + 1] += begin[r];
+    own_first = begin[root(level.rank)];
+    for (PetscInt r = 0; r < level.rank; r++)
+      if (root(r) == root(level.rank)) own_first += count(r);
+    level.next_all   = next.rows;
+    level.next_rows  = (LocalInt)(begin[level.rank + 1] - begin[level.rank]);
+    level.next_first = begin[level.rank];
+    level.mine       = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
+    level.width      = H->params.smoothed_prolongator && next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
+    level.gathered   = group > 1 || devices;
     /* There is something to stitch if rows were matched on several ranks before they come together. */
-    stitch = group > 1 && givers > 1 && (transfer != CMATCH_PASSED || matched);
-    if (transfer == CMATCH_MATCHED) matched = true;
-    level.gathered = group > 1;
+    next_level.stitch = level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);
+    next_level.rows   = level.next_rows;
+    next_level.all    = next.rows;
+    next_level.range.push_back(0);
+    for (PetscInt r = 0; r < level.size; r++)
+      if (begin[r + 1] > begin[r]) next_level.range.push_back(begin[r + 1]); /* ranks without rows are not of that level */
+    if (next.transfer == CMATCH_MATCHED) matched = true;
   }
 
   /* The rank with what is left of the hierarchy if nobody has rows of the next level. */
   bool Last(LocalInt l) const { return !ranks->level[l].next_all && !ranks->level[l].rank; }
 
+  /* --------------------------------------- the prolongator ------------------------------------ */
+
   PetscErrorCode Prolongator(LocalInt l)
   {
-    CMATCHRanksLevel &level = ranks->level[l];
+    const CMATCHRanksLevel &level = ranks->level[l];
+    const PetscInt          first = keep ? H->level[l].first_coarse : own_first;
+    const Unit              columns(level.width, MPIU_INT), values(level.width, ValueType(ranks->precision));
+    constexpr int           kNone = 0xff; /* of each byte of -1, which is no aggregate */
 
     PetscFunctionBegin;
-    if (!keep)
-      PetscCall(
-        Together([&] { return FromRoots(level.halo, ranks->where, MPIU_INT, setup->numbers, setup->numbers + level.rows); }));
-    PetscCall(Step(l, [&] { return setup->Prolong(l); }));
-    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Together([&] { return SendProlongator(l); }));
+    PetscCall(Alone([&] { return setup->Take(l, first); }));
+    if (!keep) PetscCall(Halo(l, MPIU_INT, setup->numbers, kNone));
+    PetscCall(Alone([&] { return setup->Prolong(l); }));
+    if (!keep) PetscCall(Halo(l, columns.type(), setup->P_j, kNone));
+    PetscCall(Halo(l, values.type(), H->level[l].P_a, 0));
     if (!keep) PetscCall(ConnectCoarse(l));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode SendProlongator(LocalInt l)
-  {
-    const CMATCHRanksLevel &level = ranks->level[l];
-    const LocalInt          width = H->level[l].width;
-    const Unit              columns(width, MPIU_INT), values(width, ValueType(ranks->precision));
-    const size_t            own = (size_t)level.rows * width;
-    char *const             P_a = (char *)H->level[l].P_a;
-
-    PetscFunctionBegin;
-    if (!keep) PetscCall(FromRoots(level.halo, ranks->where, columns.type(), setup->P_j, setup->P_j + own));
-    PetscCall(FromRoots(level.halo, ranks->where, values.type(), P_a, P_a + own * FinePCPrecisionBytes(ranks->precision)));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Makes the PetscSF from aggregates to the rows of the next level. */
+  /* Makes the PetscSFs from aggregates to the rows of the next level. */
   PetscErrorCode ConnectCoarse(LocalInt l)
   {
     CMATCHRanksLevel     &level = ranks->level[l];
-    const CMATCHLevel    &shown = H->level[l];
     std::vector<PetscInt> leaves;
-    const PetscInt       *degree;
 
     PetscFunctionBegin;
-    PetscCall(Step(l, [&] {
+    PetscCall(Alone([&] {
+      const CMATCHLevel &shown = H->level[l];
+      level.add_i.assign((size_t)level.next_rows + 1, 0);
       for (LocalInt c = level.mine; c < shown.coarse; c++) leaves.push_back(shown.first_coarse + c);
       leaves.insert(leaves.end(), shown.column, shown.column + shown.foreign);
-      level.add_i.assign((size_t)level.next_rows + 1, 0);
       return PETSC_SUCCESS;
     }));
-    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
+    if (Bad()) leaves.clear();
     PetscCall(Together([&] {
       PetscFunctionBegin;
-      PetscCall(CreateSF(level.comm, level.next_rows, leaves, &level.coarse));
-      PetscCall(PetscSFComputeDegreeBegin(level.coarse, &degree));
-      PetscCall(PetscSFComputeDegreeEnd(level.coarse, &degree));
-      for (LocalInt c = 0; c < level.next_rows; c++) level.add_i[c + 1] = level.add_i[c] + (LocalInt)degree[c];
-      PetscCall(PetscSFGetMultiSF(level.coarse, &level.multi));
+      PetscCall(CreateSF(level.comm, ranks->next_range.data(), leaves, &level.coarse));
+      PetscCall(ConnectContributions(&level));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscCall(Alone([&] {
+      CMATCHRoute sent, came;
+      PetscFunctionBegin;
+      PetscCall(GetRoutes(level, &sent, &came, nullptr, nullptr));
+      PetscCall(setup->Connect(l, sent, came));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+
+  static PetscErrorCode GetRoutes(const CMATCHRanksLevel &level, CMATCHRoute *sent, CMATCHRoute *came, const PetscMPIInt **to,
+                                  const PetscMPIInt **from)
+  {
+    PetscMPIInt        count;
+    const PetscMPIInt *ranks_of;
+
+    PetscFunctionBegin;
+    PetscCall(PetscSFGetRootRanks(level.coarse, &count, &ranks_of, &sent->begin, &sent->row, nullptr));
+    sent->neighbours = count;
+    if (to) *to = ranks_of;
+    PetscCall(PetscSFGetLeafRanks(level.coarse, &count, &ranks_of, &came->begin, &came->row));
+    came->neighbours = count;
+    if (level.place) came->row = level.place;
+    if (from) *from = ranks_of;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Makes `multi`, whose roots are the contributions to rows in the order of the ranks, and add_i, which says where those of a row
+     begin. PetscSFGetMultiSF() would do the same in three exchanges more, and find out twice who sends what.
+  */
+  PetscErrorCode ConnectContributions(CMATCHRanksLevel *level)
+  {
+    CMATCHRoute        sent, came;
+    const PetscMPIInt *to = nullptr, *from = nullptr;
+    PetscMPIInt        tag, count, posted = 0;
+    PetscInt          *at = nullptr, *place_there = nullptr;
+    PetscMPIInt       *order    = nullptr;
+    MPI_Request       *requests = nullptr;
+    PetscSFNode       *remote;
+    Memory             at_memory, there_memory, order_memory, requests_memory;
+    const MPI_Comm     comm = PetscObjectComm((PetscObject)level->coarse);
+
+    PetscFunctionBegin;
+    PetscCall(GetRoutes(*level, &sent, &came, &to, &from));
+    PetscCall(PetscMalloc1(PetscMax(came.Rows(), 1), &level->place));
+    PetscCall(at_memory.Create((size_t)level->next_rows + 1, &at));
+    PetscCall(there_memory.Create(sent.Rows(), &place_there));
+    PetscCall(order_memory.Create(came.neighbours, &order));
+    PetscCall(requests_memory.Create((size_t)sent.neighbours + came.neighbours, &requests));
+    for (LocalInt e = 0; e < came.Rows(); e++) at[came.row[e] + 1]++;
+    for (LocalInt c = 0; c < level->next_rows; c++) at[c + 1] += at[c];
+    const PetscInt roots = at[level->next_rows];
+    if (!Bad())
+      for (LocalInt c = 0; c <= level->next_rows; c++) level->add_i[c] = (LocalInt)at[c];
+    std::iota(order, order + came.neighbours, 0);
+    std::sort(order, order + came.neighbours, [&](PetscMPIInt k, PetscMPIInt m) { return from[k] < from[m]; });
+    for (PetscMPIInt k = 0; k < came.neighbours; k++)
+      for (PetscInt e = came.begin[order[k]]; e < came.begin[order[k] + 1]; e++) level->place[e] = at[came.row[e]]++;
+
+    PetscCall(PetscObjectGetNewTag((PetscObject)level->coarse, &tag));
+    for (LocalInt k = 0; k < sent.neighbours; k++) {
+      PetscCall(PetscMPIIntCast(sent.begin[k + 1] - sent.begin[k], &count));
+      PetscCallMPI(MPI_Irecv(place_there + sent.begin[k], count, MPIU_INT, to[k], tag, comm, requests + posted++));
+    }
+    for (LocalInt k = 0; k < came.neighbours; k++) {
+      PetscCall(PetscMPIIntCast(came.begin[k + 1] - came.begin[k], &count));
+      PetscCallMPI(MPI_Isend(level->place + came.begin[k], count, MPIU_INT, from[k], tag, comm, requests + posted++));
+    }
+    PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+    PetscCall(PetscMalloc1(sent.Rows(), &remote));
+    for (LocalInt k = 0; k < sent.neighbours; k++)
+      for (PetscInt e = sent.begin[k]; e < sent.begin[k + 1]; e++) {
+        remote[sent.row[e]].rank  = to[k];
+        remote[sent.row[e]].index = place_there[e];
+      }
+    PetscCall(PetscSFCreate(level->comm, &level->multi));
+    PetscCall(PetscSFSetGraph(level->multi, roots, sent.Rows(), nullptr, PETSC_OWN_POINTER, remote, PETSC_OWN_POINTER));
+    PetscCall(PetscSFSetUp(level->multi));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* ----------------------------------------- products ----------------------------------------- */
 
   PetscErrorCode Products(LocalInt l)
   {
     const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    PetscCall(Step(l, [&] { return setup->Multiply(l, level.mine); }));
-    if (!stopped) PetscCall(SendRows(l, CMATCH_PRODUCTS));
+    PetscCall(Alone([&] { return setup->Multiply(l, level.mine); }));
+    PetscCall(SendRows(l, CMATCH_PRODUCTS));
     /* contributions have rows of M if whole rows are gathered */
-    if (!stopped && !keep && level.gathered && H->params.coarsening == PC_CMATCH_MATCHING) PetscCall(SendRows(l, CMATCH_MATCHING));
+    if (!keep && level.gathered && H->params.coarsening == PC_CMATCH_MATCHING) PetscCall(SendRows(l, CMATCH_MATCHING));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  bool IsStaged() const { return PetscMemTypeDevice(ranks->where) && !use_gpu_aware_mpi; }
+
+  /* Makes a parcel of these arrays, which are in the memory of what is exchanged. MPI counts in int, of 32 bits as ours. */
+  PetscErrorCode Pack(GlobalInt *j, double *a, bool copy, Parcel *parcel) const
+  {
+    const size_t count = std::accumulate(parcel->entries.begin(), parcel->entries.end(), (size_t)0);
+
+    PetscFunctionBegin;
+    parcel->j_data = j;
+    parcel->a_data = a;
+    if (IsStaged()) {
+      parcel->j.resize(count);
+      parcel->a.resize(count);
+      parcel->j_data = parcel->j.data();
+      parcel->a_data = parcel->a.data();
+      if (copy) {
+        PetscCall(ArrayCopy(parcel->j_data, j, count * sizeof(*j), PETSC_MEMTYPE_HOST, ranks->where));
+        PetscCall(ArrayCopy(parcel->a_data, a, count * sizeof(*a), PETSC_MEMTYPE_HOST, ranks->where));
+      }
+    } else if (PetscMemTypeDevice(ranks->where)) {
+      PetscDeviceContext context;
+      PetscCall(PetscDeviceContextGetCurrentContext(&context));
+      PetscCall(PetscDeviceContextSynchronize(context));
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /*
-     Rows go to the owners on the next level, in units of at most kRowUnit entries, of which a row that is longer takes several. An
-     exchange has one unit of each row.
+     Rows go to the owners on the next level, lengths and sums first, so that each neighbour knows what comes. What a rank has told
+     of its rows it sends, even if it has failed in the meantime, and what others have told it receives.
   */
   PetscErrorCode SendRows(LocalInt l, CMATCHTravel which)
   {
     const CMATCHRanksLevel &level = ranks->level[l];
     const CMATCHTravellers &rows  = setup->travellers;
-    const PetscMemType      where = ranks->where;
-    PetscInt                most  = 0;
+    Parcel                  sent, came;
+    Memory                  lengths_memory;
+    PetscInt               *lengths = nullptr, roots;
 
     PetscFunctionBegin;
-    PetscCall(Step(
-      l,
-      [&] {
-        LocalInt widest = 0;
-        PetscFunctionBegin;
-        PetscCall(setup->OpenRows(which, l, level.add_i.back(), &widest));
-        most = widest;
-        PetscFunctionReturn(PETSC_SUCCESS);
-      },
-      &most));
-    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Together([&] {
+    PetscCall(Alone([&] {
       PetscFunctionBegin;
-      PetscCall(ToRoots(level.multi, where, MPIU_INT, rows.length, rows.all_length));
-      PetscCall(ToRoots(level.multi, where, MPI_DOUBLE, rows.sum, rows.all_sum));
+      PetscCall(setup->OpenRows(which, l, &sent.entries));
+      PetscCall(Pack(rows.j, rows.a, true, &sent));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    const LocalInt unit = (LocalInt)PetscClipInterval(most, 1, kRowUnit);
-    PetscCall(Step(l, [&] { return setup->MakeRoom(which, unit); }));
-    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    const Unit columns(unit, MPIU_INT), values(unit, MPI_DOUBLE);
-    for (PetscInt begin = 0; begin < most; begin += unit)
-      PetscCall(Together([&] {
+    const bool opened = !Bad();
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      PetscCall(PetscSFGetGraph(level.multi, &roots, nullptr, nullptr, nullptr));
+      PetscCall(Exchange(false, level.multi, MPIU_INT, rows.all_length, rows.length, 0, !opened));
+      if (!opened) PetscCall(KeepLengths(roots, setup->spare, &lengths_memory, &lengths));
+      PetscCall(Exchange(false, level.multi, MPI_DOUBLE, rows.all_sum, rows.sum, 0, !opened));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscCall(Alone([&] {
+      PetscFunctionBegin;
+      PetscCall(setup->MakeRoom(which, l, &came.entries));
+      PetscCall(Pack(rows.all_j, rows.all_a, false, &came));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    const bool has_room = !Bad();
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      if (opened && !has_room) PetscCall(KeepLengths(roots, rows.all_length, &lengths_memory, &lengths));
+      PetscCall(Deliver(level, opened ? &sent : nullptr, has_room ? &came : nullptr, lengths));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    if (IsStaged())
+      PetscCall(Alone([&] {
         PetscFunctionBegin;
-        PetscCall(setup->Pack(which, (LocalInt)begin, unit));
-        PetscCall(ToRoots(level.multi, where, columns.type(), rows.j, rows.all_j));
-        PetscCall(ToRoots(level.multi, where, values.type(), rows.a, rows.all_a));
-        PetscCall(setup->Unpack(which, (LocalInt)begin, unit));
+        PetscCall(ArrayCopy(rows.all_j, came.j_data, came.j.size() * sizeof(*came.j_data), ranks->where, PETSC_MEMTYPE_HOST));
+        PetscCall(ArrayCopy(rows.all_a, came.a_data, came.a.size() * sizeof(*came.a_data), ranks->where, PETSC_MEMTYPE_HOST));
         PetscFunctionReturn(PETSC_SUCCESS);
       }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+
+  /* The lengths of rows that will come, on the host. */
+  PetscErrorCode KeepLengths(PetscInt roots, const void *from, Memory *memory, PetscInt **lengths) const
+  {
+    PetscFunctionBegin;
+    PetscCall(memory->Create(roots, lengths));
+    PetscCall(ArrayCopy(*lengths, from, roots * sizeof(PetscInt), PETSC_MEMTYPE_HOST, ranks->where));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Delivers entries to neighbours. Without `sent` there are none, and without `came` they are received and forgotten. */
+  static PetscErrorCode Deliver(const CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const PetscInt lengths[])
+  {
+    const MPI_Comm     comm = PetscObjectComm((PetscObject)level.multi);
+    CMATCHRoute        away, here;
+    const PetscMPIInt *to = nullptr, *from = nullptr;
+    PetscMPIInt        tag, posted         = 0;
+    Memory             requests_memory, forgotten_memory;
+    MPI_Request       *requests = nullptr;
+    size_t             at       = 0;
+
+    PetscFunctionBegin;
+    PetscCall(GetRoutes(level, &away, &here, &to, &from));
+    PetscCall(requests_memory.Create(2 * ((size_t)away.neighbours + here.neighbours), &requests));
+    PetscCall(PetscObjectGetNewTag((PetscObject)level.multi, &tag));
+    for (LocalInt k = 0; came && k < here.neighbours; k++) {
+      if (!came->entries[k]) continue;
+      PetscCallMPI(MPI_Irecv(came->j_data + at, came->entries[k], MPIU_INT, from[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Irecv(came->a_data + at, came->entries[k], MPI_DOUBLE, from[k], tag, comm, requests + posted++));
+      at += came->entries[k];
+    }
+    at = 0;
+    for (LocalInt k = 0; sent && k < away.neighbours; k++) {
+      if (!sent->entries[k]) continue;
+      PetscCallMPI(MPI_Isend(sent->j_data + at, sent->entries[k], MPIU_INT, to[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Isend(sent->a_data + at, sent->entries[k], MPI_DOUBLE, to[k], tag, comm, requests + posted++));
+      at += sent->entries[k];
+    }
+    for (LocalInt k = 0; !came && k < here.neighbours; k++) {
+      PetscInt    entries = 0;
+      PetscMPIInt count;
+      double     *forgotten = nullptr; /* as long as a number, at least */
+      for (PetscInt e = here.begin[k]; e < here.begin[k + 1]; e++) entries += lengths[here.row[e]];
+      if (!entries) continue;
+      PetscCall(PetscMPIIntCast(entries, &count));
+      PetscCall(forgotten_memory.Create(entries, &forgotten));
+      PetscCallMPI(MPI_Recv(forgotten, count, MPIU_INT, from[k], tag, comm, MPI_STATUS_IGNORE));
+      PetscCallMPI(MPI_Recv(forgotten, count, MPI_DOUBLE, from[k], tag, comm, MPI_STATUS_IGNORE));
+    }
+    PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* ---------------------------------------- the next level ------------------------------------ */
 
   /* Makes the next level, of the ranks that have rows of it. */
   PetscErrorCode NextLevel(LocalInt l)
@@ -484,71 +741,104 @@ private:
     std::vector<PetscInt> ghost;
 
     PetscFunctionBegin;
-    PetscCall(Step(l, [&] {
+    PetscCall(Alone([&] {
       const CMATCHRanksLevel &level = ranks->level[l];
       PetscFunctionBegin;
       if (level.next_rows || Last(l)) PetscCall(setup->Next(l, level.next_rows, level.next_first, level.next_all, level.add_i));
-      if (level.next_rows && !keep) {
-        ghost.assign(H->level[l + 1].ghost, H->level[l + 1].ghost + H->level[l + 1].ghosts);
-        ranks->level.reserve(l + 2);
-      }
+      if (level.next_rows && !keep) ghost.assign(H->level[l + 1].ghost, H->level[l + 1].ghost + H->level[l + 1].ghosts);
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    if (!stopped && !keep) PetscCall(Together([&] { return ConnectNext(l, ghost); }));
+    if (Bad()) ghost.clear();
+    if (!keep) PetscCall(Together([&] { return ConnectNext(l, ghost); }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* A level that one rank has needs no communicator, and one of all ranks has that of the level above. */
   PetscErrorCode ConnectNext(LocalInt l, const std::vector<PetscInt> &ghost)
   {
-    CMATCHRanksLevel next;
-    PetscInt         all_have;
+    const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    {
-      const CMATCHRanksLevel &level = ranks->level[l];
-      PetscInt                has   = level.next_rows > 0;
-      PetscCallMPI(MPIU_Allreduce(&has, &all_have, 1, MPIU_INT, MPI_MIN, level.comm));
-      next.rows   = level.next_rows;
-      next.all    = level.next_all;
-      next.stitch = stitch;
-      next.split  = !all_have;
-      next.comm   = level.comm;
-      if (!all_have) PetscCallMPI(MPI_Comm_split(level.comm, has ? 0 : MPI_UNDEFINED, level.rank, &next.comm));
-      if (!has) PetscFunctionReturn(PETSC_SUCCESS);
-    }
-    ranks->level.push_back(next); /* there is room */
+    next_level.size  = (PetscMPIInt)next_level.range.size() - 1;
+    next_level.split = next_level.size > 1 && next_level.size < level.size;
+    next_level.comm  = next_level.size > 1 ? level.comm : PETSC_COMM_SELF;
+    if (next_level.split)
+      PetscCallMPI(MPI_Comm_split(level.comm, level.next_rows ? 0 : MPI_UNDEFINED, level.rank, &next_level.comm));
+    if (!level.next_rows) PetscFunctionReturn(PETSC_SUCCESS);
+    ranks->level.push_back(std::move(next_level)); /* there is room */
     CMATCHRanksLevel &made = ranks->level.back();
-    PetscCallMPI(MPI_Comm_size(made.comm, &made.size));
     PetscCallMPI(MPI_Comm_rank(made.comm, &made.rank));
-    if (made.size > 1) PetscCall(CreateSF(made.comm, made.rows, ghost, &made.halo));
+    if (made.size > 1) PetscCall(CreateSF(made.comm, made.range.data(), ghost, &made.halo));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PCLocalOutcome       *outcome;
-  CMATCHHierarchy      *H;
-  CMATCHRanks          *ranks;
-  CMATCHRanksSetUp     *setup;
-  const bool            keep;
-  std::vector<PetscInt> told;          /* [size][TOLD] */
-  PetscInt              own_first = 0; /* the number of this rank's first aggregate */
-  bool                  matched = false, stitch = false;
+  PCLocalOutcome   *outcome;
+  CMATCHHierarchy  *H;
+  CMATCHRanks      *ranks;
+  CMATCHRanksSetUp *setup;
+  const bool        keep;
+  CMATCHRanksLevel  next_level;    /* what is known of it */
+  PetscInt          own_first = 0; /* the number of this rank's first aggregate */
+  bool              matched   = false;
 };
 
 } // namespace
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, FinePCPrecision precision, CMATCHRanks **ranks)
+PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vector<PetscMPIInt> *device,
+                              std::vector<PetscMPIInt> *first)
+{
+  const PetscMPIInt size  = (PetscMPIInt)identity.size();
+  PetscMPIInt       count = 0;
+
+  device->resize(size);
+  first->resize(size);
+  std::vector<PetscMPIInt> &order = *first; /* ranks by their GPUs */
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](PetscMPIInt r, PetscMPIInt q) { return identity[r] != identity[q] ? identity[r] < identity[q] : r < q; });
+  for (PetscMPIInt k = 0; k < size; k++) {
+    const PetscMPIInt r = order[k], before = k ? order[k - 1] : r;
+    (*device)[r] = identity[r] && identity[r] == identity[before] && k ? (*device)[before] : r; /* the first rank that has it */
+  }
+  for (PetscMPIInt r = 0; r < size; r++) {
+    if ((*device)[r] == r) (*first)[(*device)[r] = count++] = r;
+    else (*device)[r] = (*device)[(*device)[r]];
+  }
+  return count;
+}
+
+/* A number for this rank's GPU, which is not 0 and differs between machines: a hash of the machine's name and of the GPU's place.
+ */
+static PetscErrorCode IdentifyDevice(PetscInt64 *identity)
+{
+  char        name[MPI_MAX_PROCESSOR_NAME + 1] = "";
+  PetscMPIInt length;
+  PetscInt64  place;
+  uint64_t    hash = 0xcbf29ce484222325u; /* of Fowler, Noll and Vo */
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Get_processor_name(name, &length));
+  PetscCall(CMATCHIdentifyDevice_CUDA(&place));
+  for (PetscMPIInt k = 0; k < length; k++) hash = (hash ^ (unsigned char)name[k]) * 0x100000001b3u;
+  for (int k = 0; k < 8; k++) hash = (hash ^ (place >> 8 * k & 0xff)) * 0x100000001b3u;
+  *identity = (PetscInt64)(hash | 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *params, CMATCHRanks **ranks)
 {
   PetscInt        rows, count;
-  const PetscInt *columns;
+  const PetscInt *columns, *range;
   Mat             others;
 
   PetscFunctionBegin;
   *ranks = new CMATCHRanks();
+  (*ranks)->level.reserve(kCMATCHMostLevels + 1);
   (*ranks)->level.resize(1);
   CMATCHRanksLevel &level = (*ranks)->level[0];
-  (*ranks)->precision     = precision;
+  (*ranks)->precision     = params->precision;
   (*ranks)->where         = where;
   PetscCall(PetscObjectGetComm((PetscObject)A, &level.comm));
   PetscCallMPI(MPI_Comm_size(level.comm, &level.size));
@@ -556,9 +846,19 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, FinePCPrecision prec
   PetscCall(MatGetSize(A, &level.all, nullptr));
   PetscCall(MatGetLocalSize(A, &rows, nullptr));
   PetscCall(LocalIntCast(rows, "rows", &level.rows));
+  PetscCall(MatGetOwnershipRanges(A, &range));
+  level.range.assign(range, range + level.size + 1);
   PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, &columns));
   PetscCall(MatGetSize(others, nullptr, &count));
   (*ranks)->ghost.assign(columns, columns + count);
+  (*ranks)->told.resize((size_t)level.size * TOLD); /* lower levels have as many ranks at most */
+  (*ranks)->next_range.resize(level.size + 1);
+  (*ranks)->identity.resize(level.size);
+  (*ranks)->device.resize(level.size);
+  (*ranks)->device_first.resize(level.size);
+  (*ranks)->devices        = level.size;
+  (*ranks)->gather_devices = PetscMemTypeDevice(where) && params->gather_devices;
+  if ((*ranks)->gather_devices) PetscCall(IdentifyDevice(&(*ranks)->own_device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -567,7 +867,10 @@ PetscErrorCode CMATCHRanksConnect(CMATCHRanks *ranks)
   CMATCHRanksLevel &level = ranks->level[0];
 
   PetscFunctionBegin;
-  PetscCall(CreateSF(level.comm, level.rows, ranks->ghost, &level.halo));
+  PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
+  if (!ranks->gather_devices) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, ranks->identity.data(), 1, MPIU_INT64, level.comm));
+  ranks->devices = CMATCHFindDevices(ranks->identity, &ranks->device, &ranks->device_first); /* there is room */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -578,6 +881,8 @@ PetscErrorCode CMATCHRanksForget(CMATCHRanks *ranks)
   for (size_t l = ranks->level.size(); l-- > 0;) {
     CMATCHRanksLevel &level = ranks->level[l];
     PetscCall(PetscSFDestroy(&level.coarse));
+    PetscCall(PetscSFDestroy(&level.multi));
+    PetscCall(PetscFree(level.place));
     if (!l) continue;
     PetscCall(PetscSFDestroy(&level.halo));
     if (level.split) PetscCallMPI(MPI_Comm_free(&level.comm));
@@ -609,7 +914,7 @@ PetscErrorCode CMATCHRanksDescend(PCLocalPhase *phase, CMATCHHierarchy *H, CMATC
   Descent descent(phase, H, ranks);
 
   PetscFunctionBegin;
-  H->exchange = {ranks, HaloBegin, HaloEnd, DownBegin, DownEnd, Up, Sum, Largest};
+  H->exchange = {ranks, HaloBegin, HaloEnd, DownBegin, DownEnd, Up, Sum, Largest, -1};
   PetscCall(descent.Run());
   *stopped = descent.stopped;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -14,14 +14,28 @@ enum CMATCHTravel {
   CMATCH_MATCHING  /* of the operator that the matching sees, for the same aggregates; foreign ones have none here */
 };
 
+constexpr const char kCMATCHTooManyToSend[] =
+  "A rank's part of a coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row";
+constexpr const char kCMATCHTooManyCome[] =
+  "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows";
+
+/* The neighbours that rows travel to, or come from: the rows of neighbour k are row[begin[k]] to row[begin[k + 1] - 1]. */
+struct CMATCHRoute {
+  LocalInt        neighbours = 0;
+  const PetscInt *begin      = nullptr; /* [neighbours + 1] */
+  const PetscInt *row        = nullptr; /* [Rows()] */
+
+  LocalInt Rows() const { return neighbours ? (LocalInt)begin[neighbours] : 0; }
+};
+
 /*
    What of such rows is exchanged, in the memory of the set-up: a row that is sent is a leaf, and one that comes a root. Columns are
-   numbers on the next level.
+   numbers on the next level. Entries are in the order of the neighbours and of the rows of each.
 */
 struct CMATCHTravellers {
   GlobalInt *length = nullptr, *all_length = nullptr; /* [leaves], [roots] entries */
   double    *sum = nullptr, *all_sum = nullptr;       /* the same; row sums, or diagonal entries of the operator of the matching */
-  GlobalInt *j = nullptr, *all_j = nullptr;           /* [leaves][unit], [roots][unit] some of the columns of each row */
+  GlobalInt *j = nullptr, *all_j = nullptr;           /* columns of all entries that are sent, and that come */
   double    *a = nullptr, *all_a = nullptr;           /* the same; values */
 };
 
@@ -38,7 +52,10 @@ public:
   virtual PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost,
                                const PetscScalar *w, double largest) = 0;
 
-  /* Finds aggregates, whose number is `coarse`, and of rows that are left `left`. What is kept of the hierarchy does not change. */
+  /*
+     Finds aggregates, whose number is `coarse`, and of rows that are left `left`. `entries` are those of the rows of M then, with
+     the diagonal, or 0 where M is not carried from level to level. What is kept of the hierarchy does not change.
+  */
   virtual PetscErrorCode Find(LocalInt l, CMATCHTransfer) = 0;
 
   /* Takes them unless keep, and makes `numbers` of the own rows. */
@@ -50,15 +67,15 @@ public:
   /* Multiplies, when `P_j` and the values of P have come for ghosts, too. */
   virtual PetscErrorCode Multiply(LocalInt l, LocalInt mine) = 0;
 
+  /* The neighbours of rows that travel, which the set-up keeps with the hierarchy. */
+  virtual PetscErrorCode Connect(LocalInt l, const CMATCHRoute &sent, const CMATCHRoute &came) = 0;
+
   /*
-     Rows travel: lengths and sums of those that are sent, of which the longest has `widest` entries; memory for units of so many
-     entries, when lengths and sums have come; and as often as the longest row needs it, the entries from `begin` on. Rows that were
-     not opened do not come.
+     Rows travel: opened, they have lengths and sums, and their entries are there, of which each neighbour gets so many. When
+     lengths and sums have come, there is room for the entries that each neighbour sends. Rows that were not opened do not come.
   */
-  virtual PetscErrorCode OpenRows(CMATCHTravel, LocalInt l, LocalInt roots, LocalInt *widest) = 0;
-  virtual PetscErrorCode MakeRoom(CMATCHTravel, LocalInt unit)                                = 0;
-  virtual PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit)                    = 0;
-  virtual PetscErrorCode Unpack(CMATCHTravel, LocalInt begin, LocalInt unit)                  = 0;
+  virtual PetscErrorCode OpenRows(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
+  virtual PetscErrorCode MakeRoom(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
 
   /*
      Makes level l + 1, of which the rank has these rows, from its own products and what has been received: contributions add_i[c]
@@ -70,10 +87,18 @@ public:
    */
   virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) = 0;
 
+  /*
+     For a rank that has failed: memory of the kind that is exchanged, full of this byte. It is valid until the next call; what the
+     steps have made may be lost.
+  */
+  virtual PetscErrorCode Spare(size_t bytes, int byte, void **memory) = 0;
+
   PetscBool   keep;
   CMATCHStats stats = {};
+  void       *spare = nullptr; /* that memory */
 
   LocalInt         coarse = 0, left = 0;
+  PetscInt64       entries = 0;
   GlobalInt       *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
   GlobalInt       *P_j     = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
   CMATCHTravellers travellers;
@@ -82,6 +107,9 @@ public:
 /* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */
 PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
 PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+
+/* The place of this rank's GPU on the PCI bus of its machine, as one number. */
+PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *);
 
 /* The largest diagonal entry of W A W. w [n] is in the memory of A, or null for ones; an entry that is 0 counts as 1. */
 PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, double *largest);

@@ -14,16 +14,19 @@
 #include "pc/local.h"
 
 struct CMATCHRanksLevel {
-  MPI_Comm    comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
-  bool        split = false;         /* it was made for this level */
-  PetscMPIInt size = 1, rank = 0;
-  LocalInt    rows   = 0;     /* own ones */
-  PetscInt    all    = 0;     /* of all ranks */
-  bool        stitch = false; /* rows have come together, so that the level may be stitched */
-  PetscSF     halo   = nullptr;
+  MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
+  bool                  split = false;         /* it was made for this level */
+  PetscMPIInt           size = 1, rank = 0;
+  LocalInt              rows   = 0;     /* own ones */
+  PetscInt              all    = 0;     /* of all ranks */
+  bool                  stitch = false; /* rows have come together, so that the level may be stitched */
+  PetscSF               halo   = nullptr;
+  std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
   PetscSF               coarse = nullptr, multi = nullptr; /* multi has a root for each leaf, in the order of rows and ranks */
+  PetscInt             *place      = nullptr;              /* the roots of multi that each neighbour sends to, by neighbours */
+  LocalInt              width      = 1;                    /* of a row of P */
   LocalInt              mine       = 0;                    /* see CMATCHLevel */
   LocalInt              next_rows  = 0;                    /* the rank's rows of the next level */
   PetscInt              next_first = 0;                    /* the number of the first one of them */
@@ -62,22 +65,38 @@ private:
 };
 
 struct CMATCHRanks {
-  std::vector<CMATCHRanksLevel>     level;                      /* those that this rank has a part in */
-  FinePCPrecision                   precision;                  /* of the hierarchy */
-  PetscMemType                      where = PETSC_MEMTYPE_HOST; /* memory of what is exchanged */
-  PetscInt                          first = 0;                  /* the number of the rank's first row of the finest level */
-  std::vector<PetscInt>             ghost;                      /* numbers of the ghosts of the finest level */
-  bool                              has_w = false;
-  CMATCHEntries                     w;                       /* the near null vector, of own rows and ghosts */
-  double                            largest   = 0;           /* diagonal entry of W A W, of all ranks */
-  PetscBool                         keep_work = PETSC_FALSE; /* memory is to be kept for the next set-up */
-  PetscBool                         keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
-  bool                              dominated = false;       /* the last level on several ranks has no aggregates */
-  std::unique_ptr<CMATCHRanksSetUp> setup;                   /* while it is under way */
+  std::vector<CMATCHRanksLevel> level;                      /* those that this rank has a part in */
+  FinePCPrecision               precision;                  /* of the hierarchy */
+  PetscMemType                  where = PETSC_MEMTYPE_HOST; /* memory of what is exchanged */
+  PetscInt                      first = 0;                  /* the number of the rank's first row of the finest level */
+  std::vector<PetscInt>         ghost;                      /* numbers of the ghosts of the finest level */
+  bool                          has_w = false;
+  CMATCHEntries                 w;                       /* the near null vector, of own rows and ghosts */
+  double                        largest   = 0;           /* diagonal entry of W A W, of all ranks */
+  PetscBool                     keep_work = PETSC_FALSE; /* memory is to be kept for the next set-up */
+  PetscBool                     keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
+  std::vector<PetscInt>         told;                    /* what ranks tell each other on a level, with room for all of them */
+  std::vector<PetscInt>         next_range;              /* [size + 1] where the rows of each rank begin on the next level */
+
+  /* Ranks that share a GPU. */
+  bool                              gather_devices = false; /* their rows of the first level below the finest one come together */
+  PetscInt64                        own_device     = 0;     /* which GPU this rank has, see CMATCHFindDevices() */
+  std::vector<PetscInt64>           identity;               /* [size] those of all ranks */
+  PetscMPIInt                       devices = 0;            /* of all ranks */
+  std::vector<PetscMPIInt>          device, device_first;   /* [size] the GPU of each rank, and the first rank of each GPU */
+  bool                              dominated = false;      /* the last level on several ranks has no aggregates */
+  std::unique_ptr<CMATCHRanksSetUp> setup;                  /* while it is under way */
 };
 
+/*
+   Which ranks share a GPU: identity[r] names the one of rank r, and is 0 if it has none, which nobody shares. GPUs are counted in
+   the order of their first ranks; device[r] becomes that of rank r, and first[d] the first rank of GPU d. Returns their number.
+*/
+PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vector<PetscMPIInt> *device,
+                              std::vector<PetscMPIInt> *first);
+
 /* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
-PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, FinePCPrecision, CMATCHRanks **);
+PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCHRanks **);
 PetscErrorCode CMATCHRanksConnect(CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
 

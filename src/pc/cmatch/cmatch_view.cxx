@@ -58,8 +58,9 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
                                      " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
-                                     " of the ranks\n",
-                                     params->gather_rows, params->gather_ranks, params->gather_factor));
+                                     " of the ranks; a row counts as %g nonzeros%s\n",
+                                     params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth,
+                                     params->gather_devices ? "; of ranks that share a GPU one has coarse levels" : ""));
   if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
                                      params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
@@ -83,27 +84,22 @@ static PetscErrorCode SumLevels(PC pc, std::vector<LevelSums> *levels)
 
   PetscFunctionBegin;
   levels->assign(cmatch->ranks ? cmatch->all_levels : H->levels, LevelSums{});
+  std::vector<PetscInt64> sums, mosts; /* of all levels, since each reduction makes ranks wait */
   for (size_t l = 0; l < levels->size(); l++) {
-    const CMATCHLevel level      = l < (size_t)H->levels ? H->level[l] : CMATCHLevel{};
-    const bool        next       = l < (size_t)H->several || l + 1 < (size_t)H->levels;
-    const PetscInt64  least      = PETSC_INT64_MAX;
-    PetscInt64        sum[kSums] = {level.n,
-                                    (PetscInt64)level.nnz + level.n,
-                             next ? level.coarse : 0,
-                                    level.left,
-                                    level.singles,
-                                    level.joined,
-                                    level.cut,
-                                    level.plain,
-                                    level.wide,
-                                    level.n > 0,
-                                    level.ghosts};
-    PetscInt64 most[kExtremes]   = {level.largest, level.n, level.n ? -(PetscInt64)level.n : -least, level.ghosts, level.transfer};
-
-    if (cmatch->ranks) {
-      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, kSums, MPIU_INT64, MPI_SUM, comm));
-      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, kExtremes, MPIU_INT64, MPI_MAX, comm));
-    }
+    const CMATCHLevel level = l < (size_t)H->levels ? H->level[l] : CMATCHLevel{};
+    const bool        next  = l < (size_t)H->several || l + 1 < (size_t)H->levels;
+    const PetscInt64  least = PETSC_INT64_MAX;
+    sums.insert(sums.end(), {level.n, (PetscInt64)level.nnz + level.n, next ? level.coarse : 0, level.left, level.singles,
+                             level.joined, level.cut, level.plain, level.wide, level.n > 0, level.ghosts});
+    mosts.insert(mosts.end(),
+                 {level.largest, level.n, level.n ? -(PetscInt64)level.n : -least, level.ghosts, (PetscInt64)level.transfer});
+  }
+  if (cmatch->ranks) {
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums.data(), (PetscMPIInt)sums.size(), MPIU_INT64, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, mosts.data(), (PetscMPIInt)mosts.size(), MPIU_INT64, MPI_MAX, comm));
+  }
+  for (size_t l = 0; l < levels->size(); l++) {
+    const PetscInt64 *const sum = &sums[l * kSums], *const most = &mosts[l * kExtremes];
     (*levels)[l] = {sum[0], sum[1], sum[2],  sum[3],  sum[4],  sum[5],   sum[6],  sum[7],
                     sum[8], sum[9], sum[10], most[0], most[1], -most[2], most[3], (CMATCHTransfer)most[4]};
   }
@@ -155,8 +151,13 @@ static PetscErrorCode ViewLevels(const std::vector<LevelSums> &levels, PetscView
 static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<LevelSums> &levels, PetscViewer viewer)
 {
   const CMATCHParams *params = &cmatch->params;
+  const PetscMPIInt   size   = cmatch->ranks->level[0].size;
 
   PetscFunctionBegin;
+  if (cmatch->ranks->devices < size)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "%d ranks share %d GPUs, where their kernels take turns: one rank of each has coarse levels\n",
+                                     size, cmatch->ranks->devices));
   PetscCall(PetscViewerASCIIPrintf(viewer, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
   for (size_t l = 0; l < levels.size(); l++) {
     const LevelSums &level = levels[l];

@@ -353,6 +353,9 @@ enum cudaMemcpyKind {
 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount              = 16,
+  cudaDevAttrPciBusId                         = 33,
+  cudaDevAttrPciDeviceId                      = 34,
+  cudaDevAttrPciDomainId                      = 50,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
   cudaDevAttrMaxSharedMemoryPerBlockOptin     = 97
 };
