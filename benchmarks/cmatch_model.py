@@ -51,7 +51,7 @@ ASSUMED = {
 }
 PATHS = {"host": "through the host", "aware": "PetscSF, GPU-aware", "light": "light path"}
 # of cmatch: its defaults, and what a level does
-GATHER_ROWS, GATHER_RANKS, GATHER_FACTOR, COARSE_SIZE = 100000, 10000, 8, 256
+GATHER_ROWS, GATHER_RANKS, GATHER_FACTOR, GATHER_WIDTH, COARSE_SIZE = 100000, 10000, 8, 80, 256
 EXCHANGES, AGREEMENTS, NEW_SF = 4, 9, 3 # of a level: in a cycle; in a set-up
 SUMS = 3 # of an iteration
 WEAK = (1, 2, 8, 64, 512, 1024, 8192)
@@ -188,9 +188,10 @@ class Model:
             if total <= COARSE_SIZE or number > 20:
                 break
             total, group = max(1.0, total * share[l]), 1
-            if total <= GATHER_ROWS:
+            counting = total * wide[min(number + 1, usual)] / GATHER_WIDTH
+            if counting <= GATHER_ROWS or total <= COARSE_SIZE:
                 group = active
-            elif total / active < GATHER_RANKS:
+            elif counting / active < GATHER_RANKS:
                 group = min(GATHER_FACTOR, active)
             levels[-1].group = group
             active = max(1, active // group)
