@@ -399,8 +399,7 @@ struct Piece {
 
 /*
    The same product for the shapes of kSinglePieces. A thread block has some rows and is done; processors have the copies of several
-   thread blocks under way. As above, W is read before the kernel ahead has ended, if this one is launched early, and nothing else
-   is.
+   thread blocks under way. As above, W alone is read before the kernel ahead has ended, if this one is launched early.
 
    A lane adds up its column of every block that its group takes, for all rows of the block; the lanes of a block row exchange these
    sums at its end. The order of the additions does not depend on where a piece ends.
@@ -408,24 +407,25 @@ struct Piece {
 template <typename S, int BlockSize, int Kind, int Columns>
 __global__ void __launch_bounds__(kMultiplyBlock, PiecesOnChip<Columns>()) MultiplyPieces(BSR W, Vectors v, int room)
 {
-  using P                = PiecePlace<S, BlockSize, Kind>;
-  constexpr int     rows = kMultiplyBlock / kWarpSize * P::rows, share = P::pieces.share, ahead = P::pieces.ahead;
+  using P                 = PiecePlace<S, BlockSize, Kind>;
+  constexpr int     share = P::pieces.share, ahead = P::pieces.ahead, rows = kMultiplyBlock / kWarpSize * P::rows;
   constexpr int     width = BlockSize % 4 ? 1 : 4; /* numbers of a load */
   extern __shared__ __align__(16) char shared[];
-  const P                              place;
-  const Piece<S, BlockSize>            piece(shared, room);
-  const LocalInt base = (LocalInt)blockIdx.x * rows, row = base + (LocalInt)threadIdx.x / kWarpSize * P::rows + place.row;
-  const bool     mine = !place.Idle() && row < W.rows;
-  LocalInt       at   = W.i[base];                          /* the first block of the piece */
-  LocalInt       left = W.i[min(base + rows, W.rows)] - at; /* blocks of this piece and of those after it */
+
+  const P                   place;
+  const Piece<S, BlockSize> piece(shared, room);
+  const LocalInt first = (LocalInt)blockIdx.x * rows, row = first + (LocalInt)threadIdx.x / kWarpSize * P::rows + place.row;
+  const bool     mine                              = !place.Idle() && row < W.rows;
+  const PetscScalar *const x                       = v.x + place.column;
+  double                   sum[Columns][BlockSize] = {};
+  LocalInt                 at                      = W.i[first];       /* the first block of the piece */
+  LocalInt                 left = W.i[min(first + rows, W.rows)] - at; /* blocks of this piece and of those after it */
   if (threadIdx.x == 0) {
     piece.barrier->Init();
     piece.Begin(W, at, min(left, room));
   }
-  LocalInt next              = mine ? W.i[row] - at + place.group : 0; /* the next block of the lane; 0 is the first of the piece */
-  LocalInt stop              = mine ? W.i[row + 1] - at : 0;
-  const PetscScalar *const x = v.x + place.column;
-  double                   sum[Columns][BlockSize] = {};
+  LocalInt next = mine ? W.i[row] - at + place.group : 0; /* the next block of the lane; 0 is the first of the piece */
+  LocalInt stop = mine ? W.i[row + 1] - at : 0;
   __syncthreads(); /* the barrier is there */
   WaitForPrevious();
   LetNextStart();
@@ -537,9 +537,8 @@ PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStre
 }
 
 /*
-   The blocks for which a thread block has room, which are all blocks of its rows if these are mean rows. There is room for a
-   quarter more where that keeps no thread block off a processor, and for no more than kMostOfPiece bytes, with which six of them
-   fit.
+   The blocks for which a thread block has room: those of its rows, if these are mean rows, and a quarter more where that keeps no
+   other thread block off the processor, within kMostOfPiece bytes, with which six thread blocks fit.
 */
 template <typename S, int BlockSize, int Kind, int Columns>
 PetscErrorCode PieceRoom(LocalInt mean, int *room)
