@@ -206,8 +206,8 @@ TEST_CASE("points: each rank takes the single entries of its own block", "[point
         const HostBlocks  A    = SymmetricBlocks(RandomStencil(14, 15, 1, false, 320), bs, 321);
         const MatObject   mine = b.kind.Create(A, PETSC_COMM_WORLD), theirs = CreateAIJ(A, b.aij, PETSC_COMM_WORLD);
         const char *const own =
-          std::strcmp(type, PCCMATCH) ? "" : "-pc_cmatch_reach local"; /* MATAIJ has a hierarchy of all ranks */
-        const PCObject x = MakePC(mine, "", type), y = MakePC(theirs, own, type);
+          std::strcmp(type, PCCMATCH) ? "" : "-pc_cmatch_reach local"; /* otherwise there is a hierarchy of all ranks */
+        const PCObject x = MakePC(mine, own, type), y = MakePC(theirs, own, type);
         MUST(PCSetUp(x));
         MUST(PCSetUp(y));
         CHECK(SameBits(Applied(x), Applied(y)));
