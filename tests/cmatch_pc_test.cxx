@@ -220,7 +220,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
                                    "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
                                    "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices false "
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices true "
                                    "-@reuse_pattern false");
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
@@ -240,7 +240,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               100000,
                               10000,
                               8,
-                              PETSC_TRUE,
+                              PETSC_FALSE,
                               PETSC_TRUE};
   const OptionValues others{PC_CMATCH_MIS2,
                             4,
@@ -260,7 +260,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             5,
                             6,
                             7,
-                            PETSC_FALSE,
+                            PETSC_TRUE,
                             PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);

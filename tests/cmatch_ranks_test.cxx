@@ -718,7 +718,7 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
           Attach(A, MatSetNearNullSpace, Distributed(A, w));
           Attach(B, MatSetNearNullSpace, Distributed(B, w));
         }
-        const PCObject pc = MakePC(A, CMATCH(), options + " -@gather_devices false"), host = MakePC(B, CMATCH(), options);
+        const PCObject pc = MakePC(A, CMATCH(), options), host = MakePC(B, CMATCH(), options);
         for (const unsigned seed : {0u, 5u, 6u}) { /* and new values */
           CAPTURE(seed);
           if (seed) {
@@ -753,14 +753,15 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
       }
 }
 
-/* However many GPUs there are, the first rank of each has the levels below the finest one, unless they are to stay. */
+/* However many GPUs there are, the first rank of each has the levels below the finest one, if that is asked for. */
 TEST_CASE("cmatch on several ranks of GPUs: one rank of each GPU has the coarse levels", "[cmatch][ranks][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
   if (Ranks() == 1) return;
-  const MatObject A     = Spread(Diffusion(60, 45, true, 36), DeviceBackend().mat, Even);
-  const PetscInt  alone = Iterations(Spread(Diffusion(60, 45, true, 36), MATAIJ, Even), kWide);
-  for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@gather_devices false")}) {
+  const MatObject   A       = Spread(Diffusion(60, 45, true, 36), DeviceBackend().mat, Even);
+  const PetscInt    alone   = Iterations(Spread(Diffusion(60, 45, true, 36), MATAIJ, Even), kWide);
+  const std::string devices = "-@gather_devices";
+  for (const std::string &options : {kWide + devices, kGrouped + devices, std::string(kWide)}) {
     CAPTURE(options);
     const PCObject pc = MakePC(A, CMATCH(), options);
     const auto     y  = Applied(pc);
@@ -769,7 +770,7 @@ TEST_CASE("cmatch on several ranks of GPUs: one rank of each GPU has the coarse 
     const CMATCHRanks      *ranks   = ((const PC_CMATCH *)((PC)pc)->data)->ranks;
     const CMATCHHierarchy  *H       = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
     const std::string       text    = ViewText((PC)pc);
-    const bool              gathers = !Contains(options, "false");
+    const bool              gathers = Contains(options, devices);
     std::vector<PetscInt64> identity(Ranks());
     MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, identity.data(), 1, MPIU_INT64, PETSC_COMM_WORLD);
     const bool first = std::find(identity.begin(), identity.end(), identity[Rank()]) == identity.begin() + Rank();
@@ -837,9 +838,8 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
 TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside another stream", "[cmatch][ranks][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
-  const MatObject A        = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
-  const PCObject  pc       = MakePC(A, CMATCH(), kWide + std::string("-@gather_devices false")), /* as on the host */
-    local                  = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const MatObject A  = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
   const auto      expected = Applied(pc), of_block = Applied(local);
   const VecObject x = RightVec(A, 11), y = RightVec(A);
   CHECK(SameBits(expected, of_block) == (Ranks() == 1));

@@ -637,9 +637,9 @@ Type CMATCH()
     OptionOf("-@gather_factor", "PCCMATCHSetGatherFactor", "8", "7", To(PCCMATCHSetGatherFactor, (PetscInt)7),
              NotBetween(PCCMATCHSetGatherFactor, 2, 1000000000))
       .Shows("on 1/7 of the ranks"),
-    OptionOf("-@gather_devices", "PCCMATCHSetGatherDevices", "TRUE", "FALSE", To(PCCMATCHSetGatherDevices, PETSC_FALSE),
+    OptionOf("-@gather_devices", "PCCMATCHSetGatherDevices", "FALSE", "TRUE", To(PCCMATCHSetGatherDevices, PETSC_TRUE),
              {Text("maybe")})
-      .Shows("a row counts as 80. nonzeros\n"),
+      .Shows("a row counts as 80. nonzeros; of ranks that share a GPU one has coarse levels\n"),
     OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
              {Text("maybe")})
       .Makes(Useless::Nothing)

@@ -795,7 +795,7 @@ static PetscErrorCode Create(PC pc)
   1000000000
 . -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer such rows a rank is on fewer ranks, 0 to 1000000000
 . -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
-. -pc_cmatch_gather_devices <true> - of ranks that share a GPU one has the coarse levels
+. -pc_cmatch_gather_devices <false> - of ranks that share a GPU one has the coarse levels
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
   allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 

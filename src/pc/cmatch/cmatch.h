@@ -34,7 +34,7 @@ struct CMATCHParams {
   PetscInt      gather_rows    = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
   PetscInt      gather_ranks   = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
   PetscInt      gather_factor  = 8;      /* so many times fewer, 2 .. kCMATCHMostGathered */
-  PetscBool     gather_devices = PETSC_TRUE; /* of ranks that share a GPU the first one gets the rows of the second level */
+  PetscBool     gather_devices = PETSC_FALSE; /* of ranks that share a GPU the first one gets the rows of the second level */
 
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;

@@ -836,7 +836,7 @@ PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
 
   Input Parameters:
 + pc             - the preconditioner context
-- gather_devices - `PETSC_TRUE` (default) for one rank on each GPU from the second level on, `PETSC_FALSE` for all ranks
+- gather_devices - `PETSC_TRUE` for one rank on each GPU from the second level on, `PETSC_FALSE` (default) for all ranks
 
   Options Database Key:
 . -pc_cmatch_gather_devices <gather_devices> - of ranks that share a GPU one has coarse levels
@@ -844,7 +844,8 @@ PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
   Level: intermediate
 
   Notes:
-  Kernels of different ranks take turns on a GPU, and each rank has messages of its own. The finest level stays where it is; the
+  Kernels of different ranks take turns on a GPU, unless NVIDIA's Multi-Process Service runs, and each rank has messages of its own.
+  The second level travels in the set-up, which takes longer then. The finest level stays where it is; the
   first rank of each GPU gets the rows of the second level, however many they are. `PCCMATCHSetGatherRows()`,
   `PCCMATCHSetGatherRanks()` and `PCCMATCHSetGatherFactor()` count such ranks then.
 
