@@ -4,10 +4,11 @@
 
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
    them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. It
-   takes one collective operation, too: when aggregates are found, all ranks of the level learn how many the others have, and
-   whether one of them has failed until there. Where all rows of each rank begin follows from these numbers, so that the PetscSFs of
-   the level and of the next one need no other agreement than what they make among themselves, to find out who sends what. A set-up
-   that keeps aggregates and patterns needs none at all.
+   takes two collective operations, too: when aggregates are found, all ranks of the level learn how many the others have, and
+   whether one of them has failed until there; and they agree whether each has the memory for its list of contributions. Where all
+   rows of each rank begin follows from these numbers, so that the PetscSFs of the level and of the next one need no further
+   agreement than what they make among themselves, to find out who sends what. A set-up that keeps aggregates and patterns needs
+   none at all.
 
    A rank that fails, out of memory or with a bad row, says so at the next of these operations, and in the verdict of all ranks at
    the end. Until then it takes part in exchanges, since others wait for them, with values that are valid and mean nothing: no
@@ -274,6 +275,7 @@ public:
       if (!keep) PetscCall(Aggregates(l));
       if (stopped) break;
       PetscCall(Prolongator(l));
+      if (stopped) break;
       PetscCall(Products(l));
       PetscCall(NextLevel(l));
       if (!ranks->level[l].next_rows) {
@@ -491,6 +493,7 @@ private:
   {
     CMATCHRanksLevel     &level = ranks->level[l];
     std::vector<PetscInt> leaves;
+    Contributions         of{};
 
     PetscFunctionBegin;
     PetscCall(Alone([&] {
@@ -501,12 +504,17 @@ private:
       return PETSC_SUCCESS;
     }));
     if (Bad()) leaves.clear();
+    PetscCall(Together([&] { return CreateSF(level.comm, ranks->next_range.data(), leaves, &level.coarse); }));
+    PetscCall(Alone([&] { return of.Create(&level); }));
     PetscCall(Together([&] {
+      PetscInt failed = Bad();
       PetscFunctionBegin;
-      PetscCall(CreateSF(level.comm, ranks->next_range.data(), leaves, &level.coarse));
-      PetscCall(ConnectContributions(&level));
+      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPIU_INT, MPI_MAX, level.comm));
+      stopped = failed;
+      if (!stopped) PetscCall(ConnectContributions(&level, of));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
+    if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Alone([&] {
       CMATCHRoute sent, came;
       PetscFunctionBegin;
@@ -534,57 +542,69 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* What a rank needs to make `multi`. */
+  struct Contributions {
+    CMATCHRoute        sent, came;
+    const PetscMPIInt *to = nullptr, *from = nullptr;
+    PetscInt          *at = nullptr, *there = nullptr;
+    PetscMPIInt       *order  = nullptr;
+    PetscSFNode       *remote = nullptr;
+    Memory             at_memory, there_memory, order_memory, remote_memory;
+
+    PetscErrorCode Create(CMATCHRanksLevel *level)
+    {
+      PetscFunctionBegin;
+      PetscCall(GetRoutes(*level, &sent, &came, &to, &from));
+      PetscCall(PetscMalloc1(PetscMax(came.Rows(), 1), &level->place));
+      PetscCall(at_memory.Create((size_t)level->next_rows + 1, &at));
+      PetscCall(there_memory.Create(sent.Rows(), &there));
+      PetscCall(order_memory.Create(came.neighbours, &order));
+      PetscCall(remote_memory.Create(sent.Rows(), &remote));
+      level->requests.resize(2 * ((size_t)sent.neighbours + came.neighbours)); /* of what travels between them later, too */
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  };
+
   /*
      Makes `multi`, whose roots are the contributions to rows in the order of the ranks, and add_i, which says where those of a row
      begin. PetscSFGetMultiSF() would do the same in three exchanges more, and find out twice who sends what.
   */
-  PetscErrorCode ConnectContributions(CMATCHRanksLevel *level)
+  static PetscErrorCode ConnectContributions(CMATCHRanksLevel *level, const Contributions &of)
   {
-    CMATCHRoute        sent, came;
-    const PetscMPIInt *to = nullptr, *from = nullptr;
+    const CMATCHRoute &sent = of.sent, &came = of.came;
+    PetscInt *const    at       = of.at;
+    PetscMPIInt *const order    = of.order;
+    MPI_Request *const requests = level->requests.data();
     PetscMPIInt        tag, count, posted = 0;
-    PetscInt          *at = nullptr, *place_there = nullptr;
-    PetscMPIInt       *order    = nullptr;
-    MPI_Request       *requests = nullptr;
-    PetscSFNode       *remote;
-    Memory             at_memory, there_memory, order_memory, requests_memory;
     const MPI_Comm     comm = PetscObjectComm((PetscObject)level->coarse);
 
     PetscFunctionBegin;
-    PetscCall(GetRoutes(*level, &sent, &came, &to, &from));
-    PetscCall(PetscMalloc1(PetscMax(came.Rows(), 1), &level->place));
-    PetscCall(at_memory.Create((size_t)level->next_rows + 1, &at));
-    PetscCall(there_memory.Create(sent.Rows(), &place_there));
-    PetscCall(order_memory.Create(came.neighbours, &order));
-    PetscCall(requests_memory.Create((size_t)sent.neighbours + came.neighbours, &requests));
     for (LocalInt e = 0; e < came.Rows(); e++) at[came.row[e] + 1]++;
     for (LocalInt c = 0; c < level->next_rows; c++) at[c + 1] += at[c];
     const PetscInt roots = at[level->next_rows];
-    if (!Bad())
-      for (LocalInt c = 0; c <= level->next_rows; c++) level->add_i[c] = (LocalInt)at[c];
+    for (LocalInt c = 0; c <= level->next_rows; c++) level->add_i[c] = (LocalInt)at[c];
     std::iota(order, order + came.neighbours, 0);
-    std::sort(order, order + came.neighbours, [&](PetscMPIInt k, PetscMPIInt m) { return from[k] < from[m]; });
+    std::sort(order, order + came.neighbours, [&](PetscMPIInt k, PetscMPIInt m) { return of.from[k] < of.from[m]; });
     for (PetscMPIInt k = 0; k < came.neighbours; k++)
       for (PetscInt e = came.begin[order[k]]; e < came.begin[order[k] + 1]; e++) level->place[e] = at[came.row[e]]++;
 
     PetscCall(PetscObjectGetNewTag((PetscObject)level->coarse, &tag));
     for (LocalInt k = 0; k < sent.neighbours; k++) {
       PetscCall(PetscMPIIntCast(sent.begin[k + 1] - sent.begin[k], &count));
-      PetscCallMPI(MPI_Irecv(place_there + sent.begin[k], count, MPIU_INT, to[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Irecv(of.there + sent.begin[k], count, MPIU_INT, of.to[k], tag, comm, requests + posted++));
     }
     for (LocalInt k = 0; k < came.neighbours; k++) {
       PetscCall(PetscMPIIntCast(came.begin[k + 1] - came.begin[k], &count));
-      PetscCallMPI(MPI_Isend(level->place + came.begin[k], count, MPIU_INT, from[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Isend(level->place + came.begin[k], count, MPIU_INT, of.from[k], tag, comm, requests + posted++));
     }
     PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-    PetscCall(PetscMalloc1(sent.Rows(), &remote));
     for (LocalInt k = 0; k < sent.neighbours; k++)
       for (PetscInt e = sent.begin[k]; e < sent.begin[k + 1]; e++) {
-        remote[sent.row[e]].rank  = to[k];
-        remote[sent.row[e]].index = place_there[e];
+        of.remote[sent.row[e]].rank  = of.to[k];
+        of.remote[sent.row[e]].index = of.there[e];
       }
     PetscCall(PetscSFCreate(level->comm, &level->multi));
-    PetscCall(PetscSFSetGraph(level->multi, roots, sent.Rows(), nullptr, PETSC_OWN_POINTER, remote, PETSC_OWN_POINTER));
+    PetscCall(PetscSFSetGraph(level->multi, roots, sent.Rows(), nullptr, PETSC_COPY_VALUES, of.remote, PETSC_COPY_VALUES));
     PetscCall(PetscSFSetUp(level->multi));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -636,7 +656,7 @@ private:
   */
   PetscErrorCode SendRows(LocalInt l, CMATCHTravel which)
   {
-    const CMATCHRanksLevel &level = ranks->level[l];
+    CMATCHRanksLevel       &level = ranks->level[l];
     const CMATCHTravellers &rows  = setup->travellers;
     Parcel                  sent, came;
     Memory                  lengths_memory;
@@ -691,19 +711,18 @@ private:
   }
 
   /* Delivers entries to neighbours. Without `sent` there are none, and without `came` they are received and forgotten. */
-  static PetscErrorCode Deliver(const CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const PetscInt lengths[])
+  static PetscErrorCode Deliver(CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const PetscInt lengths[])
   {
     const MPI_Comm     comm = PetscObjectComm((PetscObject)level.multi);
     CMATCHRoute        away, here;
     const PetscMPIInt *to = nullptr, *from = nullptr;
     PetscMPIInt        tag, posted         = 0;
-    Memory             requests_memory, forgotten_memory;
-    MPI_Request       *requests = nullptr;
-    size_t             at       = 0;
+    MPI_Request *const requests = level.requests.data();
+    Memory             forgotten_memory;
+    size_t             at = 0;
 
     PetscFunctionBegin;
     PetscCall(GetRoutes(level, &away, &here, &to, &from));
-    PetscCall(requests_memory.Create(2 * ((size_t)away.neighbours + here.neighbours), &requests));
     PetscCall(PetscObjectGetNewTag((PetscObject)level.multi, &tag));
     for (LocalInt k = 0; came && k < here.neighbours; k++) {
       if (!came->entries[k]) continue;

@@ -24,15 +24,16 @@ struct CMATCHRanksLevel {
   std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
-  PetscSF               coarse = nullptr, multi = nullptr; /* multi has a root for each leaf, in the order of rows and ranks */
-  PetscInt             *place      = nullptr;              /* the roots of multi that each neighbour sends to, by neighbours */
-  LocalInt              width      = 1;                    /* of a row of P */
-  LocalInt              mine       = 0;                    /* see CMATCHLevel */
-  LocalInt              next_rows  = 0;                    /* the rank's rows of the next level */
-  PetscInt              next_first = 0;                    /* the number of the first one of them */
-  PetscInt              next_all   = 0;
-  bool                  gathered   = false; /* the next level is on fewer ranks */
-  std::vector<LocalInt> add_i;              /* [next_rows + 1] contributions for these rows */
+  PetscSF                  coarse = nullptr, multi = nullptr; /* multi has a root for each leaf, in the order of rows and ranks */
+  PetscInt                *place      = nullptr;              /* the roots of multi that each neighbour sends to, by neighbours */
+  LocalInt                 width      = 1;                    /* of a row of P */
+  LocalInt                 mine       = 0;                    /* see CMATCHLevel */
+  LocalInt                 next_rows  = 0;                    /* the rank's rows of the next level */
+  PetscInt                 next_first = 0;                    /* the number of the first one of them */
+  PetscInt                 next_all   = 0;
+  bool                     gathered   = false; /* the next level is on fewer ranks */
+  std::vector<LocalInt>    add_i;              /* [next_rows + 1] contributions for these rows */
+  std::vector<MPI_Request> requests;           /* of messages to and from the neighbours of `coarse` */
 };
 
 /* Entries of a vector in either memory, as long as this object lives. */
