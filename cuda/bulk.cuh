@@ -9,6 +9,8 @@
 
 #include <cuda/ptx>
 
+#include <cstdint>
+
 #include "launch.cuh"
 
 constexpr int kBulkWord = 16; /* bytes to multiples of which all addresses and sizes must be */
