@@ -36,6 +36,7 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
   PetscFunctionBegin;
   *data = nullptr;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of this rank where that has not been done */
   const cudaError_t error = cudaMalloc(data, bytes);
   if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
   PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, PETSC_ERR_MEM, "The device has no %zu bytes left", bytes);

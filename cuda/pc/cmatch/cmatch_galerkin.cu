@@ -758,6 +758,9 @@ struct Step {
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* Measured on one H200: 16 lanes of R (A P) are best for rows of A P with some 12 entries, where there are many rows. */
+  bool HasShortRows(double mean) const { return mean <= 20 && L.coarse > kFewRows; }
+
   /* R (A P), without its diagonal */
   PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C, LocalInt *wide)
   {
@@ -770,8 +773,7 @@ struct Step {
     };
 
     PetscFunctionBegin;
-    /* measured on one H200: 16 lanes are best for rows of A P with some 12 entries, where there are many rows */
-    if (mean <= 20 && L.coarse > kFewRows)
+    if (HasShortRows(mean))
       PetscCall((Product<16, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, wide, room)));
     else PetscCall((Product<kWarpSize, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, wide, room)));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -819,12 +821,14 @@ struct Step {
     PetscCall(s->arena.Take(L.n, &AP.wide));
     PetscCall(MakeAP(&AP, &AP_wide));
     const StoredEntries<T> right{AP.start, AP.length, AP.j, AP.a};
-    PetscCall((Product<kWarpSize, 1, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide,
-                                                          [&](size_t entries, auto *out) {
-                                                            PetscFunctionBegin;
-                                                            PetscCall(TakeRoom(entries, out));
-                                                            PetscFunctionReturn(PETSC_SUCCESS);
-                                                          })));
+    const auto             room = [&](size_t entries, auto *out) {
+      PetscFunctionBegin;
+      PetscCall(TakeRoom(entries, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+    if (HasShortRows((double)s->seen.entries / L.n))
+      PetscCall((Product<16, 1, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, &wide, room)));
+    else PetscCall((Product<kWarpSize, 1, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide, room)));
     made->j = C.j;
     made->a = C.a;
     if (!keep) L.wide = AP_wide + wide;

@@ -1,7 +1,8 @@
 /*
    Sparse products of CMATCH: row i of the result is the sum of rows of the right matrix, each times a coefficient, which row i of
-   the left one lists. There are three ways to add up a row, and a row that does not fit one of them takes the next one:
+   the left one lists. There are four ways to add up a row, and a row that does not fit one of them takes another one below it:
 
+     - a group of lanes copies its entries, where most rows list one row
      - a thread with a short list of columns in shared memory, where rows are short
      - a group of lanes with a hash table in shared memory
      - a warp with a place for every column in global memory, the general path
@@ -27,6 +28,7 @@ constexpr int kProductAhead  = 4;   /* listed rows whose first entries are asked
 constexpr int kProductThread = 128; /* threads of a block in which a thread has a row */
 constexpr int kProductLarge  = 10;  /* the logarithm of the largest hash table */
 constexpr int kPackGroup     = 8;   /* lanes of a row without gaps */
+constexpr int kCopyGroup     = 16;  /* lanes of a row that is one listed row */
 constexpr int kProductTries  = 32;  /* places where a column is looked for in a hash table before it counts as full */
 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
@@ -296,6 +298,63 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
+/*
+   A group of lanes takes a row that is one listed row, whose columns differ. Rows that list more, or that are longer than Room, are
+   listed in `wide`. Sorted and Split as above.
+*/
+template <bool Sorted, bool Split, typename V, typename Left, typename Right>
+__global__ void __launch_bounds__(kBlockSize)
+  ProductCopyKernel(Left left, Right right, LocalInt rows, ProductRows<V> out, CMATCHReport *report)
+{
+  constexpr int       kEach = 4, kRoom = kEach * kCopyGroup; /* entries of a lane, and of a row */
+  constexpr LocalInt  kNone = LOCAL_INT_MAX;
+  __shared__ LocalInt keys[kBlockSize / kCopyGroup][kRoom];
+  LocalInt *const     key   = keys[threadIdx.x / kCopyGroup];
+  const int           lane  = threadIdx.x % kCopyGroup;
+  const long long     at    = GridThread() / kCopyGroup;
+  const LocalInt      i     = at < rows ? (LocalInt)at : -1;
+  const int           lists = i < 0 ? 0 : left.Count(i);
+  LocalInt            k = -1, from = 0, entries = 0, count = 0, column[kEach];
+  double              factor = 0, diagonal = 0, value[kEach];
+  if (lists == 1) left.Get(i, 0, &k, &factor);
+  if (k >= 0) right.Span(k, &from, &entries);
+  const bool fits = lists <= 1 && entries <= kRoom;
+  if (!fits) entries = 0;
+#pragma unroll
+  for (int u = 0; u < kEach; u++) {
+    const LocalInt q = u * kCopyGroup + lane;
+    column[u]        = -1;
+    if (q < entries) right.Get(k, i, from + q, &column[u], &value[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < kEach; u++) {
+    if (column[u] >= 0) value[u] = 0 + factor * value[u]; /* as a sum begins */
+    if (Split && i >= 0 && column[u] == i) {
+      diagonal  = value[u];
+      column[u] = -1;
+    }
+    key[u * kCopyGroup + lane] = column[u] >= 0 ? column[u] : kNone;
+    count += __popc(GroupBallot<kCopyGroup>(column[u] >= 0));
+  }
+  __syncwarp();
+  if (Split) {
+    diagonal = GroupSum<kCopyGroup>(diagonal); /* the other lanes have zeros */
+    if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal * out.scale;
+  }
+  if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
+  const LocalInt start = ProductPlace<kCopyGroup>(out, i, count, report);
+  if (start < 0) return;
+#pragma unroll
+  for (int u = 0; u < kEach; u++) {
+    if (column[u] < 0) continue;
+    const LocalInt own   = u * kCopyGroup + lane;
+    LocalInt       place = 0;
+    for (LocalInt other = 0; other < (Sorted ? entries : own); other++) place += key[other] < (Sorted ? column[u] : kNone);
+    if (!out.fixed) out.j[start + place] = column[u];
+    out.a[start + place] = (V)(value[u] * out.scale);
+  }
+}
+
 /* The general path: a block of one warp takes listed rows in turns. keys [blocks][columns] are -1 and sums are 0 before and after.
  */
 template <bool Repeated, bool Split, typename V, typename Left, typename Right>
@@ -349,7 +408,13 @@ __global__ void __launch_bounds__(kBlockSize)
 
 constexpr size_t kProductWideBytes = (size_t)64 << 20; /* of the tables of the general path */
 
-/* How a product begins. */
+/* Whether most rows list one row, and no listed row has a column twice, as a Left says by a constant kListsOneRow. */
+template <typename Left, typename = void>
+constexpr bool kListsOneRow = false;
+template <typename Left>
+constexpr bool kListsOneRow<Left, std::enable_if_t<Left::kListsOneRow>> = true;
+
+/* How another product begins. */
 struct ProductPlan {
   bool thread; /* a thread has a row; otherwise a group has one, with a table of 1 << bits places */
   int  bits;
@@ -402,7 +467,11 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Loc
     LocalInt *list = nullptr, *const given = out->wide;
     PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
-    if (plan.thread) {
+    if constexpr (kListsOneRow<Left>) {
+      ProductCopyKernel<Sorted, Split>
+        <<<BlocksFor((long long)rows * kCopyGroup), kBlockSize, 0, s->stream>>>(left, right, rows, *out, s->report);
+      FinePCCheckLaunch();
+    } else if (plan.thread) {
       const auto   kernel = ProductThreadKernel<Room, Sorted, Split, V, Left, Right>;
       const size_t shared = Room * kProductThread * sizeof(double);
       PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));

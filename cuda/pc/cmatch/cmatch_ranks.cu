@@ -266,9 +266,10 @@ __global__ void __launch_bounds__(kBlockSize)
 /* The entries of rows with gaps between them, which are added to those that are reported. */
 __global__ void __launch_bounds__(kBlockSize) CountEntries(CMATCHRows rows, CMATCHReport *report)
 {
-  const long long i      = GridThread();
-  const LocalInt  length = i < rows.n ? rows.Length((LocalInt)i) : 0;
-  if (length) atomicAdd(&report->entries, (unsigned long long)length);
+  const long long    i     = GridThread();
+  unsigned long long count = i < rows.n ? rows.Length((LocalInt)i) : 0;
+  count                    = GroupSum<kWarpSize>(count);
+  if (threadIdx.x % kWarpSize == 0 && count) atomicAdd(&report->entries, count);
 }
 
 /* ---------------------------------------- the next level -------------------------------------- */
@@ -334,6 +335,8 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* For row c the own row, if it is kept, and then the contributions */
 struct MergedList {
+  static constexpr bool kListsOneRow = true; /* but for rows to which other ranks contribute */
+
   LocalInt        mine;
   const LocalInt *add_i;
 
