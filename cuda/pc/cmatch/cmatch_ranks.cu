@@ -155,6 +155,14 @@ __global__ void __launch_bounds__(kBlockSize) MoveColumns(long long count, Local
   if (k < count && column[k] >= coarse) column[k] = place[column[k] - coarse];
 }
 
+/* Rows of so many words each, as a list has them. */
+__global__ void __launch_bounds__(kBlockSize)
+  PackWords(long long count, LocalInt words, const LocalInt *row, const unsigned *from, unsigned *to)
+{
+  const long long k = GridThread();
+  if (k < count) to[k] = from[(long long)row[k / words] * words + k % words];
+}
+
 /* Row sums of the rows of P of ghosts. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize) SumGhosts(LocalInt ghosts, LocalInt width, const T *P_a, double *sums)
@@ -569,6 +577,24 @@ public:
     if (keep) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s.arena.Take((size_t)L.n + L.ghosts, &numbers));
     PetscCall(Number(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode PackOwnRows(const CMATCHRoute &route, size_t bytes, const void *x, void **packed) override
+  {
+    const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
+    const auto     count = (long long)route.Rows() * words;
+    LocalInt      *row   = nullptr;
+    unsigned      *to    = nullptr;
+
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take(route.Rows(), &row));
+    PetscCall(s.arena.Take((size_t)count, &to));
+    *packed = to;
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(Upload(std::vector<LocalInt>(route.row, route.row + route.Rows()), row));
+    PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, row, (const unsigned *)x, to);
+    FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 

@@ -131,6 +131,16 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  PetscErrorCode PackOwnRows(const CMATCHRoute &route, size_t bytes, const void *x, void **packed) override
+  {
+    PetscFunctionBegin;
+    packed_rows.resize((size_t)route.Rows() * bytes);
+    for (LocalInt q = 0; q < route.Rows(); q++)
+      std::memcpy(packed_rows.data() + q * bytes, (const char *)x + route.row[q] * bytes, bytes);
+    *packed = packed_rows.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   PetscErrorCode Prolong(LocalInt l) override
   {
     CMATCHLevel     &level = H->level[l];
@@ -483,6 +493,7 @@ private:
   TravellingRows                     sent;                       /* of the Galerkin product, of aggregates from `mine` on */
   TravellingRows                     M_sent;                     /* of M, all own rows */
   ReceivedRows                       received, M_received;       /* contributions to both */
+  std::vector<char>                  packed_rows;
   std::vector<GlobalInt>             length, all_length, sent_j; /* what `travellers` shows */
   std::vector<double>                sent_a;
 };

@@ -36,23 +36,6 @@
 namespace
 {
 
-/* A unit of `count` values, as long as this object lives. */
-class Unit {
-public:
-  Unit(const Unit &)            = delete;
-  Unit &operator=(const Unit &) = delete;
-  Unit(LocalInt count, MPI_Datatype value)
-  {
-    MPI_Type_contiguous(count, value, &type_);
-    MPI_Type_commit(&type_);
-  }
-  ~Unit() { MPI_Type_free(&type_); }
-  MPI_Datatype type() const { return type_; }
-
-private:
-  MPI_Datatype type_;
-};
-
 MPI_Datatype ValueType(FinePCPrecision precision)
 {
   return precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
@@ -351,6 +334,84 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /*
+     Rows of P of the own rows, of `width` numbers each, go to where they are ghosts. They travel as numbers, not as a PetscSF's units
+     of several: a GPU-aware MPI may send a unit that is a derived type through the host, piece by piece.
+  */
+  PetscErrorCode HaloRows(LocalInt l, MPI_Datatype number, void *x, int blank)
+  {
+    const CMATCHRanksLevel &level = ranks->level[l];
+    const PetscMPIInt      *to, *from;
+    CMATCHRoute             away, here;
+    MPI_Aint                low, bytes;
+    void                   *packed = nullptr, *ghosts = nullptr;
+
+    PetscFunctionBegin;
+    PetscCallMPI(MPI_Type_get_extent(number, &low, &bytes));
+    bytes *= level.width;
+    PetscCall(PetscSFGetLeafRanks(level.halo, &away.neighbours, &to, &away.begin, &away.row));
+    PetscCall(PetscSFGetRootRanks(level.halo, &here.neighbours, &from, &here.begin, &here.row, nullptr));
+    PetscCall(Alone([&] {
+      PetscFunctionBegin;
+      ghosts = (char *)x + level.rows * bytes;
+      PetscCall(setup->PackOwnRows(away, (size_t)bytes, x, &packed));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      if (Bad()) {
+        PetscCall(setup->Spare((size_t)(away.Rows() + here.Rows()) * bytes, blank, &packed));
+        ghosts = (char *)packed + away.Rows() * bytes;
+      }
+      PetscCall(DeliverRows(level, number, bytes, away, to, packed, here, from, ghosts));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Sends packed rows of so many bytes, and receives those of ghosts, which are in the order of the ranks that send them. */
+  PetscErrorCode DeliverRows(const CMATCHRanksLevel &level, MPI_Datatype number, size_t bytes, const CMATCHRoute &away,
+                             const PetscMPIInt to[], void *packed, const CMATCHRoute &here, const PetscMPIInt from[],
+                             void *ghosts) const
+  {
+    const size_t sent = (size_t)away.Rows() * bytes, came = (size_t)here.Rows() * bytes;
+    const auto   count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * level.width; };
+    Memory       requests_memory, sent_memory, came_memory;
+    MPI_Request *requests;
+    char        *out = (char *)packed, *in = (char *)ghosts;
+    PetscMPIInt  tag, posted = 0;
+
+    PetscFunctionBegin;
+    PetscCall(requests_memory.Create((size_t)away.neighbours + here.neighbours, &requests));
+    if (IsStaged()) {
+      PetscCall(sent_memory.Create(sent, &out));
+      PetscCall(came_memory.Create(came, &in));
+      PetscCall(ArrayCopy(out, packed, sent, PETSC_MEMTYPE_HOST, ranks->where));
+    } else PetscCall(WaitForGPU());
+    PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
+    for (LocalInt k = 0; k < here.neighbours; k++)
+      PetscCallMPI(MPI_Irecv(in + here.row[here.begin[k]] * bytes, count(here, k), number, from[k], tag,
+                             PetscObjectComm((PetscObject)level.halo), requests + posted++));
+    for (LocalInt k = 0; k < away.neighbours; k++)
+      PetscCallMPI(MPI_Isend(out + away.begin[k] * bytes, count(away, k), number, to[k], tag,
+                             PetscObjectComm((PetscObject)level.halo), requests + posted++));
+    PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+    if (IsStaged()) PetscCall(ArrayCopy(ghosts, in, came, ranks->where, PETSC_MEMTYPE_HOST));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Before MPI takes memory of the GPU. */
+  PetscErrorCode WaitForGPU() const
+  {
+    PetscDeviceContext context;
+
+    PetscFunctionBegin;
+    if (!PetscMemTypeDevice(ranks->where)) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   static PetscErrorCode ToRootsOf(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
   {
     return ToRoots(sf, where, unit, leaves, const_cast<void *>(roots));
@@ -473,17 +534,15 @@ private:
 
   PetscErrorCode Prolongator(LocalInt l)
   {
-    const CMATCHRanksLevel &level = ranks->level[l];
     const PetscInt          first = keep ? H->level[l].first_coarse : own_first;
-    const Unit              columns(level.width, MPIU_INT), values(level.width, ValueType(ranks->precision));
     constexpr int           kNone = 0xff; /* of each byte of -1, which is no aggregate */
 
     PetscFunctionBegin;
     PetscCall(Alone([&] { return setup->Take(l, first); }));
     if (!keep) PetscCall(Halo(l, MPIU_INT, setup->numbers, kNone));
     PetscCall(Alone([&] { return setup->Prolong(l); }));
-    if (!keep) PetscCall(Halo(l, columns.type(), setup->P_j, kNone));
-    PetscCall(Halo(l, values.type(), H->level[l].P_a, 0));
+    if (!keep) PetscCall(HaloRows(l, MPIU_INT, setup->P_j, kNone));
+    PetscCall(HaloRows(l, ValueType(ranks->precision), H->level[l].P_a, 0));
     if (!keep) PetscCall(ConnectCoarse(l));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -642,11 +701,7 @@ private:
         PetscCall(ArrayCopy(parcel->j_data, j, count * sizeof(*j), PETSC_MEMTYPE_HOST, ranks->where));
         PetscCall(ArrayCopy(parcel->a_data, a, count * sizeof(*a), PETSC_MEMTYPE_HOST, ranks->where));
       }
-    } else if (PetscMemTypeDevice(ranks->where)) {
-      PetscDeviceContext context;
-      PetscCall(PetscDeviceContextGetCurrentContext(&context));
-      PetscCall(PetscDeviceContextSynchronize(context));
-    }
+    } else PetscCall(WaitForGPU());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 

@@ -61,6 +61,9 @@ public:
   /* Takes them unless keep, and makes `numbers` of the own rows. */
   virtual PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) = 0;
 
+  /* Packs such rows of x, of so many bytes each, as the route lists them. The memory is valid until the next step. */
+  virtual PetscErrorCode PackOwnRows(const CMATCHRoute &, size_t bytes, const void *x, void **packed) = 0;
+
   /* Makes P from the `numbers` of own rows and ghosts, R, and the columns `P_j` of own rows. */
   virtual PetscErrorCode Prolong(LocalInt l) = 0;
 
