@@ -244,6 +244,21 @@ E*/
 typedef enum { PC_CMATCH_GLOBAL, PC_CMATCH_LOCAL } PCCMATCHReach;
 PETSC_EXTERN const char *const PCCMATCHReaches[];
 
+/*E
+  PCCMATCHCommunication - how an application of `PCCMATCH` exchanges values between the GPUs of several ranks
+
+  Values:
++ `PC_CMATCH_COMMUNICATION_AUTO` (auto) - NCCL where it can run, else MPI
+. `PC_CMATCH_COMMUNICATION_MPI` (mpi) - a `PetscSF` for each exchange; the host takes part in every one of them
+- `PC_CMATCH_COMMUNICATION_NCCL` (nccl) - NCCL, in a CUDA graph of the whole cycle
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCommunication()`
+E*/
+typedef enum { PC_CMATCH_COMMUNICATION_AUTO, PC_CMATCH_COMMUNICATION_MPI, PC_CMATCH_COMMUNICATION_NCCL } PCCMATCHCommunication;
+PETSC_EXTERN const char *const PCCMATCHCommunications[];
+
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
@@ -387,6 +402,8 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherFactor(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherFactor(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherDevices(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherDevices(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetCommunication(PC, PCCMATCHCommunication);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);

@@ -195,6 +195,16 @@ PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool, CMATCHHie
   return NoCUDA();
 }
 
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, const std::vector<CMATCHLevelMessages> *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *)
 {
   return NoCUDA();

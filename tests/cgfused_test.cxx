@@ -86,37 +86,6 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
                                                            : "path: general: the matrix is on the host"));
 }
 
-/*
-   Why several ranks cannot exchange by NCCL here; empty if they can. PETSc's own communicator of all ranks is held from the first
-   call on, so that the NCCL that is kept with it lives through all cases.
-*/
-const std::string &WhyNoNCCL()
-{
-  static std::string reason;
-  static MPI_Comm    held = MPI_COMM_NULL;
-  if (held == MPI_COMM_NULL) {
-    NCCL       *nccl;
-    const char *why;
-    MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &held, nullptr));
-    MUST(NCCLOf(held, &nccl, &why));
-    reason = why;
-  }
-  return reason;
-}
-
-/* First line of a test of several GPUs: each rank needs one of its own. */
-#define NEEDS_NCCL()                                                                                       \
-  do {                                                                                                     \
-    PetscMPIInt count;                                                                                     \
-    NEEDS_DEVICE();                                                                                        \
-    MPI_Comm_size(PETSC_COMM_WORLD, &count);                                                               \
-    if (count == 1 || !WhyNoNCCL().empty()) {                                                              \
-      if (count > 1) MUST(PetscPrintf(PETSC_COMM_WORLD, "NCCL is not tested: %s\n", WhyNoNCCL().c_str())); \
-      SkipTest();                                                                                          \
-      return;                                                                                              \
-    }                                                                                                      \
-  } while (0)
-
 /* The line of the view about the communication of several ranks, after "communication: "; on the first rank. */
 std::string CommunicationOf(KSP ksp)
 {
@@ -2090,6 +2059,157 @@ TEST_CASE("cgfused: NCCL and factors that reach other ranks", "[cgfused][mpi][gp
             const std::string line = PathOf(fused); /* collective */
             if (rank == 0) CHECK(line == "path: general: the factor reaches other ranks, which takes NCCL");
           }
+}
+
+namespace
+{
+
+/* Hierarchies with some levels on several ranks, one of which comes together on one rank. */
+const char *const kLevels = "-pc_cmatch_coarse_size 20 -pc_cmatch_gather_rows 50 -pc_cmatch_gather_ranks 0 ";
+
+/* After a solve with a cycle on several ranks: the graph has it. Collective. */
+void CheckCycleInGraph(KSP ksp)
+{
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const std::string text = ViewText(ksp);
+  CAPTURE(text);
+  if (rank) return;
+  CHECK(Contains(text, "path: that of several ranks: own products, in a graph with all sums and exchanges"));
+  CHECK(Contains(text, "  the graph has the cycle of the preconditioner\n"));
+  CHECK(Contains(text, "an application communicates by nccl, version "));
+}
+
+} // namespace
+
+TEST_CASE("cgfused: NCCL and matching AMG on several ranks", "[cgfused][cmatch][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (const HostMatrix &H : {Poisson(40, 39), Poisson(17, 16, 15), RandomGraph(1000, 9, 4)}) {
+    const MatObject A = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+    for (const char *norm : kNorms)
+      for (const char *options :
+           {"-ksp_rtol 1e-6 ", "-ksp_rtol 1e-6 -ksp_initial_guess_nonzero ", "-ksp_max_it 1 ", "-ksp_max_it 0 ",
+            "-ksp_max_it 5 -ksp_initial_guess_nonzero ", "-ksp_max_it 6 -ksp_convergence_test skip "})
+        for (const char *cycle : {"", "-pc_cmatch_cycle w ", "-pc_cmatch_smoother chebyshev -pc_cmatch_degree 2 "}) {
+          if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+          CAPTURE(H.n, norm, options, cycle);
+          const std::string all = Norm(norm) + options + cycle + kLevels + "-pc_cmatch_precision double ";
+          const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, all + kByNCCL), cg = MakeKSP(A, all, PCCMATCH);
+          const Run       mine = RunOf(fused);
+          Compare(mine, RunOf(cg), 1e-7);
+          CHECK(SameRuns(mine, RunOf(fused)));
+          CheckCycleInGraph(fused);
+        }
+  }
+}
+
+TEST_CASE("cgfused: NCCL and matching AMG take the iterations of one host", "[cgfused][cmatch][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (const HostMatrix &H : {Poisson(24, 24, 24), Poisson(130, 110), Plate()})
+    for (const char *levels : {"", kLevels}) {
+      CAPTURE(H.n, levels);
+      const std::string all = std::string("-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned ") + levels;
+      const MatObject   A = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD), B = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH),
+                      host = MakeKSP(B, all, PCCMATCH);
+      const Run mine = RunOf(fused), theirs = RunOf(cg), of_host = RunOf(host);
+      CHECK(mine.reason == KSP_CONVERGED_RTOL);
+      CHECK(std::abs((int)(mine.iterations - theirs.iterations)) <= 1 + theirs.iterations / 20);
+      CHECK(std::abs((int)(mine.iterations - of_host.iterations)) <= 1 + of_host.iterations / 20);
+      CHECK(VectorDifference(mine.x, of_host.x) <= 1e-4);
+      CHECK(SameRuns(mine, RunOf(fused)));
+      CheckCycleInGraph(fused);
+    }
+}
+
+/* Graphs of hierarchies that are gone must not be launched, and new values need no new graph. */
+TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new hierarchies", "[cgfused][cmatch][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const std::string all   = std::string("-ksp_rtol 1e-9 -pc_cmatch_precision double ") + kLevels;
+  const MatObject   A     = CreateMat(Poisson(30, 29), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH);
+  const auto        compare = [&]() {
+    Compare(RunOf(fused), RunOf(cg), 1e-7);
+    CheckCycleInGraph(fused);
+  };
+  const auto general = [&](const std::string &why) {
+    Compare(RunOf(fused), RunOf(cg), 1e-7);
+    const std::string line = PathOf(fused);
+    if (!rank) CHECK(line == "path: general: " + why);
+  };
+  compare();
+  compare();
+  MUST(MatScale(A, 3));
+  compare();
+  ChangeValues(A, 0.4);
+  compare();
+  for (PetscInt sweeps : {1, 3, 2, 3, 1}) {
+    CAPTURE(sweeps);
+    for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+      MUST(PCReset(PCOf(ksp)));
+      MUST(PCCMATCHSetSweeps(PCOf(ksp), sweeps));
+      MUST(KSPSetOperators(ksp, A, A));
+    }
+    compare();
+    MUST(MatScale(A, 0.5));
+    compare();
+  }
+  MUST(PCCMATCHSetCommunication(PCOf(fused), PC_CMATCH_COMMUNICATION_MPI));
+  general("multigrid on several ranks without NCCL");
+  MUST(PCCMATCHSetCommunication(PCOf(fused), PC_CMATCH_COMMUNICATION_AUTO));
+  compare();
+  MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_MPI));
+  general("multigrid on several ranks, which takes NCCL");
+  MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_AUTO));
+  compare();
+  for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCCMATCHSetReach(PCOf(ksp), PC_CMATCH_LOCAL));
+  general("multigrid of the blocks of several ranks");
+  for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCCMATCHSetReach(PCOf(ksp), PC_CMATCH_GLOBAL));
+  compare();
+  {
+    Recorder recorder;
+    MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
+    general("multigrid on several ranks, which takes NCCL");
+    CHECK(recorder.calls.size() > 2);
+    MUST(KSPMonitorCancel(fused));
+  }
+  for (PCType other : {PCJACOBI, PCCMATCH, PCAFSAI, PCCMATCH}) {
+    for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCSetType(PCOf(ksp), other));
+    Compare(RunOf(fused), RunOf(cg), 1e-4);
+  }
+  for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+  }
+  Compare(RunOf(fused), RunOf(cg), 1e-4);
+}
+
+TEST_CASE("cgfused: NCCL and matching AMG on ranks of uneven size, and without rows", "[cgfused][cmatch][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const PetscInt n = 600;
+  PetscMPIInt    size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (PetscInt few : {1, 40, 0})
+    for (bool last : {false, true}) {
+      CAPTURE(few, last);
+      std::vector<PetscInt> rows(size, few);
+      rows[last ? size - 1 : 0] = n - few * (size - 1);
+      const MatObject   A       = WithRows(rows, n);
+      const std::string all     = std::string("-ksp_rtol 1e-6 -pc_cmatch_precision double ") + kLevels;
+      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH);
+      Compare(RunOf(fused), RunOf(cg), 1e-7);
+      const std::string line = PathOf(fused), text = ViewText(fused); /* collective */
+      if (rank) continue;
+      CHECK(Contains(line, few ? "path: that of several ranks: own products, in a graph" : "path: general: "));
+      CHECK(Contains(text, "an application communicates by nccl, version "));
+    }
 }
 
 TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][gpu][nccl]")

@@ -175,7 +175,10 @@ struct OptionValues {
   FinePCPrecision    precision;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks, gather_factor;
-  PetscBool          gather_devices, reuse_pattern;
+  PetscBool          gather_devices;
+
+  PCCMATCHCommunication communication;
+  PetscBool             reuse_pattern;
 };
 
 template <typename T>
@@ -207,6 +210,7 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
   CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
   CheckGetter(pc, PCCMATCHGetGatherDevices, expected.gather_devices);
+  CheckGetter(pc, PCCMATCHGetCommunication, expected.communication);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
 
@@ -220,7 +224,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
                                    "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
                                    "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices true "
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices true -@communication nccl "
                                    "-@reuse_pattern false");
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
@@ -241,6 +245,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               10000,
                               8,
                               PETSC_FALSE,
+                              PC_CMATCH_COMMUNICATION_AUTO,
                               PETSC_TRUE};
   const OptionValues others{PC_CMATCH_MIS2,
                             4,
@@ -261,6 +266,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             6,
                             7,
                             PETSC_TRUE,
+                            PC_CMATCH_COMMUNICATION_NCCL,
                             PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);
@@ -283,6 +289,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
   MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
   MUST(PCCMATCHSetGatherDevices(plain, others.gather_devices));
+  MUST(PCCMATCHSetCommunication(plain, others.communication));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);
   for (PC pc : {(PC)plain, (PC)keys}) {

@@ -676,6 +676,92 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends with new values"
   }
 }
 
+/* ---------------------------------- the messages of a cycle ----------------------------------- */
+
+namespace
+{
+
+/* Where messages say ranks by these numbers. */
+constexpr PetscMPIInt kNumbered = 100;
+
+/* What messages bring to a vector of so many entries, by MPI. */
+std::vector<double> Brought(MPI_Comm comm, const CMATCHMessages &m, const std::vector<double> &from, size_t entries)
+{
+  std::vector<double>      to(entries, -1), packed, received(m.came.size());
+  std::vector<MPI_Request> requests(m.to.size() + m.from.size());
+  MPI_Request             *next = requests.data();
+  for (LocalInt entry : m.sent) packed.push_back(from[entry]);
+  const double *const source = m.sent.empty() ? from.data() : packed.data();
+  double *const       target = m.came.empty() ? to.data() : received.data();
+  for (const auto &part : m.from)
+    MPI_Irecv(target + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank - kNumbered, 0, comm, next++);
+  for (const auto &part : m.to)
+    MPI_Isend(source + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank - kNumbered, 0, comm, next++);
+  MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
+  for (size_t k = 0; k < m.came.size(); k++) to[m.came[k]] = received[k];
+  for (size_t k = 0; k < m.own_from.size(); k++) to[m.own_to[k]] = from[m.own_from[k]];
+  return to;
+}
+
+/* Entries that no other rank has. */
+std::vector<double> OwnEntries(size_t count)
+{
+  std::vector<double> x(count);
+  for (size_t k = 0; k < count; k++) x[k] = 1e6 * (Rank() + 1) + (double)k;
+  return x;
+}
+
+} // namespace
+
+TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring", "[cmatch][ranks][pc][mpi][eight]")
+{
+  int own = 0, pieces = 0, lists = 0;
+  for (const Layout &layout : Layouts())
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string()}) {
+      CAPTURE(layout.name, options);
+      const MatObject A  = Spread(RandomStencil(12, 10, 9, false, 3), MATAIJ, layout.share);
+      const PCObject  pc = MakePC(A, CMATCH(), options);
+      MUST(PCSetUp(pc));
+      const CMATCHRanks     *ranks = ((const PC_CMATCH *)((PC)pc)->data)->ranks;
+      const CMATCHHierarchy *H     = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+      for (LocalInt l = 0; l < H->several; l++) {
+        CAPTURE(l);
+        const CMATCHRanksLevel  &level = ranks->level[l];
+        std::vector<PetscMPIInt> number(level.size);
+        std::iota(number.begin(), number.end(), kNumbered);
+        for (const CMATCHKind kind : {CMATCH_HALO, CMATCH_DOWN, CMATCH_UP}) {
+          CAPTURE((int)kind);
+          const bool     down = kind == CMATCH_DOWN;
+          PetscSF const  sf   = kind == CMATCH_HALO ? level.halo : down ? level.multi : level.coarse;
+          PetscInt       roots, leaves;
+          CMATCHMessages messages;
+          MUST(PetscSFGetGraph(sf, &roots, &leaves, nullptr, nullptr));
+          MUST(CMATCHMessagesOf(sf, down, !down, number, &messages));
+          std::vector<double> from = OwnEntries(down ? leaves : roots), to(down ? roots : leaves, -1);
+          if (down) {
+            MUST(PetscSFReduceBegin(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
+            MUST(PetscSFReduceEnd(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
+          } else {
+            MUST(PetscSFBcastBegin(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
+            MUST(PetscSFBcastEnd(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
+          }
+          CHECK(Brought(level.comm, messages, from, to.size()) == to);
+          for (const auto &parts : {messages.to, messages.from})
+            for (const auto &part : parts) CHECK((part.rank != kNumbered + level.rank && part.begin < part.end));
+          if (kind == CMATCH_HALO) CHECK((messages.came.empty() && messages.own_from.empty())); /* ghosts ascend */
+          if (down) CHECK((to.empty() || messages.came.size() + messages.own_to.size() == to.size()));
+          own += !messages.own_from.empty();
+          pieces += messages.sent.empty() && !messages.to.empty();
+          lists += !messages.sent.empty();
+        }
+      }
+    }
+  if (Ranks() == 1) return;
+  int all[3] = {own, pieces, lists};
+  MPI_Allreduce(MPI_IN_PLACE, all, 3, MPI_INT, MPI_SUM, PETSC_COMM_WORLD);
+  for (const int count : all) CHECK(count > 0); /* all kinds of messages have been tried */
+}
+
 /* ---------------------------------------- shared GPUs ----------------------------------------- */
 
 TEST_CASE("cmatch: which ranks share a GPU", "[cmatch][ranks]")
@@ -839,8 +925,9 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
 TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside another stream", "[cmatch][ranks][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
-  const MatObject A  = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
-  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const MatObject A        = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const PCObject  pc       = MakePC(A, CMATCH(), kWide + std::string("-@communication mpi")),
+                 local     = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
   const auto      expected = Applied(pc), of_block = Applied(local);
   const VecObject x = RightVec(A, 11), y = RightVec(A);
   CHECK(SameBits(expected, of_block) == (Ranks() == 1));
@@ -864,6 +951,131 @@ TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside ano
   MUST(MatBindToCPU(A, PETSC_FALSE));
   Touch(A);
   CHECK(SameBits(Applied(pc), expected));
+}
+
+/* ------------------------------------ on GPUs, with NCCL -------------------------------------- */
+
+TEST_CASE("cmatch on several GPUs: NCCL gives the bits of MPI", "[cmatch][ranks][pc][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const std::vector<double> w = Weights(1500);
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), std::string(), kGrouped + std::string("-@precision double "),
+          kWide + std::string("-@coarsening mis2 "), kGrouped + std::string("-@cycle w "),
+          kWide + std::string("-@smoother chebyshev -@degree 3 "), kWide + std::string("-@smoothed_prolongator false "),
+          kWide + std::string("-@coarse pcg "), std::string("-@max_levels 1 "), std::string("-@max_levels 2 ")})
+      for (bool with_w : {false, true}) {
+        CAPTURE(layout.name, options, with_w);
+        const HostMatrix plain = Diffusion(50, 30, true, 35), H = with_w ? Unscaled(plain, w) : plain;
+        const MatObject  A = Spread(H, DeviceBackend().mat, layout.share);
+        if (with_w) Attach(A, MatSetNearNullSpace, Distributed(A, w));
+        const PCObject nccl = MakePC(A, CMATCH(), options + "-@communication nccl"),
+                       mpi  = MakePC(A, CMATCH(), options + "-@communication mpi");
+        for (const unsigned seed : {0u, 5u, 6u}) { /* and new values, whose graph is the one of before */
+          CAPTURE(seed);
+          if (seed) SetValues(A, Changed(Blocks(H), seed));
+          const auto y = Applied(nccl);
+          CHECK(SameBits(y, Applied(mpi)));
+          CHECK(SameBits(y, Applied(nccl)));
+          /* vectors whose norm is known, and others than those of the graph before */
+          const VecObject x = RightVec(A, 13), z = RightVec(A, 1), of_mpi = RightVec(A, 1);
+          PetscReal       norm;
+          MUST(VecNorm(x, NORM_2, &norm));
+          MUST(PCApply(nccl, x, z));
+          MUST(PCApply(mpi, x, of_mpi));
+          CHECK(SameBits(Values(z), Values(of_mpi)));
+        }
+        const std::string text = ViewText((PC)nccl), other = ViewText((PC)mpi);
+        if (Rank()) continue;
+        CHECK(Contains(text, "an application communicates by nccl, version "));
+        CHECK(Contains(other, "an application communicates by mpi: it was asked for\n"));
+      }
+}
+
+TEST_CASE("cmatch on several GPUs: NCCL, other matrices and options, and other streams", "[cmatch][ranks][pc][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even),
+                  B = Spread(Diffusion(40, 30, true, 34), DeviceBackend().mat, Even);
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped)}) {
+    CAPTURE(options);
+    const PCObject pc = MakePC(A, CMATCH(), options), mpi = MakePC(A, CMATCH(), options + "-@communication mpi"),
+                   other = MakePC(B, CMATCH(), options + "-@communication mpi");
+    const auto expected = Applied(mpi), of_other = Applied(other);
+    for (int repeat = 0; repeat < 2; repeat++) {
+      CHECK(SameBits(Applied(pc), expected));
+      MUST(PCCMATCHSetCommunication(pc, PC_CMATCH_COMMUNICATION_MPI));
+      CHECK(SameBits(Applied(pc), expected));
+      MUST(PCCMATCHSetCommunication(pc, PC_CMATCH_COMMUNICATION_NCCL));
+      CHECK(SameBits(Applied(pc), expected));
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, B, B));
+      CHECK(SameBits(Applied(pc), of_other));
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, A, A));
+      MUST(PCCMATCHSetReach(pc, PC_CMATCH_LOCAL));
+      (void)Applied(pc);
+      MUST(PCCMATCHSetReach(pc, PC_CMATCH_GLOBAL));
+      CHECK(SameBits(Applied(pc), expected));
+    }
+    const VecObject x = RightVec(A, 1), y = RightVec(A, 2), z = RightVec(A, 2);
+    MUST(PCApply(pc, x, z));
+    {
+      const OtherStream scope; /* everything is in the current stream, whatever stream that is */
+      MUST(PCApply(pc, x, y));
+      scope.Synchronize();
+    }
+    CHECK(SameBits(Values(y), Values(z)));
+  }
+}
+
+TEST_CASE("cmatch on several GPUs: NCCL and singular systems, and bad rows", "[cmatch][ranks][pc][mpi][gpu][nccl][null]")
+{
+  NEEDS_NCCL();
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string()})
+    for (const char *solver : {"-ksp_type cg ", "-ksp_type cgfused ", "-ksp_type fcg "}) {
+      CAPTURE(options, solver);
+      const HostMatrix H = Diffusion(60, 45, false, 34);
+      const MatObject  A = Spread(H, DeviceBackend().mat, Even);
+      SetConstantsNull(A);
+      const std::string all   = std::string("-ksp_norm_type unpreconditioned ") + solver + options;
+      const KSPObject   ksp   = MakeKSP(A, CMATCH(), all + "-@communication nccl"),
+                      by_mpi  = MakeKSP(A, CMATCH(), all + "-@communication mpi");
+      const Solution solution = Solve(ksp), theirs = Solve(by_mpi);
+      CHECK(solution.reason == KSP_CONVERGED_RTOL);
+      CHECK(solution.true_residual <= 2e-8);
+      CHECK(solution.iterations == theirs.iterations);
+      CHECK(SameBits(solution.history, theirs.history));
+      HostMatrix spoiled = H;
+      for (LocalInt k = spoiled.i[41]; k < spoiled.i[42]; k++)
+        if (spoiled.j[k] == 41) spoiled.a[k] = -1;
+      SetValues(A, Blocks(spoiled));
+      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+      SetValues(A, Blocks(H));
+      CHECK(Solve(ksp).iterations == theirs.iterations);
+    }
+}
+
+TEST_CASE("cmatch on several GPUs: where NCCL is not possible", "[cmatch][ranks][pc][mpi][gpu][nccl][bad]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return;
+  const MatObject   A       = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const std::string why     = WhyNoNCCL().empty() ? "the host makes the sums of the cycle k" : WhyNoNCCL(),
+                    options = kWide + std::string(WhyNoNCCL().empty() ? "-@cycle k " : "");
+  const PCObject    by_mpi = MakePC(A, CMATCH(), options), refused = MakePC(A, CMATCH(), options + "-@communication nccl");
+  const auto        expected = Applied(by_mpi);
+  const std::string text     = ViewText((PC)by_mpi);
+  if (!Rank()) CHECK(Contains(text, "an application communicates by mpi: " + why + "\n"));
+  {
+    Errors errors;
+    CHECK((int)PCSetUp(refused) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "-pc_cmatch_communication auto"));
+    CHECK(Contains(errors.text, why));
+  }
+  MUST(PCCMATCHSetCommunication(refused, PC_CMATCH_COMMUNICATION_AUTO));
+  CHECK(SameBits(Applied(refused), expected));
 }
 
 /* ------------------------------------------- the view ----------------------------------------- */

@@ -121,6 +121,10 @@ int main(int argc, char **argv)
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   device_found = FindDevice();
 
+  /* NCCL that is kept with PETSc's own communicator of all ranks lives through all cases, since making it takes long. */
+  MPI_Comm held;
+  if (PetscCommDuplicate(PETSC_COMM_WORLD, &held, nullptr)) return EXIT_FAILURE;
+
   int result;
   {
     Catch::Session session;

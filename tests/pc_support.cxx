@@ -640,6 +640,10 @@ Type CMATCH()
     OptionOf("-@gather_devices", "PCCMATCHSetGatherDevices", "FALSE", "TRUE", To(PCCMATCHSetGatherDevices, PETSC_TRUE),
              {Text("maybe")})
       .Shows("a row counts as 80. nonzeros; of ranks that share a GPU one has coarse levels\n"),
+    OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
+             To(PCCMATCHSetCommunication, PC_CMATCH_COMMUNICATION_MPI),
+             {Text("pvm"), Call(PCCMATCHSetCommunication, (PCCMATCHCommunication)3, "has no value 3")})
+      .Shows("communication between ranks on GPUs: mpi\n"),
     OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
              {Text("maybe")})
       .Makes(Useless::Nothing)
@@ -907,4 +911,18 @@ Levels LevelsOf(PC pc)
   MUST(PetscFree(A));
   MUST(PetscFree(P));
   return levels;
+}
+
+const std::string &WhyNoNCCL()
+{
+  static std::string reason;
+  static MPI_Comm    held = MPI_COMM_NULL;
+  if (held == MPI_COMM_NULL) {
+    NCCL       *nccl;
+    const char *why;
+    MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &held, nullptr));
+    MUST(NCCLOf(held, &nccl, &why));
+    reason = why;
+  }
+  return reason;
 }

@@ -8,6 +8,7 @@
 
 #include "blocks.h"
 #include "compare.h"
+#include "ksp/nccl.h"
 #include "pc/pcinverse.h"
 
 /* A kind of matrix that a type takes. */
@@ -196,3 +197,22 @@ struct Levels {
 };
 
 Levels LevelsOf(PC);
+
+/*
+   Why several ranks cannot exchange by NCCL here; empty if they can. PETSc's own communicator of all ranks is held from the first
+   call on, so that the NCCL that is kept with it lives through all cases.
+*/
+const std::string &WhyNoNCCL();
+
+/* First line of a test of several GPUs: each rank needs one of its own. */
+#define NEEDS_NCCL()                                                                                       \
+  do {                                                                                                     \
+    PetscMPIInt count;                                                                                     \
+    NEEDS_DEVICE();                                                                                        \
+    MPI_Comm_size(PETSC_COMM_WORLD, &count);                                                               \
+    if (count == 1 || !WhyNoNCCL().empty()) {                                                              \
+      if (count > 1) MUST(PetscPrintf(PETSC_COMM_WORLD, "NCCL is not tested: %s\n", WhyNoNCCL().c_str())); \
+      SkipTest();                                                                                          \
+      return;                                                                                              \
+    }                                                                                                      \
+  } while (0)

@@ -122,6 +122,7 @@ static void SetSeveral(const CGFusedWork *work, CGScalars *s)
   s->several = work->nccl != nullptr;
   s->direct  = work->nccl && work->peers;
   s->split   = work->nccl && work->factored && work->ghosts2.used && work->ghosts2.rows.count;
+  s->cycle   = work->nccl && work->cycle;
 }
 
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, CGSums *sums)
@@ -140,7 +141,7 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   test.norm = norm;
   PetscCall(work->mailbox.Begin(s, test, stream));
   if (guess) PetscCall(CGFusedLaunchProduct(work, false, v->x, v->z, stream));
-  PetscCall(CGFusedLaunchResidual(work, false, v->b, guess ? v->z : nullptr, stream));
+  PetscCall(CGFusedLaunchResidual(work, false, true, v->b, guess ? v->z : nullptr, stream));
   PetscCall(work->mailbox.Post(stream));
   PetscCall(work->mailbox.Read(&seen));
   *sums = work->nccl ? CGSums{seen->all.nn, seen->all.rz} : seen->sums;

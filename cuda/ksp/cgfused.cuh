@@ -129,6 +129,7 @@ struct CGFusedWork {
   Buffer<double>  slots{&memory};    /* sums of blocks of the resident kernel */
   cudaStream_t    capture = nullptr; /* for captures alone */
   cudaGraphExec_t graph   = nullptr;
+  bool            shared  = false; /* the cycle that it was captured for has it, see CMATCHShareGraph() */
   CGFusedCaptured captured{};
 
   /* a rank among several */
@@ -163,12 +164,15 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScala
 PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
-/* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the start. */
-PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, const PetscScalar *from, const PetscScalar *w, cudaStream_t);
+/* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the `start`. */
+PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, bool start, const PetscScalar *from, const PetscScalar *w,
+                                     cudaStream_t);
 /* x = x + a p, p = z + b p. With `decide` b is made here from the sums of all ranks, or the end. */
 PetscErrorCode CGFusedLaunchDirection(CGFusedWork *, bool early, bool decide, cudaStream_t);
 /* The graph of some iterations with the vectors of the work; a graph of the same arrays is kept. */
 PetscErrorCode CGFusedCaptureIterations(CGFusedWork *);
+/* Destroys it, if there is one. */
+PetscErrorCode CGFusedDestroyGraph(CGFusedWork *);
 
 /* ------------------------------------ the resident kernel ------------------------------------- */
 

@@ -271,8 +271,7 @@ PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *work)
 {
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
-  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
-  work->graph = nullptr;
+  PetscCall(CGFusedDestroyGraph(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -379,7 +378,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
   PetscCall(NCCLSum(work->nccl, &work->mailbox.state()->own.nn, &work->mailbox.state()->all.nn, 2, stream));
   if (!ghosts->direct && (!ghosts->to.empty() || !ghosts->from.empty()))
     PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
-                           ghosts->places.size() ? ghosts->received.data() : ghosts->rows.values, stream));
+                           ghosts->places.size() ? ghosts->received.data() : ghosts->rows.values, sizeof(double), stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   ghosts->exchange = exchange;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -402,7 +401,7 @@ PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const P
   PetscCallCUDA(cudaEventRecord(work->forked, stream));
   PetscCallCUDA(cudaStreamWaitEvent(work->aside, work->forked, 0));
   PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
-                         received ? ghosts->received.data() : ghosts->rows.values, work->aside));
+                         received ? ghosts->received.data() : ghosts->rows.values, sizeof(double), work->aside));
   if (received) {
     Scatter<<<BlocksFor(received), kBlockSize, 0, work->aside>>>(received, ghosts->places.data(), ghosts->received.data(),
                                                                  ghosts->rows.values);

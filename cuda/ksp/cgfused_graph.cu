@@ -308,7 +308,7 @@ PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
   PetscFunctionBegin;
   for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
     PetscCall(CGFusedLaunchProduct(work, early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
-    PetscCall(CGFusedLaunchResidual(work, early, work->v.r, work->v.z, stream));
+    PetscCall(CGFusedLaunchResidual(work, early, false, work->v.r, work->v.z, stream));
     PetscCall(CGFusedLaunchDirection(work, early, several, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -366,8 +366,10 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   PetscFunctionBegin;
   if (work->cycle) {
     const LocalInt n = work->A.rows;
-    PetscCall(CMATCHLaunch(work->cycle, r, z, &state->nn, (const int *)&state->s.stage, kCGDecided, stream));
-    PetscCall(LaunchEarly(early, FinishCycle, CGFusedSumBlocks(work, n), kCGBlock, stream, n, z, r, partial, state));
+    /* A cycle on several ranks is scaled by the residual before, since the size of this one would be a sum over the ranks more. */
+    PetscCall(
+      CMATCHLaunch(work->cycle, r, z, work->nccl ? &state->all.rr : &state->nn, (const int *)&state->s.stage, kCGDecided, stream));
+    PetscCall(LaunchEarly(early && !work->nccl, FinishCycle, CGFusedSumBlocks(work, n), kCGBlock, stream, n, z, r, partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
@@ -394,7 +396,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscScalar *from, const PetscScalar *w,
+PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, bool start, const PetscScalar *from, const PetscScalar *w,
                                      cudaStream_t stream)
 {
   const CGFusedVectors &v       = work->v;
@@ -409,8 +411,12 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscS
                                : (several ? UpdateResidual<false, true> : UpdateResidual<false, false>);
   PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r, partial,
                         state));
+  if (start && several && work->cycle) PetscCall(NCCLSum(work->nccl, &state->nn, &state->all.rr, 1, stream));
   if (!diagonal) PetscCall(CGFusedLaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
-  if (several && !work->peers) PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
+  if (several && !work->peers) {
+    if (work->cycle) PetscCall(NCCLSum(work->nccl, &state->own.rr, &state->all.rr, 3, stream));
+    else PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -451,11 +457,26 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
     now.exchanges[k] = ghosts[k]->number;
   }
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
-  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
-  work->graph = nullptr;
+  PetscCall(CGFusedDestroyGraph(work));
   if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
   PetscCall(EndCapture(work->capture, LaunchIterations(work, work->capture), &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
+  if (work->nccl && work->cycle) {
+    PetscCall(CMATCHShareGraph(work->cycle, &work->graph));
+    work->shared = true;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedDestroyGraph(CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  if (work->graph) {
+    if (work->shared) CMATCHUnshareGraph(work->captured.cycle, &work->graph);
+    PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  }
+  work->graph  = nullptr;
+  work->shared = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -28,11 +28,12 @@ struct CGScalars {
   int      several; /* sums are a rank's own ones: they are left in `own`, and decided about when those of all ranks are known */
   int      direct;  /* the kernel that has a rank's own sums adds them over the ranks, by `peers`; otherwise NCCL does so later */
   int      split;   /* of z.r and z.z there is a part by columns of other ranks, which comes after FinishIteration() */
+  int      cycle;   /* r.r is added over the ranks, too: the next cycle of multigrid is scaled by it */
 };
 
 /* Sums of one rank, or of all of them; in one piece, since they are added over the ranks so. */
 struct CGRankSums {
-  double nn, rz, delta;
+  double rr, nn, rz, delta;
 };
 
 /* What the kernels of a solver share, and what the host copies to see how far they are. */
@@ -50,8 +51,15 @@ struct CGState {
   RankPeers  peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
 
   /* What a phase leaves to the next one, beside what comes after the records: see Mailbox::Begin(). */
-  double Keep() const { return mean; }
-  void   Restore(double kept) { mean = kept; }
+  struct Kept {
+    double mean, rr;
+  };
+  Kept Keep() const { return {mean, all.rr}; }
+  void Restore(const Kept &kept)
+  {
+    mean   = kept.mean;
+    all.rr = kept.rr;
+  }
 };
 
 /* ------------------------------------------ scalars ------------------------------------------- */
@@ -178,7 +186,13 @@ __device__ inline void LeaveSums(CGState *state, double nn, double rz)
 {
   state->own.nn = nn;
   state->own.rz = rz;
+  if (state->s.cycle) state->own.rr = state->nn;
   if (!state->s.direct) return;
+  if (state->s.cycle) {
+    double sums[3] = {state->nn, nn, rz};
+    SumOverRanks(state->peers, sums, &state->all.rr);
+    return;
+  }
   double sums[2] = {nn, rz};
   SumOverRanks(state->peers, sums, &state->all.nn);
 }

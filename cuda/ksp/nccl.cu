@@ -407,8 +407,8 @@ PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to, const double *packed,
-                            const std::vector<Neighbours::Part> &from, double *received, cudaStream_t stream)
+PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to, const void *packed,
+                            const std::vector<Neighbours::Part> &from, void *received, size_t bytes, cudaStream_t stream)
 {
   const Library &library = TheLibrary();
   ncclResult_t   result  = ncclSuccess;
@@ -418,10 +418,12 @@ PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to,
   PetscCall(Check(library.group_start(), nccl));
   for (const Neighbours::Part &part : from)
     if (result == ncclSuccess)
-      result = library.recv(received + part.begin, (size_t)(part.end - part.begin), ncclDouble, part.rank, nccl->comm, stream);
+      result = library.recv((char *)received + part.begin * bytes, (part.end - part.begin) * bytes, ncclChar, part.rank, nccl->comm,
+                            stream);
   for (const Neighbours::Part &part : to)
     if (result == ncclSuccess)
-      result = library.send(packed + part.begin, (size_t)(part.end - part.begin), ncclDouble, part.rank, nccl->comm, stream);
+      result = library.send((const char *)packed + part.begin * bytes, (part.end - part.begin) * bytes, ncclChar, part.rank,
+                            nccl->comm, stream);
   const ncclResult_t ended = library.group_end(); /* a group ends also where one of its calls has failed */
   PetscCall(Check(result, nccl));
   PetscCall(Check(ended, nccl));
@@ -524,8 +526,8 @@ PetscErrorCode NCCLSum(NCCL *, const double *, double *, int, cudaStream_t)
   return NoNCCL();
 }
 
-PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &, const double *, const std::vector<Neighbours::Part> &,
-                            double *, cudaStream_t)
+PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &, const void *, const std::vector<Neighbours::Part> &,
+                            void *, size_t, cudaStream_t)
 {
   return NoNCCL();
 }

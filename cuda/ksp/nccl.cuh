@@ -20,9 +20,9 @@ const RankPeers *NCCLPeers(const NCCL *);
 LocalInt NCCLTakeSlots(NCCL *, LocalInt count);
 /* Gives back those that begin so. */
 void NCCLGiveSlots(NCCL *, LocalInt begin);
-/* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. */
-PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const double *packed,
-                            const std::vector<Neighbours::Part> &from, double *received, cudaStream_t);
+/* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. An entry takes `bytes`. */
+PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const void *packed,
+                            const std::vector<Neighbours::Part> &from, void *received, size_t bytes, cudaStream_t);
 /*
    An error if an operation of NCCL has met one, on this rank or by its connection to another. What is under way is ended then, so
    that nothing waits for a rank that is gone. Kernels that write to the other GPUs of the machine themselves know of no failure but

@@ -217,6 +217,7 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                              cg->nccl ? "in a graph with all sums and exchanges" : "the host makes the sums and the tests"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
   if (cg->several) PetscCall(ViewCommunication(cg, viewer));
+  if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",

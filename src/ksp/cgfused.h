@@ -102,14 +102,14 @@ struct CGFactorGhosts {
 
 /*
    A, and M: 1 (none), D (jacobi), (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals, or a
-   cycle of multigrid (cmatch).
+   cycle of multigrid (cmatch), on several ranks with NCCL a cycle of all of them.
 */
 struct CGFusedOperators {
   const CSRView     *A;       /* of a rank among several: the columns that the rank owns */
   const CSRView     *B;       /* the columns that other ranks own, numbered as the ghosts arrive; null on one rank */
   const CSR         *W1, *W2; /* null for none and jacobi */
   const PetscScalar *d;       /* [n] null for none */
-  CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
+  CMATCHHierarchy   *cycle;   /* null for all but cmatch */
 
   /* a rank among several */
   MPI_Comm          comm;

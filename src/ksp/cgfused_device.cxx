@@ -188,6 +188,8 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
   cg->block = now.block_now;
   cg->M     = now.M_now;
   cg->flops = FlopsOf(now.op);
+
+  cg->has_cycle = (PetscBool)(M.cycle != nullptr);
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

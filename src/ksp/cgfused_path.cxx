@@ -125,7 +125,8 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
     PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings";
-  else if (cycle_query && cg->several) why->text = "multigrid on several ranks";
+  else if (cycle_query && cg->several && !M->cycle) why->text = "multigrid on several ranks without NCCL";
+  else if (cycle_query && cg->several && !M->cycle->several) why->text = "multigrid of the blocks of several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -222,6 +223,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
   PetscCall(CGFusedSingleReduction(ksp, &single));
   if (!cg->nccl && M->M && M->M->ghosts1.exchange.sf) why->text = "the factor reaches other ranks, which takes NCCL";
+  else if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
   else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -9,6 +9,7 @@
      cmatch_coarsest.cu   the coarsest level: its inverse, and its solution
      cmatch_fsai.cu       the factors of the smoothers sfsai and afsai
      cmatch_cycle.cu      the cycle
+     cmatch_exchange.cu   exchanges of a cycle by NCCL
 
    The set-up makes sums in the order of the host twin, and its files are compiled without fused multiplications and additions, so
    that both twins compute the same bits. The formulas are those of cmatch_host.cxx.
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "buffer.cuh"
+#include "ksp/nccl.cuh"
 #include "pc/cmatch/cmatch_ranks.h"
 #include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"
@@ -31,6 +33,7 @@ struct CMATCHControl {
   double             scale;   /* that of the hierarchy */
   double             factor;  /* r is multiplied by it where the cycle begins, and z is divided by it: a power of 2 */
   unsigned long long largest; /* the bits of the largest magnitude of an entry of r, while it is looked for */
+  double             own;     /* the same of this rank, where NCCL adds those of all ranks to `largest` */
   int                skip;    /* the cycle is not wanted any more */
 };
 
@@ -59,7 +62,28 @@ struct CMATCHShared {
   LocalInt               rows   = 0;       /* own ones of the next level */
   void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
   void                  *added  = nullptr; /* [contributions] */
+  const LocalInt        *order  = nullptr; /* [contributions] where each of them is in `added`, or null if they are in order */
   CMATCHRouteThere       sent, came;       /* of rows that travel */
+};
+
+/* The lists of CMATCHMessages on the device, in the memory of the exchanges. Those that are empty are null. */
+struct CMATCHMessagesThere {
+  std::vector<Neighbours::Part> to, from;
+  LocalInt                      packed = 0, unpacked = 0, own = 0; /* lengths of the lists */
+  LocalInt                     *sent = nullptr, *came = nullptr, *own_from = nullptr, *own_to = nullptr;
+};
+
+/* The exchanges of a cycle by NCCL. */
+struct CMATCHExchanges {
+  explicit CMATCHExchanges(WorkMeter *meter) : memory(meter) { }
+
+  NCCL                            *nccl = nullptr; /* null where the exchanges are those of the face */
+  std::vector<CMATCHMessagesThere> messages;       /* [several * CMATCH_KINDS] */
+  Buffer<char>                     memory;
+  void        *packed = nullptr, *received = nullptr; /* what one exchange sends, and what comes in another order */
+  cudaStream_t aside  = nullptr;                      /* of exchanges beside kernels */
+  cudaEvent_t  forked = nullptr, joined = nullptr;
+  std::vector<cudaGraphExec_t *> graphs; /* of solvers, see CMATCHShareGraph() */
 };
 
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {
@@ -88,8 +112,9 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   long            generation = 0; /* another one for each set-up of any hierarchy that has made new memory */
   bool            early      = false;
   cudaStream_t    capture    = nullptr; /* for captures alone */
-  cudaGraphExec_t graph      = nullptr; /* the cycle; of a hierarchy of several ranks, the part of one rank */
+  cudaGraphExec_t graph      = nullptr; /* the cycle; of several ranks without NCCL, the part of one rank */
   int             graph_x    = 0;       /* which of the iterates of the level where that part begins has its result */
+  CMATCHExchanges exchanges{&meter};
 };
 
 /* -------------------------------------- work of a set-up -------------------------------------- */
@@ -366,6 +391,17 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t
 /* Memory for what the kernels of a cycle share, unless it is there, and the scale in it. */
 PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *, cudaStream_t);
 PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *);
+
+/*
+   What CMATCHExchange has, by NCCL in a stream, where exchanges.nccl is not null. An exchange runs aside of what comes into the
+   stream until its end is called, but `up`.
+*/
+PetscErrorCode CMATCHHaloBegin(CMATCHHierarchyCUDA *, LocalInt level, void *x, cudaStream_t);
+PetscErrorCode CMATCHHaloEnd(CMATCHHierarchyCUDA *, LocalInt level, void *x, cudaStream_t);
+PetscErrorCode CMATCHDownBegin(CMATCHHierarchyCUDA *, LocalInt level, const void *values, void *contributions, cudaStream_t);
+PetscErrorCode CMATCHDownEnd(CMATCHHierarchyCUDA *, LocalInt level, cudaStream_t);
+PetscErrorCode CMATCHUp(CMATCHHierarchyCUDA *, LocalInt level, const void *x, void *values, cudaStream_t);
+PetscErrorCode CMATCHDestroyExchanges(CMATCHHierarchyCUDA *);
 
 /* Lists the inner rows of a level on several ranks, and those at a border. */
 PetscErrorCode CMATCHListBorder(CMATCHSetup *, LocalInt level);

@@ -1,9 +1,10 @@
 /*
    CMATCH on the GPU: the cycle.
 
-   On one rank it is one graph. Of a hierarchy of several ranks the levels that one rank has alone are one graph, and the kernels of
-   the others are launched one by one, with exchanges between them: rows without columns of ghosts are computed while the entries of
-   ghosts are under way, and R r of own aggregates while that of foreign ones is.
+   On one rank it is one graph, and on several ranks with NCCL, too. Of a hierarchy of several ranks without NCCL the levels that
+   one rank has alone are one graph, and the kernels of the others are launched one by one, with exchanges between them. Rows
+   without columns of ghosts are computed while the entries of ghosts are under way, and R r of own aggregates while that of foreign
+   ones is.
 */
 #include "capture.cuh"
 #include "cmatch.cuh"
@@ -38,13 +39,13 @@ __global__ void SetEnds(const double **caller, const double *r, double *z)
 }
 
 /* The largest magnitude of the entries of W r; entries that are no numbers do not count. */
-__global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends, const double *w, CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends, const double *w, unsigned long long *found)
 {
   double largest = 0;
   for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize)
     largest = fmax(largest, fabs(w ? w[i] * ends.R()[i] : ends.R()[i]));
   largest = GroupMax<kWarpSize>(largest);
-  if (threadIdx.x % kWarpSize == 0) atomicMax(&control->largest, (unsigned long long)__double_as_longlong(largest));
+  if (threadIdx.x % kWarpSize == 0) atomicMax(found, (unsigned long long)__double_as_longlong(largest));
 }
 
 /* The same, when it is known. */
@@ -346,16 +347,19 @@ __global__ void __launch_bounds__(kBlockSize)
   if (first.x || first.z) first(row, l[row], sum);
 }
 
-/* b on the next level, from the own part, of `mine` rows, and contributions in the order of ranks, and the first step there. */
+/*
+   b on the next level, from the own part, of `mine` rows, and contributions in the order of ranks, and the first step there. Where
+   contributions are in another order, `order` says where each of them is.
+*/
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddContributions(LocalInt rows, LocalInt mine, const T *own, const LocalInt *add_i, const T *added, const T *l, T *b,
-                   FirstStep<T> first, const CMATCHControl *control)
+  AddContributions(LocalInt rows, LocalInt mine, const T *own, const LocalInt *add_i, const LocalInt *order, const T *added,
+                   const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
 {
   const long long c = GridThread();
   if (control->skip || c >= rows) return;
   T sum = c < mine ? own[c] : T(0);
-  for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) sum += added[k];
+  for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) sum += added[order ? order[k] : k];
   b[c] = sum;
   if (first.x || first.z) first((LocalInt)c, l[c], sum);
 }
@@ -497,12 +501,8 @@ public:
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
-    if (H_->several) PetscCall(FindLargestOfAll());
-    else if (!square) {
-      PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
-      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, stream_, L.n, ends_,
-                            H_->w, H_->control));
-    }
+    if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll()); /* with NCCL it is known when the graph is launched */
+    else if (!H_->several && !square) PetscCall(LaunchFindLargest(&H_->control->largest));
     /* the kernel before may be the caller's, which does not know that this one could start early */
     PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, square, stage,
                           stop, (const T *)L.l, V(0).b, First(0), H_->control));
@@ -510,6 +510,18 @@ public:
     if (!ended_ && L.n)
       PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
                             ends_, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* With NCCL: a number of about the size of W r on all ranks, which is the sum of what each of them has as its largest entry. */
+  PetscErrorCode FindSize()
+  {
+    PetscFunctionBegin;
+    if (H_->exchange.size >= 0) PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->exchange.size, H_->control));
+    else {
+      PetscCall(LaunchFindLargest((unsigned long long *)&H_->control->own));
+      PetscCall(NCCLSum(H_->exchanges.nccl, &H_->control->own, (double *)&H_->control->largest, 1, stream_));
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -540,6 +552,7 @@ private:
     return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l, nullptr};
   }
   bool Several(LocalInt l) const { return l < H_->several; }
+  bool ByNCCL() const { return H_->exchanges.nccl; }
   /* Kernels on several ranks follow exchanges, which do not know that a kernel could start early. */
   bool Early(LocalInt l) const { return H_->early && !Several(l); }
   bool Last(LocalInt l) const { return !Several(l) && l + 1 == H_->levels; }
@@ -571,11 +584,10 @@ private:
                             BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    const CMATCHShared   &of       = H_->shared[l];
-    const CMATCHExchange &exchange = H_->exchange;
-    PetscCall(exchange.halo_begin(exchange.context, l, (void *)x));
+    const CMATCHShared &of = H_->shared[l];
+    PetscCall(HaloBegin(l, (void *)x));
     PetscCall((LaunchListed<GroupSize, Ahead>(l, of.inners, of.inner, x, act)));
-    PetscCall(exchange.halo_end(exchange.context, l, (void *)x));
+    PetscCall(HaloEnd(l, (void *)x));
     PetscCall((LaunchListed<GroupSize, Ahead>(l, of.borders, of.border, x, act)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -763,22 +775,53 @@ private:
 
   /* ------------------------------------- several ranks ---------------------------------------- */
 
+  /* The exchanges, by NCCL or by the face. */
+  PetscErrorCode HaloBegin(LocalInt l, void *x)
+  {
+    return ByNCCL() ? CMATCHHaloBegin(H_, l, x, stream_) : H_->exchange.halo_begin(H_->exchange.context, l, x);
+  }
+  PetscErrorCode HaloEnd(LocalInt l, void *x)
+  {
+    return ByNCCL() ? CMATCHHaloEnd(H_, l, x, stream_) : H_->exchange.halo_end(H_->exchange.context, l, x);
+  }
+  PetscErrorCode DownBegin(LocalInt l, const T *values, T *added)
+  {
+    return ByNCCL() ? CMATCHDownBegin(H_, l, values, added, stream_)
+                    : H_->exchange.down_begin(H_->exchange.context, l, values, added);
+  }
+  PetscErrorCode DownEnd(LocalInt l, const T *values, T *added)
+  {
+    return ByNCCL() ? CMATCHDownEnd(H_, l, stream_) : H_->exchange.down_end(H_->exchange.context, l, values, added);
+  }
+  PetscErrorCode Up(LocalInt l, const T *e, T *values)
+  {
+    return ByNCCL() ? CMATCHUp(H_, l, e, values, stream_) : H_->exchange.up(H_->exchange.context, l, e, values);
+  }
+
+  /* The largest magnitude of the entries of W r of this rank. */
+  PetscErrorCode LaunchFindLargest(unsigned long long *found)
+  {
+    const LocalInt n = H_->level[0].n;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream_));
+    if (n)
+      PetscCall(
+        LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w, found));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* The largest magnitude of the entries of W r of all ranks. */
   PetscErrorCode FindLargestOfAll()
   {
-    const LocalInt n = H_->level[0].n;
-    double         largest;
+    double largest;
 
     PetscFunctionBegin;
     if (H_->exchange.size >= 0) {
       PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->exchange.size, H_->control));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
-    if (n) {
-      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w,
-                            H_->control));
-    }
+    PetscCall(LaunchFindLargest(&H_->control->largest));
     PetscCallCUDA(cudaMemcpyAsync(&largest, &H_->control->largest, sizeof(largest), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     PetscCall(H_->exchange.largest(H_->exchange.context, 0, &largest));
@@ -809,7 +852,7 @@ private:
     if (!of.rows) PetscFunctionReturn(PETSC_SUCCESS);
     const FirstStep<T> first = First(l + 1);
     PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor(of.rows), kBlockSize, stream_, of.rows, mine, (const T *)of.values,
-                          of.add_i, (const T *)of.added, (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
+                          of.add_i, of.order, (const T *)of.added, (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -819,7 +862,7 @@ private:
     PetscFunctionBegin;
     *e = nullptr;
     if (!H_->shared[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
-    if (Several(l + 1)) {
+    if (Several(l + 1) || ByNCCL()) { /* a graph cannot be launched while another one is captured */
       PetscCall(AddUp(l));
       PetscCall(VisitNext(l + 1));
     } else {
@@ -844,10 +887,9 @@ private:
   /* Visit() of a level on several ranks. */
   PetscErrorCode VisitShared(LocalInt l, const PolynomialSteps &p, bool out)
   {
-    const Vectors         v        = V(l);
-    const CMATCHLevel    &L        = H_->level[l];
-    const CMATCHShared   &of       = H_->shared[l];
-    const CMATCHExchange &exchange = H_->exchange;
+    const Vectors       v  = V(l);
+    const CMATCHLevel  &L  = H_->level[l];
+    const CMATCHShared &of = H_->shared[l];
     T *const values = (T *)of.values, *const added = (T *)of.added;
     const T *r = v.r, *e;
 
@@ -860,11 +902,11 @@ private:
       PetscCallCUDA(cudaMemsetAsync(v.x[now_[l]], 0, L.n * sizeof(T), stream_));
     }
     PetscCall(RestrictSome(l, L.mine, L.coarse + L.foreign, r));
-    PetscCall(exchange.down_begin(exchange.context, l, values + L.mine, added));
+    PetscCall(DownBegin(l, values + L.mine, added));
     PetscCall(RestrictSome(l, 0, L.mine, r));
-    PetscCall(exchange.down_end(exchange.context, l, values + L.mine, added));
+    PetscCall(DownEnd(l, values + L.mine, added));
     PetscCall(SolveNext(l, &e));
-    PetscCall(exchange.up(exchange.context, l, e, values + L.mine));
+    PetscCall(Up(l, e, values + L.mine));
     if (L.mine) PetscCallCUDA(cudaMemcpyAsync(values, e, L.mine * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
     PetscCall(Correct(l, values));
     if (!Passed(l)) PetscCall(SmoothAgain(l, p, out));
@@ -994,6 +1036,7 @@ PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *H)
 {
   PetscFunctionBegin;
   if (H->graph) PetscCallCUDA(cudaGraphExecDestroy(H->graph));
+  PetscCall(CMATCHDestroyExchanges(H));
   if (H->capture) PetscCallCUDA(cudaStreamDestroy(H->capture));
   H->graph   = nullptr;
   H->capture = nullptr;
@@ -1022,10 +1065,13 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   PetscFunctionBegin;
   if (!H->level[0].n && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (H->several) {
+  if (H->several && !H->exchanges.nccl) {
     PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, nullptr, nullptr, 0, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (H->several)
+    PetscCall(CMATCHWithPrecision(H->params.precision,
+                                  [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{r, z, nullptr}, stream).FindSize(); }));
   if (!H->graph) {
     if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
     PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));

@@ -7,10 +7,20 @@
 
 /*
    Launches z = M^{-1} r for a solver that knows ||r||^2 and whether its iterations have ended, *stage >= stop, both on the device.
-   The kernels do nothing after the end.
+   The kernels do nothing after the end. On several ranks both are the same on all of them, and all launch the cycle as often, since
+   its exchanges do not end. *square may be that of another vector of about the same size.
 */
 PetscErrorCode CMATCHLaunch(CMATCHHierarchy *, const double *r, double *z, const double *square, const int *stage, int stop,
                             cudaStream_t);
+
+/* Whether it is one of several ranks, with exchanges that can be captured. */
+bool CMATCHHasExchanges(const CMATCHHierarchy *);
+/*
+   The graph of a solver has such exchanges: before their memory is freed the hierarchy destroys the graph and sets it to null. The
+   solver takes that back when it destroys the graph itself.
+*/
+PetscErrorCode CMATCHShareGraph(CMATCHHierarchy *, cudaGraphExec_t *);
+void           CMATCHUnshareGraph(CMATCHHierarchy *, cudaGraphExec_t *);
 
 /* A number that is another one after each set-up that has made new memory, so that what was captured before is useless. */
 long CMATCHGeneration(const CMATCHHierarchy *);

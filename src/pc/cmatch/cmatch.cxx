@@ -19,6 +19,8 @@ const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "cheb
 const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHReaches[]     = {"global", "local", "PCCMATCHReach", "PC_CMATCH_", nullptr};
 
+const char *const PCCMATCHCommunications[] = {"auto", "mpi", "nccl", "PCCMATCHCommunication", "PC_CMATCH_COMMUNICATION_", nullptr};
+
 template <auto Member>
 using Param = Field<&PC_CMATCH::params, Member>;
 
@@ -57,6 +59,8 @@ static const Option<PC> kOptions[] = {
    Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
   {"-pc_cmatch_gather_devices", "Of ranks that share a GPU one has coarse levels", "PCCMATCHSetGatherDevices",
    Param<&CMATCHParams::gather_devices>()},
+  {"-pc_cmatch_communication", "How several GPUs exchange values in an application", "PCCMATCHSetCommunication",
+   Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
   {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed", "PCCMATCHSetReusePattern",
    Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
 };
@@ -558,8 +562,12 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
     phase->outcome->code = CallGuarded(Know, pc, &known);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
   }
-  double all[]               = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest,
-                                (double)(phase->outcome->code != PETSC_SUCCESS)};
+  double all[]               = {(double)!known.global,
+                                (double)!known.keep,
+                                (double)!known.w.singular,
+                                known.largest,
+                                (double)(phase->outcome->code != PETSC_SUCCESS),
+                                (double)!PetscMemTypeDevice(known.where)};
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
   phase->outcome->exchanging = false;
@@ -575,6 +583,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   known.largest           = all[3];
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &known), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  cmatch->ranks->on_devices  = !(all[5] > 0);
   cmatch->reaches_others     = true;
   cmatch->connect            = Connect;
   cmatch->reused             = known.keep;
@@ -583,6 +592,43 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   phase->outcome->exchanging = true;
   if (!known.keep) PetscCall(CMATCHRanksConnect(cmatch->ranks));
   if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
+  phase->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The cycle of a new hierarchy communicates by NCCL where that is possible and wanted, which all ranks find out together. Otherwise
+   the exchanges stay those of MPI.
+*/
+static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  CMATCHRanks *ranks  = cmatch->ranks;
+
+  PetscFunctionBegin;
+  ranks->nccl    = nullptr;
+  ranks->why_mpi = "";
+  if (!ranks->on_devices) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cmatch->communication == PC_CMATCH_COMMUNICATION_MPI) {
+    ranks->why_mpi = "it was asked for";
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (cmatch->params.cycle == PC_CMATCH_K) ranks->why_mpi = "the host makes the sums of the cycle k";
+  else {
+    phase->outcome->exchanging = true;
+    PetscCall(NCCLOf(phase->comm, &ranks->nccl, &ranks->why_mpi));
+    phase->outcome->exchanging = false;
+  }
+  PetscCheck(
+    ranks->nccl || cmatch->communication != PC_CMATCH_COMMUNICATION_NCCL, phase->comm, PETSC_ERR_SUP,
+    "-pc_cmatch_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
+    "-pc_cmatch_communication auto",
+    ranks->why_mpi);
+  if (!ranks->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(CMATCHRanksMakeRoom, ranks, cmatch->hierarchy), nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
+  PetscCall(CMATCHConnect_CUDA(cmatch->hierarchy));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -627,6 +673,8 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     cmatch->all_levels = (LocalInt)verdict[LEVELS];
     cmatch->stats.end  = (CMATCHEnd)(verdict[END] - 1);
     if (verdict[ERROR] || verdict[FAILURE] || phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!ranks->keep) PetscCall(ChooseCommunication(pc, phase));
+    if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     cmatch->complete         = true;
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -701,7 +749,9 @@ static PetscErrorCode PCFinePCGetCycle_CMATCH(PC pc, CMATCHHierarchy **hierarchy
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
 
   PetscFunctionBegin;
-  *hierarchy = cmatch->complete && pc->setupcalled && !pc->failedreason && !cmatch->ranks ? cmatch->hierarchy : nullptr;
+  *hierarchy = nullptr;
+  if (!cmatch->complete || !pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!cmatch->ranks || cmatch->ranks->nccl) *hierarchy = cmatch->hierarchy;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -796,6 +846,8 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer such rows a rank is on fewer ranks, 0 to 1000000000
 . -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
 . -pc_cmatch_gather_devices <false> - of ranks that share a GPU one has the coarse levels
+. -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application: `mpi`, by a `PetscSF` each
+time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where each rank has a GPU of its own and NCCL is there
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
   allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
@@ -855,7 +907,8 @@ together by an additional level. The result is the same in every run with the sa
 more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
 remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy
 of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks
-exchange values by PETSc's `PetscSF`, where MPI is not GPU-aware through the host.
+exchange values of an application by NCCL, so that it is one CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI
+is not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
@@ -872,7 +925,7 @@ exchange values by PETSc's `PetscSF`, where MPI is not GPU-aware through the hos
           `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetGatherDevices()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
+          `PCCMATCHSetGatherDevices()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
 
 /*@C

@@ -879,6 +879,59 @@ PetscErrorCode PCCMATCHGetGatherDevices(PC pc, PetscBool *gather_devices)
 }
 
 /*@
+  PCCMATCHSetCommunication - Sets how an application of `PCCMATCH` exchanges values between the GPUs of several ranks
+
+  Logically Collective
+
+  Input Parameters:
++ pc            - the preconditioner context
+- communication - `PC_CMATCH_COMMUNICATION_AUTO` (default), `PC_CMATCH_COMMUNICATION_MPI` or `PC_CMATCH_COMMUNICATION_NCCL`, see
+                  `PCCMATCHCommunication`
+
+  Options Database Key:
+. -pc_cmatch_communication <communication> - how the GPUs of several ranks exchange values in an application
+
+  Level: intermediate
+
+  Notes:
+  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers and
+  cycles. With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
+  decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
+  exchange. Both give the same values to the last bit.
+
+  NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
+  GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing, and with the cycle `k`,
+whose sums the host makes; the set-up ends with an error where NCCL was asked for. The set-up itself communicates by MPI, and so do
+  hierarchies on the host. The view says what is used, and why.
+
+.seealso: `PCCMATCH`, `PCCMATCHCommunication`, `PCCMATCHGetCommunication()`, `KSPCGFusedSetCommunication()`
+@*/
+PetscErrorCode PCCMATCHSetCommunication(PC pc, PCCMATCHCommunication communication)
+{
+  return CallSetter(pc, "PCCMATCHSetCommunication_C", communication);
+}
+
+/*@
+  PCCMATCHGetCommunication - Gets how `PCCMATCH` was asked to exchange values between the GPUs of several ranks
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. communication - see `PCCMATCHSetCommunication()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCommunication()`
+@*/
+PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communication)
+{
+  return CallGetter(pc, "PCCMATCHGetCommunication_C", communication);
+}
+
+/*@
   PCCMATCHSetReusePattern - Sets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
 
   Logically Collective

@@ -23,6 +23,8 @@ struct PC_CMATCH : PC_Local {
   CMATCHParams params;
   PetscBool    reuse_pattern = PETSC_TRUE;
 
+  PCCMATCHCommunication communication = PC_CMATCH_COMMUNICATION_AUTO;
+
   /* What the last set-up has made. */
   CMATCHHierarchy *hierarchy = nullptr;
   CMATCHStats      stats     = CMATCHStats{};

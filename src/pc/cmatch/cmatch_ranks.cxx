@@ -858,6 +858,89 @@ private:
 
 } // namespace
 
+/* --------------------------------- exchanges of a cycle by NCCL ------------------------------- */
+
+/* Other ranks' parts of a list, and the rank's own one. An empty list stands for the numbers from 0 on. */
+static void SplitParts(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &list, PetscMPIInt rank,
+                       const std::vector<PetscMPIInt> &number, std::vector<Neighbours::Part> *others,
+                       std::vector<LocalInt> *entries, std::vector<LocalInt> *own)
+{
+  for (const Neighbours::Part &part : parts) {
+    std::vector<LocalInt> *const to    = part.rank == rank ? own : entries;
+    const LocalInt               begin = (LocalInt)to->size();
+    for (LocalInt e = part.begin; e < part.end; e++) to->push_back(list.empty() ? e : list[e]);
+    if (part.rank != rank) others->push_back({number[part.rank], begin, (LocalInt)to->size()});
+  }
+}
+
+/* Where each part is a piece of the vector, it becomes a part of that, and no list is needed. */
+static void TakePieces(std::vector<Neighbours::Part> *parts, std::vector<LocalInt> *entries)
+{
+  for (const Neighbours::Part &part : *parts)
+    for (LocalInt k = part.begin; k < part.end; k++)
+      if ((*entries)[k] != (*entries)[part.begin] + (k - part.begin)) return;
+  for (Neighbours::Part &part : *parts) {
+    const LocalInt first = (*entries)[part.begin];
+    part                 = {part.rank, first, first + part.end - part.begin};
+  }
+  entries->clear();
+}
+
+PetscErrorCode CMATCHMessagesOf(PetscSF sf, bool to_roots, bool pieces_come, const std::vector<PetscMPIInt> &number,
+                                CMATCHMessages *messages)
+{
+  Neighbours  lists;
+  PetscMPIInt rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(PetscObjectComm((PetscObject)sf), &rank));
+  PetscCall(NeighboursFromSF(sf, &lists));
+  *messages         = CMATCHMessages{};
+  CMATCHMessages &m = *messages;
+  /* the roots are sent, and the leaves come, or the other way round */
+  SplitParts(lists.to, lists.entries, rank, number, to_roots ? &m.from : &m.to, to_roots ? &m.came : &m.sent,
+             to_roots ? &m.own_to : &m.own_from);
+  SplitParts(lists.from, lists.places, rank, number, to_roots ? &m.to : &m.from, to_roots ? &m.sent : &m.came,
+             to_roots ? &m.own_from : &m.own_to);
+  TakePieces(&m.to, &m.sent);
+  if (pieces_come) TakePieces(&m.from, &m.came);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The numbers of a level's ranks among those of the finest one. */
+static PetscErrorCode NumberRanks(const CMATCHRanksLevel &level, MPI_Comm all, std::vector<PetscMPIInt> *number)
+{
+  std::vector<PetscMPIInt> own(level.size);
+  MPI_Group                group, all_group;
+
+  PetscFunctionBegin;
+  number->resize(level.size);
+  std::iota(own.begin(), own.end(), 0);
+  PetscCallMPI(MPI_Comm_group(level.comm, &group));
+  PetscCallMPI(MPI_Comm_group(all, &all_group));
+  PetscCallMPI(MPI_Group_translate_ranks(group, level.size, own.data(), all_group, number->data()));
+  PetscCallMPI(MPI_Group_free(&group));
+  PetscCallMPI(MPI_Group_free(&all_group));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *ranks, CMATCHHierarchy *H)
+{
+  std::vector<CMATCHLevelMessages> messages(H->several);
+  std::vector<PetscMPIInt>         number;
+
+  PetscFunctionBegin;
+  for (LocalInt l = 0; l < H->several; l++) {
+    const CMATCHRanksLevel &level = ranks->level[l];
+    PetscCall(NumberRanks(level, ranks->level[0].comm, &number));
+    PetscCall(CMATCHMessagesOf(level.halo, false, true, number, &messages[l][CMATCH_HALO]));
+    PetscCall(CMATCHMessagesOf(level.multi, true, false, number, &messages[l][CMATCH_DOWN]));
+    PetscCall(CMATCHMessagesOf(level.coarse, false, true, number, &messages[l][CMATCH_UP]));
+  }
+  PetscCall(CMATCHMakeRoom_CUDA(H, ranks->nccl, &messages));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
 PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vector<PetscMPIInt> *device,

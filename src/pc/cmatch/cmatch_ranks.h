@@ -1,12 +1,16 @@
 /*
-   The set-up of CMATCH's levels on several ranks, in the steps between which ranks communicate. What is here knows arrays alone;
-   cmatch_ranks_face.h has the communication. The method is explained above the steps on the host, in cmatch_host_ranks.cxx.
+   The set-up of CMATCH's levels on several ranks, in the steps between which ranks communicate, and the exchanges of a cycle by
+   NCCL. What is here knows arrays alone; cmatch_ranks_face.h has the communication. The method is explained above the steps on the
+   host, in cmatch_host_ranks.cxx.
 */
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "cmatch.h"
+#include "ksp/nccl.h"
+#include "ksp/neighbours.h"
 
 /* Rows that travel to the ranks that have them on the next level. */
 enum CMATCHTravel {
@@ -110,6 +114,28 @@ public:
 /* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */
 PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
 PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+
+/* The exchanges of a level in a cycle, see CMATCHExchange. */
+enum CMATCHKind { CMATCH_HALO, CMATCH_DOWN, CMATCH_UP, CMATCH_KINDS };
+
+/*
+   What a rank sends and gets in such an exchange. Ranks have the numbers that they have among all ranks. Entries that the rank
+   sends to itself are apart. In every list the entries are in the order in which the other end has them.
+*/
+struct CMATCHMessages {
+  std::vector<Neighbours::Part> to, from; /* other ranks: parts of what is packed, and of what comes */
+  std::vector<LocalInt> sent, came; /* where that is in the vectors; empty where each part is a piece of its vector as it is */
+  std::vector<LocalInt> own_from, own_to; /* where this rank has what it sends to itself, and where it goes */
+};
+using CMATCHLevelMessages = std::array<CMATCHMessages, CMATCH_KINDS>;
+
+/*
+   The exchanges of a cycle by NCCL from now on, in the stream of the cycle: room for those of all levels on several ranks. All
+   ranks connect when each of them has it. Every exchange is made once then: the first one takes long, and a graph could not hold
+   it.
+*/
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, const std::vector<CMATCHLevelMessages> *);
+PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *);
 
 /* The place of this rank's GPU on the PCI bus of its machine, as one number. */
 PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *);

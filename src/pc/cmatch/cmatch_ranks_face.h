@@ -80,13 +80,19 @@ struct CMATCHRanks {
   std::vector<PetscInt>         next_range;              /* [size + 1] where the rows of each rank begin on the next level */
 
   /* Ranks that share a GPU. */
-  bool                              gather_devices = false; /* their rows of the first level below the finest one come together */
-  PetscInt64                        own_device     = 0;     /* which GPU this rank has, see CMATCHFindDevices() */
-  std::vector<PetscInt64>           identity;               /* [size] those of all ranks */
-  PetscMPIInt                       devices = 0;            /* of all ranks */
-  std::vector<PetscMPIInt>          device, device_first;   /* [size] the GPU of each rank, and the first rank of each GPU */
-  bool                              dominated = false;      /* the last level on several ranks has no aggregates */
-  std::unique_ptr<CMATCHRanksSetUp> setup;                  /* while it is under way */
+  bool                     gather_devices = false; /* their rows of the first level below the finest one come together */
+  PetscInt64               own_device     = 0;     /* which GPU this rank has, see CMATCHFindDevices() */
+  std::vector<PetscInt64>  identity;               /* [size] those of all ranks */
+  PetscMPIInt              devices = 0;            /* of all ranks */
+  std::vector<PetscMPIInt> device, device_first;   /* [size] the GPU of each rank, and the first rank of each GPU */
+  bool                     dominated = false;      /* the last level on several ranks has no aggregates */
+
+  /* How a cycle communicates. */
+  bool        on_devices = false;   /* all ranks have their levels on GPUs */
+  NCCL       *nccl       = nullptr; /* by it, or else */
+  const char *why_mpi    = "";      /* why it does so by MPI, if all levels are on GPUs */
+
+  std::unique_ptr<CMATCHRanksSetUp> setup; /* while it is under way */
 };
 
 /*
@@ -100,6 +106,16 @@ PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vect
 PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCHRanks **);
 PetscErrorCode CMATCHRanksConnect(CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
+
+/*
+   The messages of an exchange from the roots of a PetscSF to its leaves, or back with `to_roots`, where each root has one leaf at
+   most. `number` has those of the PetscSF's ranks among all ranks. `pieces_come`: what comes may stay in pieces of a vector.
+   PetscSFSetUp() has been called.
+*/
+PetscErrorCode CMATCHMessagesOf(PetscSF, bool to_roots, bool pieces_come, const std::vector<PetscMPIInt> &number, CMATCHMessages *);
+
+/* Makes room for the exchanges of the cycle by NCCL. No communication; all ranks connect then, by CMATCHConnect_CUDA(). */
+PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
 
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);

@@ -61,6 +61,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
                                      " of the ranks; a row counts as %g nonzeros%s\n",
                                      params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth,
                                      params->gather_devices ? "; of ranks that share a GPU one has coarse levels" : ""));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "communication between ranks on GPUs: %s\n", PCCMATCHCommunications[cmatch->communication]));
   if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
                                      params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
@@ -185,6 +187,21 @@ static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<Level
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows how ranks on GPUs exchange values in an application. */
+static PetscErrorCode ViewCommunication(const CMATCHRanks *ranks, PetscViewer viewer)
+{
+  char version[32];
+
+  PetscFunctionBegin;
+  if (!ranks->on_devices) PetscFunctionReturn(PETSC_SUCCESS);
+  if (ranks->nccl) {
+    PetscCall(NCCLVersion_CUDA(ranks->nccl, version, sizeof(version)));
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "an application communicates by nccl, version %s, in a graph of the whole cycle\n", version));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "an application communicates by mpi: %s\n", ranks->why_mpi));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Shows the factors of the smoothers, if there are any. */
 static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
 {
@@ -288,7 +305,10 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   if (size > 1 && !cmatch->ranks) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
   PetscCall(SumLevels(pc, &levels));
   PetscCall(ViewLevels(levels, viewer));
-  if (cmatch->ranks) PetscCall(ViewRanks(cmatch, levels, viewer));
+  if (cmatch->ranks) {
+    PetscCall(ViewRanks(cmatch, levels, viewer));
+    PetscCall(ViewCommunication(cmatch->ranks, viewer));
+  }
   PetscCall(ViewFactors(H, viewer));
   PetscCall(ViewEnd(H, levels, cmatch->stats.end, viewer));
   if (size > 1 && !cmatch->ranks && sum[STALLED])
