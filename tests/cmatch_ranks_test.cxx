@@ -70,6 +70,17 @@ HostMatrix Checkerboard(LocalInt n, LocalInt side, double c)
   return A;
 }
 
+/* A on all ranks as a matrix of this type, whose ranks have whole blocks. */
+MatObject InBlocks(const HostMatrix &A, MatType type, PetscInt bs)
+{
+  const LocalInt  rows  = (LocalInt)bs;
+  const MatObject plain = Spread(A, MATAIJ, [rows](LocalInt n, int rank, int size) { return rows * Even(n / rows, rank, size); });
+  MatObject       blocks;
+  MUST(MatSetBlockSize(plain, bs));
+  MUST(MatConvert(plain, type, MAT_INITIAL_MATRIX, blocks.put()));
+  return blocks;
+}
+
 /* CG to a true residual of 1e-8 for b = A 1. */
 PetscInt Iterations(Mat A, const std::string &options)
 {
@@ -273,6 +284,7 @@ TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ra
   for (int owner = 0; owner < Ranks(); owner++)
     for (const char *options :
          {"", "-@coarse_size 20 -@gather_rows 0", "-@coarsening mis2 -@smoother chebyshev -@degree 2", "-@cycle w",
+          "-@smoother sfsai -@coarse_size 20 -@gather_rows 0", "-@smoother afsai -@degree 2 -@precision double",
           "-@cycle k -@smoothed_prolongator false -@coarse_size 20", "-@precision double -@max_levels 1"})
       for (const HostMatrix &H : {Diffusion(50, 30, true, 31), Poisson(9, 9)}) {
         CAPTURE(owner, options, H.n);
@@ -287,7 +299,8 @@ TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks
 {
   for (const Layout &layout : Layouts())
     for (const std::string &options :
-         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@cycle k"), std::string()}) {
+         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@cycle k"), kWide + std::string("-@smoother sfsai"),
+          kGrouped + std::string("-@smoother afsai"), std::string()}) {
       CAPTURE(layout.name, options);
       std::vector<double> first;
       for (int repeat = 0; repeat < 3; repeat++) {
@@ -300,13 +313,163 @@ TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks
     }
 }
 
+/* ---------------------------------------- the smoothers --------------------------------------- */
+
+namespace
+{
+
+/* A vector of a level, which is in single or in double precision */
+std::vector<double> InDouble(const CMATCHHierarchy *H, const void *from, size_t n)
+{
+  std::vector<double> values(n);
+  for (size_t i = 0; i < n; i++)
+    values[i] = H->params.precision == FINEPC_SINGLE ? ((const float *)from)[i] : ((const double *)from)[i];
+  return values;
+}
+
+double Value(const CSR &W, LocalInt k)
+{
+  return W.precision == FINEPC_SINGLE ? ((const float *)W.a)[k] : ((const double *)W.a)[k];
+}
+
+/* y = M^{-1} x with the factor of a level on the host */
+void ApplyFactor(const CMATCHHierarchy *H, const CMATCHLevel &level, const std::vector<double> &x, std::vector<double> *y)
+{
+  const CSR &W = level.factor.W, &Wt = level.factor.Wt;
+  const auto d = InDouble(H, level.factor.d, level.n);
+  *y           = x;
+  for (LocalInt i = 0; i < level.n; i++) {
+    for (LocalInt k = W.i[i]; k < W.i[i + 1]; k++) (*y)[i] += Value(W, k) * x[W.j[k]];
+    (*y)[i] *= d[i];
+  }
+  for (LocalInt i = 0; i < level.n; i++)
+    for (LocalInt k = Wt.i[i]; k < Wt.i[i + 1]; k++) (*y)[i] += Value(Wt, k) * (*y)[Wt.j[k]];
+}
+
+/* The largest eigenvalue of M^{-1} A on a level of all ranks, by the power method. A is not scaled as the hierarchy is. */
+double LargestEigenvalue(const CMATCHHierarchy *H, LocalInt l, Mat A)
+{
+  VecObject   x, y;
+  PetscReal   norm = 0;
+  PetscRandom random;
+  MUST(MatCreateVecs(A, x.put(), y.put()));
+  MUST(PetscRandomCreate(PETSC_COMM_WORLD, &random));
+  MUST(VecSetRandom(x, random));
+  MUST(PetscRandomDestroy(&random));
+  for (int step = 0; step < 80; step++) {
+    const PetscScalar  *product;
+    PetscScalar        *to;
+    std::vector<double> result;
+    PetscInt            n;
+    MUST(VecNormalize(x, &norm));
+    MUST(MatMult(A, x, y));
+    MUST(VecGetLocalSize(y, &n));
+    MUST(VecGetArrayRead(y, &product));
+    std::vector<double> residual(product, product + n);
+    MUST(VecRestoreArrayRead(y, &product));
+    for (double &value : residual) value *= H->scale;
+    if (l < H->levels) ApplyFactor(H, H->level[l], residual, &result);
+    MUST(VecGetArrayWrite(x, &to));
+    std::copy(result.begin(), result.end(), to);
+    MUST(VecRestoreArrayWrite(x, &to));
+  }
+  return norm;
+}
+
+} // namespace
+
+/*
+   The factors are those of the ranks' blocks, but their scale is that of M^{-1} and the whole of A: its largest eigenvalue is just
+   below 1, and the product of d and psi, which the rows of the factor give, is the same on all ranks.
+*/
+TEST_CASE("cmatch on several ranks: factored smoothers are scaled for all of them", "[cmatch][ranks][pc][smoothers][mpi]")
+{
+  for (const Layout &layout : Layouts())
+    for (const char *smoother : {"sfsai", "afsai"})
+      for (const std::string &gathering : {std::string(kWide), std::string(kGrouped)}) {
+        CAPTURE(layout.name, smoother, gathering);
+        if (layout.name != Layouts()[0].name && gathering != kWide) continue; /* one in several is enough */
+        const HostMatrix H  = Diffusion(30, 25, true, 52);
+        const MatObject  A  = Spread(H, MATAIJ, layout.share);
+        const PCObject   pc = MakePC(A, CMATCH(), gathering + "-@precision double -@smoother " + smoother);
+        MUST(PCSetUp(pc));
+        const CMATCHHierarchy *hierarchy = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+        const Levels           levels    = LevelsOf(pc);
+        int                    several   = hierarchy->several;
+        MPI_Allreduce(MPI_IN_PLACE, &several, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+        for (LocalInt l = 0; l < several; l++) {
+          CAPTURE(l);
+          const double largest = LargestEigenvalue(hierarchy, l, levels.A[l]);
+          CHECK(largest < 1);
+          CHECK(largest > 0.8);
+          if (*smoother != 's' || l >= hierarchy->several) continue;
+          /* psi_i = a_ii + sum_k w_ik a_ki, since (I + W) A is 0 elsewhere in the pattern */
+          const CMATCHLevel &level = hierarchy->level[l];
+          const CSR         &W     = level.factor.W;
+          const auto         d = InDouble(hierarchy, level.factor.d, level.n), diagonal = InDouble(hierarchy, level.d, level.n),
+                     a       = InDouble(hierarchy, level.A_a, level.nnz);
+          double extremes[2] = {-1e300, -1e300};
+          for (LocalInt i = 0; i < level.n; i++) {
+            double psi = diagonal[i];
+            for (LocalInt k = W.i[i]; k < W.i[i + 1]; k++)
+              for (LocalInt e = level.A_i[i]; e < level.A_i[i + 1]; e++)
+                if (level.A_j[e] == W.j[k]) psi += Value(W, k) * a[e];
+            extremes[0] = std::max(extremes[0], d[i] * psi);
+            extremes[1] = std::max(extremes[1], -d[i] * psi);
+          }
+          MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_DOUBLE, MPI_MAX, l ? PETSC_COMM_SELF : PETSC_COMM_WORLD);
+          if (level.n) CHECK(extremes[0] + extremes[1] <= 1e-10 * extremes[0]);
+        }
+      }
+}
+
+TEST_CASE("cmatch on several ranks: iterations with factored smoothers", "[cmatch][ranks][pc][smoothers][mpi][eight]")
+{
+  constexpr LocalInt n = 15;
+  struct Case {
+    const char *name;
+    HostMatrix  A;
+  };
+  for (const Case &c : {Case{"Poisson", Poisson(n, n, n)}, Case{"jumps", Checkerboard(n, 5, 1e4)}, Case{"plane", Poisson(60, 50)}})
+    for (const std::string &smoother :
+         {std::string("-@smoother sfsai "), std::string("-@smoother afsai "), std::string("-@smoother sfsai -@degree 3 ")}) {
+      const PetscInt one = IterationsAlone(c.A, smoother);
+      for (const char *options : {"", "-@gather_rows 200 -@gather_ranks 0",
+                                  "-@gather_rows 200 -@gather_ranks 100 -@gather_factor 2 -ksp_type fcg", "-ksp_type cgfused"})
+        for (const Layout &layout : Layouts()) {
+          CAPTURE(c.name, smoother, options, layout.name, one);
+          if (*options && layout.name != Layouts()[0].name) continue;
+          CHECK(Iterations(Spread(c.A, MATAIJ, layout.share), smoother + options) <= one + 3);
+        }
+    }
+}
+
+/* Rows of the boundary that keep their diagonal entry alone are solved exactly, although other ranks are coupled to them. */
+TEST_CASE("cmatch on several ranks: factored smoothers and rows of the boundary", "[cmatch][ranks][pc][smoothers][mpi]")
+{
+  for (const char *smoother : {"-@smoother sfsai", "-@smoother afsai"})
+    for (const bool both : {true, false}) { /* columns, too */
+      CAPTURE(smoother, both);
+      HostMatrix A = Poisson(40, 40);
+      for (LocalInt i = 0; i < A.n; i++)
+        for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) {
+          const auto cleared = [&](LocalInt row) { return row / 40 % 5 == 0 && row % 3 == 0; };
+          if (A.j[k] == i) continue;
+          if (cleared(i) || (both && cleared(A.j[k]))) A.a[k] = 0;
+        }
+      const PetscInt one = IterationsAlone(A, smoother);
+      for (const Layout &layout : Layouts()) CHECK(Iterations(Spread(A, MATAIJ, layout.share), smoother) <= one + 3);
+    }
+}
+
 /* ---------------------------------------- other uses ------------------------------------------ */
 
 TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi]")
 {
   for (const Layout &layout : Layouts())
     for (const std::string &options :
-         {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"), std::string()}) {
+         {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"),
+          kWide + std::string("-@smoother sfsai"), kGrouped + std::string("-@smoother sfsai -@degree 2"), std::string()}) {
       CAPTURE(layout.name, options);
       const HostMatrix H  = Diffusion(50, 30, true, 32);
       const MatObject  A  = Spread(H, MATAIJ, layout.share);
@@ -351,16 +514,21 @@ TEST_CASE("cmatch on several ranks and back to the rank's block", "[cmatch][rank
 /* The single entries of blocks are those of a matrix without blocks. */
 TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mpi]")
 {
-  const HostMatrix H     = Diffusion(50, 30, true, 38);
-  const Share      pairs = [](LocalInt n, int rank, int size) { return 2 * Even(n / 2, rank, size); };
-  for (MatType type : {MATBAIJ, MATSBAIJ})
+  const HostMatrix H = Diffusion(50, 30, true, 38);
+  for (const auto &[type, bs] : std::vector<std::pair<MatType, PetscInt>>{{MATBAIJ, 1},
+                                                                          {MATBAIJ, 2},
+                                                                          {MATBAIJ, 3},
+                                                                          {MATBAIJ, 4},
+                                                                          {MATBAIJCUDA, 2},
+                                                                          {MATSBAIJ, 2},
+                                                                          {MATSBAIJ, 3}})
     for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string("-@reach local")}) {
-      CAPTURE(type, options);
-      const MatObject plain = Spread(H, MATAIJ, pairs);
+      CAPTURE(type, bs, options);
+      const MatObject plain = InBlocks(H, MATAIJ, bs);
       MatObject       blocks, entries;
-      MUST(MatSetBlockSize(plain, 2));
       MUST(MatSetOption(plain, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for symmetry. */
       MUST(MatConvert(plain, type, MAT_INITIAL_MATRIX, blocks.put()));
+      MUST(MatBindToCPU(blocks, PETSC_TRUE));
       MUST(MatConvert(blocks, MATAIJ, MAT_INITIAL_MATRIX, entries.put()));
       const PCObject pc = MakePC(blocks, CMATCH(), options), expected = MakePC(entries, CMATCH(), options);
       CHECK(SameBits(Applied(pc), Applied(expected)));
@@ -371,6 +539,11 @@ TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mp
       CHECK(SameBits(Applied(pc), Applied(expected)));
       CHECK(Contains(ViewText((PC)pc), CMATCH().kept) == !Rank());
       CHECK(Contains(ViewText((PC)pc), "block-local") == (Ranks() > 1 && !Rank() && Contains(options, "local")));
+      for (const PCCMATCHReach reach : {PC_CMATCH_LOCAL, PC_CMATCH_GLOBAL}) {
+        MUST(PCCMATCHSetReach(pc, reach));
+        MUST(PCCMATCHSetReach(expected, reach));
+        CHECK(SameBits(Applied(pc), Applied(expected)));
+      }
       MUST(PCReset(pc));
       MUST(PCSetOperators(pc, blocks, blocks));
       MUST(PCReset(expected));
@@ -379,6 +552,22 @@ TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mp
       MUST(PCCMATCHSetReach(expected, PC_CMATCH_LOCAL));
       CHECK(SameBits(Applied(pc), Applied(expected)));
     }
+}
+
+/* New nonzeros between two set-ups, of which one is block-local, so that the entries of other ranks are copied anew. */
+TEST_CASE("cmatch on several ranks: matrices of blocks with new nonzeros", "[cmatch][ranks][pc][mpi]")
+{
+  for (const PCCMATCHReach between : {PC_CMATCH_LOCAL, PC_CMATCH_GLOBAL}) {
+    const MatObject blocks = InBlocks(Diffusion(50, 30, true, 38), MATBAIJ, 2);
+    const MatObject more   = InBlocks(RandomStencil(15, 10, 10, false, 3), MATBAIJ, 2);
+    const PCObject  pc     = MakePC(blocks, CMATCH(), kWide);
+    MUST(PCSetUp(pc));
+    MUST(PCCMATCHSetReach(pc, between));
+    MUST(PCSetOperators(pc, more, more));
+    MUST(PCSetUp(pc));
+    MUST(PCCMATCHSetReach(pc, PC_CMATCH_GLOBAL));
+    CHECK(SameBits(Applied(pc), Applied(MakePC(more, CMATCH(), kWide))));
+  }
 }
 
 TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi]")
@@ -534,7 +723,7 @@ TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch
 
 TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][eight]")
 {
-  for (const std::string options : {kWide, kGrouped})
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai")})
     for (LocalInt bad : {0, 41, 89}) {
       CAPTURE(options, bad);
       HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
@@ -555,7 +744,8 @@ TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", 
  */
 TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and row", "[cmatch][ranks][pc][bad][mpi][eight]")
 {
-  for (const std::string options : {kWide, kGrouped, ""})
+  for (const std::string &options :
+       {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai"), std::string()})
     for (double part : {20., 460.}) {
       CAPTURE(options, part);
       const MatObject A  = Spread(ShortOf(50, part), MATAIJ, Even);
@@ -585,7 +775,7 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends", "[cmatch][rank
 {
   if (Ranks() == 1) return;
   const MatObject A = Spread(Diffusion(12, 10, true, 4), MATAIJ, Even);
-  for (const std::string options : {kWide, kGrouped}) {
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai")}) {
     const auto expected = Applied(MakePC(A, CMATCH(), options));
     for (const int rank : {0, Ranks() - 1}) {
       int failed = 1;
@@ -792,9 +982,11 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
   NEEDS_DEVICE();
   const std::vector<double> w = Weights(1500);
   for (const Layout &layout : Layouts())
-    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
-                                       kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
-                                       kWide + std::string("-@smoother chebyshev -@degree 2 "), std::string()})
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
+          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
+          kWide + std::string("-@smoother chebyshev -@degree 2 "), kWide + std::string("-@smoother sfsai "),
+          kGrouped + std::string("-@smoother sfsai -@degree 2 -@precision double "), std::string()})
       for (bool with_w : {false, true}) {
         CAPTURE(layout.name, options, with_w);
         if (layout.name != Layouts()[0].name && options != kWide) continue; /* one in several is enough */
@@ -837,6 +1029,58 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
         CHECK(Contains(text, CMATCH().kept));
         CHECK(!Contains(text, "block-local"));
         CHECK(!Contains(text, "reaches no other rank"));
+      }
+}
+
+/* The levels of blocks on the GPU are those of the same blocks on the host and of single entries, for new values, too. */
+TEST_CASE("cmatch on several ranks of GPUs: matrices of blocks", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix H = Diffusion(50, 30, true, 38);
+  for (PetscInt bs = 1; bs <= 4; bs++)
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string()}) {
+      CAPTURE(bs, options);
+      const MatObject blocks = InBlocks(H, MATBAIJCUDA, bs), host_blocks = InBlocks(H, MATBAIJ, bs);
+      MatObject       entries;
+      MUST(MatConvert(host_blocks, MATAIJ, MAT_INITIAL_MATRIX, entries.put()));
+      const PCObject pc = MakePC(blocks, CMATCH(), options), host = MakePC(entries, CMATCH(), options);
+      for (const double scale : {1., 3., 0.5}) {
+        CAPTURE(scale);
+        for (const Mat A : {(Mat)blocks, (Mat)host_blocks, (Mat)entries}) MUST(MatScale(A, scale));
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(host));
+        const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
+        REQUIRE(mine.A.size() == theirs.A.size());
+        for (size_t l = 0; l < mine.A.size(); l++) {
+          CAPTURE(l);
+          const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
+          CHECK((a.i == b.i && a.j == b.j));
+          CHECK(SameBits(a.a, b.a));
+        }
+        CHECK(Difference(Applied(pc), Applied(host)) <= 1e-4);
+      }
+      const std::string text = ViewText((PC)pc);
+      CAPTURE(text);
+      if (!Rank()) CHECK((Contains(text, "backend CUDA") && Contains(text, CMATCH().kept) && !Contains(text, "block-local")));
+      const PetscInt expected = Iterations(entries, options);
+      CHECK(Iterations(host_blocks, options) == expected);
+      CHECK(Iterations(blocks, options) == expected);
+    }
+}
+
+TEST_CASE("cmatch on several ranks of GPUs: iterations with factored smoothers", "[cmatch][ranks][pc][gpu][smoothers][mpi]")
+{
+  NEEDS_DEVICE();
+  for (const HostMatrix &H : {Poisson(20, 20, 20), Checkerboard(20, 5, 1e4), Poisson(90, 70)})
+    for (const std::string &options :
+         {std::string("-@smoother sfsai"), std::string("-@smoother afsai"), std::string("-@smoother sfsai -@degree 3"),
+          std::string("-@smoother sfsai -@gather_rows 500 -@gather_ranks 0"), std::string("-@smoother sfsai -ksp_type cgfused")})
+      for (const Layout &layout : Layouts()) {
+        CAPTURE(H.n, options, layout.name);
+        const PetscInt host = Iterations(Spread(H, MATAIJ, layout.share), options),
+                       mine = Iterations(Spread(H, DeviceBackend().mat, layout.share), options);
+        CHECK(mine <= host + 1);
+        CHECK(mine >= host - 1);
       }
 }
 
@@ -1115,8 +1359,9 @@ TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][vi
   CHECK(Contains(global, ", 1600 rows, "));
   CHECK(!Contains(global, "Repartition"));
   CHECK(Contains(local, "block-local: each of " + ranks + " ranks"));
-  CHECK(Contains(factored, "block-local: each of " + ranks + " ranks"));
-  CHECK(Contains(factored, "reaches no other rank: the smoothers sfsai and afsai have factors of the blocks"));
+  CHECK(!Contains(factored, "block-local"));
+  CHECK(Contains(factored, "levels on several ranks: factors are those of each rank's block of the level\n"));
+  CHECK(!Contains(global, "levels on several ranks: factors"));
   CHECK(Contains(small, ", passed to fewer ranks as it is, and not smoothed\n"));
   CHECK(!Contains(small, "Repartition"));
   CHECK(Contains(scattered, "Repartition the matrix, as by MatPartitioning\n"));

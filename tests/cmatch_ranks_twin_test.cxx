@@ -272,6 +272,16 @@ HostMatrix Dominated(LocalInt n)
   return A;
 }
 
+/* Rows that are alone, but for one pair in ten */
+HostMatrix Diagonal(LocalInt n)
+{
+  HostMatrix A = Chain(n);
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++)
+      if (A.j[k] != i && std::min(i, A.j[k]) % 10) A.a[k] = 0;
+  return A;
+}
+
 std::vector<double> AnyW(LocalInt n)
 {
   std::vector<double> w(n);
@@ -388,6 +398,18 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
             p.smoother = PC_CMATCH_CHEBYSHEV4;
             p.degree   = 3;
           })},
+    {"sfsai", grid, With(wide, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"sfsai, grouped, in double precision", cube,
+         With(With(grouped, in_double),
+              [](CMATCHParams &p) {
+            p.smoother = PC_CMATCH_SFSAI;
+            p.degree   = 3;
+          })},
+    {"sfsai of a chain", Chain(60), With(wide, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"sfsai of dominated rows", Dominated(60), With(wide, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"sfsai, passed to one rank", small, With(one, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"sfsai of rows without couplings", Diagonal(60), With(wide, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"afsai, in double precision", grid, With(With(wide, in_double), [](CMATCHParams &p) { p.smoother = PC_CMATCH_AFSAI; })},
     {"pcg", grid, With(wide, [](CMATCHParams &p) { p.coarse = PC_CMATCH_PCG; })},
     {"singular", Diffusion(30, 20, false, 42), With(grouped, [](CMATCHParams &p) { p.singular = PETSC_TRUE; })},
     {"indefinite", ShortOf(30, 200), wide},
@@ -395,7 +417,8 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
   for (const Case &c : cases)
     for (const Layout &layout : Layouts()) {
       if (layout.name != Layouts()[0].name && std::string(c.name) != "wide" && std::string(c.name) != "grouped" &&
-          std::string(c.name) != "chain of few rows" && std::string(c.name) != "passed to one rank")
+          std::string(c.name) != "chain of few rows" && std::string(c.name) != "passed to one rank" &&
+          std::string(c.name) != "sfsai")
         continue; /* one in several is enough */
       Compare(c, layout);
     }

@@ -523,6 +523,15 @@ static PetscErrorCode CheckState(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The method kPartsQuery of bsr_mat.h. Whoever takes the parts may read their copies, so that stale ones are marked first. */
+static PetscErrorCode GetCheckedParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
+{
+  PetscFunctionBegin;
+  PetscCall(CheckState(A));
+  PetscCall(GetParts(A, diagonal, off, ghosts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Makes what a product needs for the values of other ranks: the exchange, the type that it sends, and memory on the device. The
    first product after an assembly that has changed the parts makes them.
@@ -745,6 +754,7 @@ static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaij_mpibaijcuda_C", nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaijcuda_mpibaij_C", nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpiaij_mpibaijcuda_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, kPartsQuery, nullptr));
   PetscCall(ForgetParts(data));
   PetscCall(PetscFree(data));
   A->spptr = nullptr;
@@ -831,6 +841,7 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", Entry<MatConvert_MPIBAIJ_MPIBAIJCUDA>));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", Entry<MatConvert_MPIBAIJCUDA_MPIBAIJ>));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, kPartsQuery, Entry<GetCheckedParts>));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATMPIBAIJCUDA));
   if (B->assembled) PetscCall(ConvertParts(B));
   PetscCall(OpenToDevice(B));

@@ -114,10 +114,11 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
                                              PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *outcome)
 {
-  CSRMat mat;
+  PC_Local *local = (PC_Local *)pc->data;
+  CSRMat    mat;
 
   PetscFunctionBegin;
-  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &((PC_Local *)pc->data)->points, &mat));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN || local->has_points), &local->points, &mat));
   Rows           rows{&mat.A, {}, 0, {}, nullptr, nullptr};
   PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
   if (!code) code = CallGuarded(on_rows, pc, (const CSRView *)&rows.A, outcome);
@@ -259,6 +260,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
   pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure[0] = 0;
   local->staged_on_all = 0;
+  local->has_points    = false;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);

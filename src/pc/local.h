@@ -74,6 +74,7 @@ struct PC_Local {
   LocalInt     staged          = 0;       /* columns that it has room for */
   LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
+  bool         has_points      = false;   /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */
   CSR          carry           = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */

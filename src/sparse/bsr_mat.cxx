@@ -182,13 +182,36 @@ static PetscErrorCode GetHostPoints(BSRMat *bsr, PetscBool upper, PetscBool keep
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *csr)
+/* The single entries of a part of a matrix of blocks, in the memory where those of the matrix belong. */
+static PetscErrorCode GetPointsOf(Mat A, Mat part, PetscBool upper, PetscBool keep, MatPoints *points, CSRMat *csr)
 {
   PetscInt     bs;
-  PetscBool    is_aij, is_baij, is_upper;
   PetscMemType where;
   BSRMat       bsr{};
   PetscErrorCode (*query)(Mat, const BSR **);
+
+  PetscFunctionBegin;
+  bsr.local = part;
+  PetscCall(MatGetBlockSize(part, &bs));
+  PetscCall(LocalIntCast(bs, "rows in a block", &bsr.A.bs));
+  PetscCall(MatGetBSRMemType(A, &where));
+  PetscCall(PetscObjectQueryFunction((PetscObject)part, kDeviceBlocksQuery, &query));
+  if (query && PetscMemTypeDevice(where)) {
+    const BSR *blocks;
+
+    PetscCall((*query)(part, &blocks));
+    PetscCall(GetDevicePoints(blocks, keep, points));
+  } else PetscCall(GetHostPoints(&bsr, upper, keep, points));
+  points->bs   = bsr.A.bs;
+  const CSR &W = points->copy;
+  csr->A       = CSRView{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *csr)
+{
+  PetscBool is_aij, is_baij, is_upper;
+  Mat       local;
 
   PetscFunctionBegin;
   *csr = CSRMat{};
@@ -205,20 +228,60 @@ PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *cs
     PetscCall(
       MatRefuseType(A, "MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
   PetscCall(MatCheckLayout(A));
-  PetscCall(MatGetDiagonalBlock(A, &bsr.local));
-  PetscCall(MatGetBlockSize(bsr.local, &bs));
-  PetscCall(LocalIntCast(bs, "rows in a block", &bsr.A.bs));
-  PetscCall(MatGetBSRMemType(A, &where));
-  PetscCall(PetscObjectQueryFunction((PetscObject)bsr.local, kDeviceBlocksQuery, &query));
-  if (query && PetscMemTypeDevice(where)) {
-    const BSR *blocks;
+  PetscCall(MatGetDiagonalBlock(A, &local));
+  PetscCall(GetPointsOf(A, local, is_upper, keep, points, csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    PetscCall((*query)(bsr.local, &blocks));
-    PetscCall(GetDevicePoints(blocks, keep, points));
-  } else PetscCall(GetHostPoints(&bsr, is_upper, keep, points));
-  points->bs   = bsr.A.bs;
-  const CSR &W = points->copy;
-  csr->A       = CSRView{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
+/* The part of a parallel matrix of blocks in the columns of other ranks, and the numbers of its block columns. */
+static PetscErrorCode GetOtherBlocks(Mat A, Mat *other, const PetscInt **columns)
+{
+  Mat own;
+  PetscErrorCode (*query)(Mat, Mat *, Mat *, const PetscInt **);
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectQueryFunction((PetscObject)A, kPartsQuery, &query));
+  PetscCall((query ? query : MatMPIBAIJGetSeqBAIJ)(A, &own, other, columns));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetOtherPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *csr)
+{
+  Mat             other;
+  PetscBool       is_aij;
+  const PetscInt *columns;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
+  if (is_aij) {
+    PetscCall(CSRDestroy(&points->copy));
+    *points = MatPoints{};
+    PetscCall(MatGetOtherCSR(A, csr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(GetOtherBlocks(A, &other, &columns));
+  PetscCall(GetPointsOf(A, other, PETSC_FALSE, keep, points, csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetOtherColumns(Mat A, std::vector<PetscInt> *numbers)
+{
+  Mat             other;
+  PetscInt        count, bs = 1;
+  PetscBool       is_aij;
+  const PetscInt *columns;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
+  if (is_aij) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &other, &columns));
+  else {
+    PetscCall(GetOtherBlocks(A, &other, &columns));
+    PetscCall(MatGetBlockSize(A, &bs));
+  }
+  PetscCall(MatGetSize(other, nullptr, &count));
+  numbers->resize(count);
+  for (PetscInt c = 0; c < count; c++) (*numbers)[c] = columns[c / bs] * bs + c % bs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,8 @@
 /* The blocks that a PETSc matrix lends while a set-up reads them, and a MATBAIJ that is made of blocks. */
 #pragma once
 
+#include <vector>
+
 #include "bsr.h"
 #include "csr_mat.h"
 
@@ -34,6 +36,13 @@ struct MatPoints {
 */
 PetscErrorCode MatGetPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 
+/*
+   The same of the entries in columns of other ranks, of a parallel MATAIJ or MATBAIJ or of a type that derives from one; columns
+   are counted from 0. MatGetOtherColumns() gives the numbers that they have in the matrix, which ascend.
+*/
+PetscErrorCode MatGetOtherPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
+PetscErrorCode MatGetOtherColumns(Mat, std::vector<PetscInt> *);
+
 /* Where the factors of a matrix belong, which is where its vectors are. */
 PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *);
 
@@ -42,3 +51,9 @@ PetscErrorCode MatCreateFromBSR(MPI_Comm, const BSR *W, PetscBool unit, Mat *);
 
 /* A sequential Mat that keeps a copy of its blocks on the device composes this method, which gives the copy, up to date. */
 constexpr const char *kDeviceBlocksQuery = "MatGetDeviceBlocks_C";
+
+/*
+   A type that derives from MATMPIBAIJ composes this method, which gives what MatMPIBAIJGetSeqBAIJ() gives of a MATMPIBAIJ: the
+   parts of the rank in its own columns and in those of other ranks, whose block columns have these numbers.
+*/
+constexpr const char *kPartsQuery = "MatGetParts_C";

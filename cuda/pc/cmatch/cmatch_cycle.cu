@@ -619,23 +619,23 @@ private:
   }
 
   template <int GroupSize, int Ahead, typename Act>
-  PetscErrorCode LaunchFactor(const CSR &W, const T *x, const Act &act)
+  PetscErrorCode LaunchFactor(LocalInt l, const CSR &W, const T *x, const Act &act)
   {
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(H_->early, ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
+    PetscCall(LaunchEarly(Early(l), ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
                           stream_, W.rows, W.i, W.j, (const T *)W.a, x, H_->control, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row of a factor, by the mean row length. */
   template <typename Act>
-  PetscErrorCode ForFactorRows(const CSR &W, const T *x, const Act &act)
+  PetscErrorCode ForFactorRows(LocalInt l, const CSR &W, const T *x, const Act &act)
   {
     const double mean = (double)W.nnz / W.rows;
 
     PetscFunctionBegin;
-    if (mean <= 10) PetscCall((LaunchFactor<1, 4>(W, x, act)));
-    else if (mean <= 24) PetscCall((LaunchFactor<4, 4>(W, x, act)));
-    else PetscCall((LaunchFactor<8, 4>(W, x, act)));
+    if (mean <= 10) PetscCall((LaunchFactor<1, 4>(l, W, x, act)));
+    else if (mean <= 24) PetscCall((LaunchFactor<4, 4>(l, W, x, act)));
+    else PetscCall((LaunchFactor<8, 4>(l, W, x, act)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /*
@@ -660,9 +660,9 @@ private:
         PetscCall(ForRows(l, k ? z : x, StoreResidual<T>{r, v.r}));
         r = v.r;
       }
-      PetscCall(ForFactorRows(factor.W, r, StoreScaled<T>{(const T *)factor.d, t}));
-      if (out && !on) PetscCall(ForFactorRows(factor.Wt, t, step(ToCaller<T>{ends_, H_->w, H_->control})));
-      else PetscCall(ForFactorRows(factor.Wt, t, step(ToVector<T>{x})));
+      PetscCall(ForFactorRows(l, factor.W, r, StoreScaled<T>{(const T *)factor.d, t}));
+      if (out && !on) PetscCall(ForFactorRows(l, factor.Wt, t, step(ToCaller<T>{ends_, H_->w, H_->control})));
+      else PetscCall(ForFactorRows(l, factor.Wt, t, step(ToVector<T>{x})));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }

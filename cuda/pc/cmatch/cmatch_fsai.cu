@@ -1,6 +1,8 @@
 /* CUDA twin of src/pc/cmatch/cmatch_fsai_host.cxx: the factors of the smoothers sfsai and afsai. The cycle applies them. */
 #include <cmath>
 
+#include <cub/cub.cuh>
+
 #include "cmatch_fsai.cuh"
 #include "pc/afsai/afsai.h"
 
@@ -22,45 +24,110 @@ __global__ void __launch_bounds__(kBlockSize)
   if (row < n) alone[row] = CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row]);
 }
 
-/* A level as a matrix with its diagonal times `scale`, and the longest row of its lower triangle. A group takes a row. */
+/* The entries of own columns of each row, the diagonal included, and 0 behind the rows. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CountOwn(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, LocalInt *count)
+{
+  const long long row = GridThread();
+  if (row > n) return;
+  LocalInt own = 0;
+  if (row < n) { /* columns ascend */
+    own = A_i[row + 1] - A_i[row];
+    while (own > 0 && A_j[A_i[row] + own - 1] >= n) own--;
+    own++;
+  }
+  count[row] = own;
+}
+
+/* The row starts of a level on one rank with its diagonal. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) ShiftStarts(LocalInt n, const LocalInt *A_i, LocalInt *i)
+{
+  const long long row = GridThread();
+  if (row <= n) i[row] = A_i[row] + (LocalInt)row;
+}
+
+/*
+   The rows of a level with the diagonal times `scale`, but without columns of ghosts, and the longest row of the lower triangle. A
+   group takes a row.
+*/
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   ExpandRows(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const T *s, const T *d, const unsigned char *alone,
-             double scale, LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
+             double scale, const LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kGroup);
   const int      lane  = threadIdx.x % kGroup;
   const bool     mine  = row < n;
-  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
+  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0, first = mine ? i[row] : 0;
   LocalInt       lower  = 0;
   double         others = 0;
   for (LocalInt k = begin + lane; k < end; k += kGroup) {
-    const LocalInt column = A_j[k], to = k + row + (column > row);
+    const LocalInt column = A_j[k], to = first + k - begin + (column > row);
     const double   value = (double)A_a[k];
     lower += column < row;
     others += value;
+    if (column >= n) continue;
     j[to] = column;
     a[to] = alone[column] ? 0. : value;
   }
   lower  = GroupSum<kGroup>(lower);
   others = GroupSum<kGroup>(others);
   if (mine && lane == 0) {
-    const LocalInt to       = begin + row + lower;
+    const LocalInt to       = first + lower;
     const double   diagonal = (double)s[row] - others;
-    i[row]                  = begin + row;
     j[to]                   = row;
     a[to]                   = (diagonal > 0 ? diagonal : (double)d[row]) * scale;
-    if (row + 1 == n) i[n] = end + n;
   }
   lower = GroupMax<kWarpSize>(lower);
   if (threadIdx.x % kWarpSize == 0) atomicMax(longest, lower + 1);
 }
 
-/* The vector of which A makes the residual at the beginning. A thread takes an entry. */
-__global__ void __launch_bounds__(kBlockSize) BeginVector(LocalInt n, const double *inverse_psi, double *x)
+/*
+   y = A x for the same matrix of a level on several ranks, with columns of ghosts, from the level itself. `alone` and x have
+   entries of ghosts, too. A group takes a row.
+*/
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  MultiplyRows(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const T *s, const T *d,
+               const unsigned char *alone, double scale, const double *x, double *y)
+{
+  const LocalInt row   = (LocalInt)(GridThread() / kGroup);
+  const int      lane  = threadIdx.x % kGroup;
+  const bool     mine  = row < n;
+  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
+  double         others = 0, sum = 0;
+  for (LocalInt k = begin + lane; k < end; k += kGroup) {
+    const LocalInt column = A_j[k];
+    const double   value  = (double)A_a[k];
+    others += value;
+    sum += alone[column] ? 0. : value * x[column];
+  }
+  others = GroupSum<kGroup>(others);
+  sum    = GroupSum<kGroup>(sum);
+  if (!mine || lane != 0) return;
+  const double diagonal = (double)s[row] - others;
+  y[row]                = (diagonal > 0 ? diagonal : (double)d[row]) * scale * x[row] + sum;
+}
+
+/* Flags of rows as numbers that are exchanged, and back. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) TellAlone(LocalInt n, const unsigned char *alone, double *x)
 {
   const long long i = GridThread();
-  if (i < n) x[i] = (double)(int)CMATCHMix((LocalInt)i, (LocalInt)i + 7) * 0x1p-31 * sqrt(inverse_psi[i]);
+  if (i < n) x[i] = alone[i];
+}
+
+__global__ void __launch_bounds__(kBlockSize) HearAlone(LocalInt ghosts, const double *x, unsigned char *alone)
+{
+  const long long i = GridThread();
+  if (i < ghosts) alone[i] = x[i] != 0;
+}
+
+/* The vector of which A makes the residual at the beginning; `first` is the number of the first row. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) BeginVector(LocalInt n, long long first, const double *inverse_psi, double *x)
+{
+  const long long i = GridThread(), row = first + i;
+  if (i < n) /* CMATCHSeed() */
+    x[i] = (double)(int)CMATCHMix((LocalInt)(row & LOCAL_INT_MAX), (LocalInt)((row + 7) & LOCAL_INT_MAX)) * 0x1p-31 *
+           sqrt(inverse_psi[i]);
 }
 
 /* A block's part of x . y */
@@ -103,6 +170,19 @@ __global__ void __launch_bounds__(kBlockSize)
   if (i < n) p[i] = rz_before ? z[i] + beta * p[i] : z[i];
 }
 
+/* The same two with scalars that the host knows. */
+__global__ void __launch_bounds__(kBlockSize) AddResidual(LocalInt n, double alpha, const double *q, double *r)
+{
+  const long long i = GridThread();
+  if (i < n) r[i] -= alpha * q[i];
+}
+
+__global__ void __launch_bounds__(kBlockSize) AddDirection(LocalInt n, bool first, double beta, const double *z, double *p)
+{
+  const long long i = GridThread();
+  if (i < n) p[i] = first ? z[i] : z[i] + beta * p[i];
+}
+
 /* The diagonal matrix between the factors, from 1 / psi. A thread takes an entry. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
@@ -114,9 +194,9 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* -------------------------------------------- steps ------------------------------------------- */
 
-/* A level as a matrix with its diagonal, and the vectors of its set-up, all in the arena. */
+/* A level as a matrix with its diagonal, and the vectors of its set-up. */
 struct Expanded {
-  CSR            matrix;
+  CSR            matrix;        /* of the rank's own columns, in the arena */
   LocalInt       longest;       /* the most entries of a row of the lower triangle */
   unsigned char *alone;         /* [n] */
   double        *d;             /* [n] 1 / psi */
@@ -126,30 +206,68 @@ struct Expanded {
   CSRView View() const { return {matrix.rows, matrix.nnz, matrix.i, matrix.j, (const double *)matrix.a, PETSC_MEMTYPE_CUDA}; }
 };
 
-template <typename T>
-PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
+double DiagonalScale(const CMATCHParams &params)
 {
-  const LocalInt n = L.n, nnz = L.nnz + L.n;
-  CMATCHArena   &arena   = s->arena;
-  LocalInt      *longest = nullptr;
-  double        *a       = nullptr;
+  return params.singular ? 1 + kCMATCHFactorShift : 1;
+}
+
+/* Where the rows of the matrix begin, and its entries. */
+PetscErrorCode PlaceRows(CMATCHSetup *s, const CMATCHLevel &L, bool several, CSR *matrix)
+{
+  LocalInt *count = nullptr;
+
+  PetscFunctionBegin;
+  if (!several) {
+    ShiftStarts<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, matrix->i);
+    FinePCCheckLaunch();
+    matrix->nnz = L.nnz + L.n;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const auto mark = s->arena.mark();
+  PetscCall(s->arena.Take((size_t)L.n + 1, &count));
+  CountOwn<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, count);
+  FinePCCheckLaunch();
+  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, count, matrix->i, L.n + 1, s->stream);
+  }));
+  PetscCall(ArrayCopy_CUDA(&matrix->nnz, matrix->i + L.n, sizeof(matrix->nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* `alone` and d are in the arena on one rank, and with the level on several ranks, which need them later. */
+template <typename T>
+PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
+{
+  const CMATCHLevel  &L       = s->H->level[level];
+  const CMATCHShared &shared  = s->H->shared[level];
+  const bool          several = level < s->H->several;
+  const LocalInt      n       = L.n;
+  CMATCHArena        &arena   = s->arena;
+  LocalInt           *longest = nullptr;
+  double             *a       = nullptr;
 
   PetscFunctionBegin;
   *A        = Expanded{};
-  A->matrix = CSR{n, n, nnz, nullptr, nullptr, nullptr, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  A->matrix = CSR{n, n, 0, nullptr, nullptr, nullptr, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
   PetscCall(arena.Take((size_t)n + 1, &A->matrix.i));
-  PetscCall(arena.Take(nnz, &A->matrix.j));
-  PetscCall(arena.Take(nnz, &a));
-  PetscCall(arena.Take(n, &A->alone));
-  for (double **vector : {&A->d, &A->r, &A->z, &A->p, &A->q}) PetscCall(arena.Take(n, vector));
-  PetscCall(arena.Take((size_t)kSums * kSumBlocks, &A->partial));
+  PetscCall(PlaceRows(s, L, several, &A->matrix));
+  PetscCall(arena.Take(A->matrix.nnz, &A->matrix.j));
+  PetscCall(arena.Take(A->matrix.nnz, &a));
+  if (several) {
+    A->alone = shared.alone;
+    A->d     = shared.inverse_psi;
+  } else {
+    PetscCall(arena.Take(n, &A->alone));
+    for (double **vector : {&A->d, &A->r, &A->z, &A->p, &A->q}) PetscCall(arena.Take(n, vector));
+    PetscCall(arena.Take((size_t)kSums * kSumBlocks, &A->partial));
+  }
   PetscCall(arena.Take(1, &longest));
   A->matrix.a = a;
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
   MarkAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d, A->alone);
   ExpandRows<T><<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s,
-                                                                                (const T *)L.d, A->alone,
-                                                                                s->params->singular ? 1 + kCMATCHFactorShift : 1,
+                                                                                (const T *)L.d, A->alone, DiagonalScale(*s->params),
                                                                                 A->matrix.i, A->matrix.j, a, longest);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(&A->longest, longest, sizeof(*longest), cudaMemcpyDeviceToHost, s->stream));
@@ -190,7 +308,7 @@ PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, 
   PetscReal           of_rz[steps + 1] = {}, of_pq[steps] = {};
 
   PetscFunctionBegin;
-  BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, A.d, A.q);
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, 0, A.d, A.q);
   PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, A.q, n, A.r, n));
   for (LocalInt step = 0;; step++) {
     PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, A.d, 1, A.r, n, A.q, n));
@@ -212,23 +330,59 @@ PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The factor of a level. Sets the failure if there is none. */
+/* Gives the factor of a level its scale, or tells the failure. */
+template <typename T>
+PetscErrorCode ScaleLevel(CMATCHSetup *s, LocalInt level, double lambda, const double *inverse_psi, const unsigned char *alone)
+{
+  const CMATCHLevel &L = s->H->level[level];
+
+  PetscFunctionBegin;
+  if (!(lambda > 0) || !std::isfinite(lambda))
+    s->seen.failure = PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_DIAGONAL_NOT_POSITIVE));
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, inverse_psi, alone, (const T *)L.d,
+                                                                 1 / (kCMATCHFactorMargin * lambda),
+                                                                 CMATCHSmootherSteps(*s->params).root, (T *)L.factor.d);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a level on several ranks keeps for its scale. */
+PetscErrorCode TakeShared(CMATCHHierarchyCUDA *H, LocalInt level)
+{
+  const CMATCHLevel &L  = H->level[level];
+  CMATCHShared      &of = H->shared[level];
+  Layout             layout;
+
+  PetscFunctionBegin;
+  layout.Place(&of.inverse_psi, L.n);
+  layout.Place(&of.alone, (size_t)L.n + L.ghosts);
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The factor of a level, without its scale if the level is on several ranks. Sets the failure if there is none. */
 template <typename T>
 PetscErrorCode FactorLevel(CMATCHSetup *s, LocalInt level, bool keep)
 {
-  CMATCHLevel       &L       = s->H->level[level];
-  CMATCHFactor      *factor  = &L.factor;
-  const auto         mark    = s->arena.mark();
-  unsigned long long failure = ~0ull;
-  double             lambda  = 0;
-  FSAIStats          made{};
-  Expanded           A;
+  CMATCHLevel  &L       = s->H->level[level];
+  CMATCHFactor *factor  = &L.factor;
+  const bool    several = level < s->H->several;
+  const auto    mark    = s->arena.mark();
+  double        lambda  = 0;
+  FSAIStats     made{};
+  Expanded      A;
 
   PetscFunctionBegin;
-  PetscCall(Expand<T>(s, L, &A));
+  if (several && !keep) PetscCall(TakeShared(s->H, level));
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Expand<T>(s, level, &A));
   PetscCall(ComputeFactor(s, level, A, keep, factor, &made));
   s->stats->work_bytes = PetscMax(s->stats->work_bytes, made.work_bytes);
-  if (made.failure) failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE);
+  if (made.failure)
+    s->seen.failure =
+      PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE));
   else {
     if (!keep) {
       factor->capped_rows = made.capped_rows;
@@ -236,18 +390,119 @@ PetscErrorCode FactorLevel(CMATCHSetup *s, LocalInt level, bool keep)
     }
     factor->diagonal_rows = made.diagonal_rows;
     PetscCall(CSRTranspose_CUDA(&factor->W, keep ? PETSC_TRUE : PETSC_FALSE, &factor->Wt));
-    PetscCall(LargestEigenvalue(A, *factor, s->stream, &lambda));
-    if (!(lambda > 0) || !std::isfinite(lambda))
-      failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_DIAGONAL_NOT_POSITIVE);
-    ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, A.d, A.alone, (const T *)L.d,
-                                                                   1 / (kCMATCHFactorMargin * lambda),
-                                                                   CMATCHSmootherSteps(*s->params).root, (T *)factor->d);
-    FinePCCheckLaunch();
+    if (!several) {
+      PetscCall(LargestEigenvalue(A, *factor, s->stream, &lambda));
+      PetscCall(ScaleLevel<T>(s, level, lambda, A.d, A.alone));
+    }
   }
-  s->seen.failure = PetscMin(s->seen.failure, failure);
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* ---------------------------------------- several ranks --------------------------------------- */
+
+/* lambda of a level on several ranks, which all of them find together. The host reads each sum. */
+template <typename T>
+class SharedEstimate {
+public:
+  SharedEstimate(CMATCHSetup *s, LocalInt level, const CMATCHScaleWork &work) :
+      s_(s), L_(s->H->level[level]), of_(s->H->shared[level]), exchange_(s->H->exchange), level_(level), work_(work)
+  {
+  }
+
+  PetscErrorCode Run(PetscReal *lambda)
+  {
+    constexpr LocalInt steps = kCMATCHFactorIterations;
+    const LocalInt     n     = L_.n;
+    const CSR         &W = L_.factor.W, &Wt = L_.factor.Wt;
+    double *const r = work_.r, *const z = work_.z, *const p = work_.p, *const q = work_.q;
+    PetscReal rz[steps + 1] = {}, pq[steps] = {};
+
+    PetscFunctionBegin;
+    PetscCall(FindAlone());
+    if (n) {
+      BeginVector<<<BlocksFor(n), kBlockSize, 0, s_->stream>>>(n, L_.first, of_.inverse_psi, q);
+      FinePCCheckLaunch();
+    }
+    PetscCall(Multiply(q, r));
+    for (LocalInt step = 0;; step++) {
+      if (n) {
+        PetscCall(CSRMultiply_CUDA(&W, PETSC_TRUE, of_.inverse_psi, 1, r, n, q, n));
+        PetscCall(CSRMultiply_CUDA(&Wt, PETSC_TRUE, nullptr, 1, q, n, z, n));
+      }
+      PetscCall(Sum(r, z, &rz[step]));
+      if (step == steps || !(rz[step] > 0)) break;
+      if (n) {
+        AddDirection<<<BlocksFor(n), kBlockSize, 0, s_->stream>>>(n, !step, step ? rz[step] / rz[step - 1] : 0, z, p);
+        FinePCCheckLaunch();
+      }
+      PetscCall(Multiply(p, q));
+      PetscCall(Sum(p, q, &pq[step]));
+      if (!(pq[step] > 0)) break;
+      if (n) {
+        AddResidual<<<BlocksFor(n), kBlockSize, 0, s_->stream>>>(n, rz[step] / pq[step], q, r);
+        FinePCCheckLaunch();
+      }
+    }
+    *lambda = LargestRitzValue(steps, rz, pq);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  /* Which ghosts are alone */
+  PetscErrorCode FindAlone()
+  {
+    PetscFunctionBegin;
+    if (L_.n) {
+      TellAlone<<<BlocksFor(L_.n), kBlockSize, 0, s_->stream>>>(L_.n, of_.alone, work_.p);
+      FinePCCheckLaunch();
+    }
+    PetscCall(exchange_.halo_of_doubles(exchange_.context, level_, work_.p));
+    if (!L_.ghosts) PetscFunctionReturn(PETSC_SUCCESS);
+    HearAlone<<<BlocksFor(L_.ghosts), kBlockSize, 0, s_->stream>>>(L_.ghosts, work_.p + L_.n, of_.alone + L_.n);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* y = A x, for which x gets the entries of ghosts */
+  PetscErrorCode Multiply(double *x, double *y)
+  {
+    PetscFunctionBegin;
+    PetscCall(exchange_.halo_of_doubles(exchange_.context, level_, x));
+    if (!L_.n) PetscFunctionReturn(PETSC_SUCCESS);
+    MultiplyRows<T><<<BlocksFor((long long)L_.n * kGroup), kBlockSize, 0, s_->stream>>>(L_.n, L_.A_i, L_.A_j, (const T *)L_.A_a,
+                                                                                        (const T *)L_.s, (const T *)L_.d, of_.alone,
+                                                                                        DiagonalScale(*s_->params), x, y);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* x . y of all ranks, whose parts are summed up in the order of the blocks */
+  PetscErrorCode Sum(const double *x, const double *y, double *sum)
+  {
+    const int blocks = PetscMin(kSumBlocks, BlocksFor(L_.n));
+    double    parts[kSumBlocks];
+
+    PetscFunctionBegin;
+    *sum = 0;
+    if (L_.n) {
+      SumProducts<<<blocks, kBlockSize, 0, s_->stream>>>(L_.n, x, y, work_.partial);
+      FinePCCheckLaunch();
+      PetscCallCUDA(cudaMemcpyAsync(parts, work_.partial, blocks * sizeof(double), cudaMemcpyDeviceToHost, s_->stream));
+      PetscCallCUDA(cudaStreamSynchronize(s_->stream));
+      for (int block = 0; block < blocks; block++) *sum += parts[block];
+    }
+    PetscCall(exchange_.sum(exchange_.context, level_, sum));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHSetup           *s_;
+  const CMATCHLevel     &L_;
+  const CMATCHShared    &of_;
+  const CMATCHExchange  &exchange_;
+  const LocalInt         level_;
+  const CMATCHScaleWork &work_;
+};
 
 } // namespace
 
@@ -257,9 +512,38 @@ PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *s, bool keep)
   const LocalInt       smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
 
   PetscFunctionBegin;
-  if (s->params->smoother != PC_CMATCH_SFSAI && s->params->smoother != PC_CMATCH_AFSAI) PetscFunctionReturn(PETSC_SUCCESS);
-  for (LocalInt level = 0; level < smoothed && s->seen.failure == ~0ull; level++)
+  if (!CMATCHHasFactors(*s->params)) PetscFunctionReturn(PETSC_SUCCESS);
+  for (LocalInt level = 0; level < PetscMax(smoothed, H->several) && s->seen.failure == ~0ull; level++) {
+    if (level < H->several && H->level[level].transfer == CMATCH_PASSED) continue;
     PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) { return FactorLevel<decltype(zero)>(s, level, keep); }));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHTakeScaleWork(CMATCHSetup *s, CMATCHScaleWork *work)
+{
+  const CMATCHHierarchyCUDA *H    = s->H;
+  size_t                     most = 0;
+
+  PetscFunctionBegin;
+  if (!CMATCHHasFactors(*s->params)) PetscFunctionReturn(PETSC_SUCCESS);
+  for (LocalInt level = 0; level < H->several; level++) most = PetscMax(most, (size_t)H->level[level].n + H->level[level].ghosts);
+  for (double **vector : {&work->r, &work->z, &work->p, &work->q}) PetscCall(s->arena.Take(most, vector));
+  PetscCall(s->arena.Take(kSumBlocks, &work->partial));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHScaleFactor(CMATCHSetup *s, LocalInt level, const CMATCHScaleWork &work)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscReal lambda;
+    PetscFunctionBegin;
+    PetscCall(SharedEstimate<T>(s, level, work).Run(&lambda));
+    PetscCall(ScaleLevel<T>(s, level, lambda, s->H->shared[level].inverse_psi, s->H->shared[level].alone));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -15,8 +15,18 @@ __device__ bool CMATCHIsAlone(LocalInt begin, LocalInt end, const T *A_a, T diag
   return true;
 }
 
-/* The factors of the levels that are smoothed, if the smoother has factors; with keep, new values on their patterns. */
+/*
+   The factors of the levels that are smoothed, if the smoother has factors; with keep, new values on their patterns. The factor of
+   a level on several ranks is to be scaled then, by all ranks together, with work that is taken before from the arena, so that no
+   memory is needed.
+*/
 PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *, bool keep);
+struct CMATCHScaleWork {
+  double *r = nullptr, *z = nullptr, *p = nullptr, *q = nullptr; /* vectors with room for any level on several ranks */
+  double *partial = nullptr;
+};
+PetscErrorCode CMATCHTakeScaleWork(CMATCHSetup *, CMATCHScaleWork *);
+PetscErrorCode CMATCHScaleFactor(CMATCHSetup *, LocalInt level, const CMATCHScaleWork &);
 PetscErrorCode CMATCHDestroyFactors(CMATCHHierarchyCUDA *);
 
 /* Frees the memory that is kept for new values. */

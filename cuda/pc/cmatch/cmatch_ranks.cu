@@ -9,6 +9,7 @@
 
 #include <cub/cub.cuh>
 
+#include "cmatch_fsai.cuh"
 #include "cmatch_product.cuh"
 #include "search.cuh"
 
@@ -754,14 +755,31 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) override
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
   {
     PetscFunctionBegin;
-    if (alone) {
-      PetscCall(CMATCHDescend(&s, l, keep, stitch));
-      CMATCHTellFailure(&s);
-    } else PetscCall(CMATCHPrepareCycle(H, s.stream));
+    if (alone) PetscCall(CMATCHDescend(&s, l, keep, stitch));
+    else {
+      PetscCall(CMATCHFactorSmoothers(&s, keep));
+      if (!CMATCHHasFailed(&s)) PetscCall(CMATCHPrepareCycle(H, s.stream));
+    }
+    CMATCHTellFailure(&s);
     for (LocalInt level = 0; level < H->several && !keep; level++) PetscCall(CMATCHListBorder(&s, level));
+    PetscCall(CMATCHTakeScaleWork(&s, &scale_work));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode ScaleFactor(LocalInt l) override
+  {
+    PetscFunctionBegin;
+    PetscCall(CMATCHScaleFactor(&s, l, scale_work));
+    CMATCHTellFailure(&s);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Close(PetscBool work) override
+  {
+    PetscFunctionBegin;
     PetscCall(CMATCHClose(&s, work));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -1192,6 +1210,7 @@ private:
   size_t                 made_entries = 0, M_entries = 0;
   SentRows               sent{};
   CameRows               came[2]; /* by CMATCHTravel */
+  CMATCHScaleWork        scale_work;
 };
 
 } // namespace

@@ -357,7 +357,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
-    PetscCall(MatGetOtherCSR(pc->pmat, &others));
+    PetscCall(MatGetOtherPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
     PetscCall(code);
@@ -404,25 +404,15 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 
 /* --------------------------------------- several ranks ---------------------------------------- */
 
-PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
+PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global)
 {
-  const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
-  PetscMPIInt         size;
-  PetscBool           is_aij = PETSC_TRUE, has_entries = PETSC_FALSE;
+  PetscMPIInt size;
+  PetscBool   is_known = PETSC_TRUE; /* the set-up refuses other matrices */
 
   PetscFunctionBegin;
-  *why = nullptr;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  *global = (PetscBool)(size > 1 && params->reach == PC_CMATCH_GLOBAL);
-  if (!*global) PetscFunctionReturn(PETSC_SUCCESS);
-  if (pc->pmat) {
-    PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)pc->pmat, &has_entries, MATMPIBAIJ, MATMPISBAIJ, ""));
-  }
-  if (!is_aij && !has_entries) *why = "the matrix is one of blocks on the GPU: use MatConvert() or -mat_type aijcusparse";
-  else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
-    *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
-  *global = (PetscBool) !*why;
+  if (pc->pmat) PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)pc->pmat, &is_known, MATMPIAIJ, MATMPIBAIJ, MATMPISBAIJ, ""));
+  *global = (PetscBool)(size > 1 && is_known && ((const PC_CMATCH *)pc->data)->params.reach == PC_CMATCH_GLOBAL);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -444,15 +434,14 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
 {
   PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
   const auto largest = PetscMemTypeDevice(A->where) ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host;
-  Mat        others;
-  PetscInt   ghosts;
+
+  std::vector<PetscInt> ghosts;
 
   PetscFunctionBegin;
-  PetscCall(MatMPIAIJGetSeqAIJ(pc->pmat, nullptr, &others, nullptr));
-  PetscCall(MatGetSize(others, nullptr, &ghosts));
+  PetscCall(MatGetOtherColumns(pc->pmat, &ghosts));
   known->where        = A->where;
   PetscErrorCode code = GetNearNullVector(pc, true, A, &known->w);
-  if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts, known->w.array, A->n);
+  if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), known->w.array, A->n);
   if (!code) code = largest(A, known->w.array, &known->largest);
   PetscCall(RestoreNearNullVector(&known->w));
   PetscCall(code);
@@ -465,13 +454,14 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
 /* What this rank knows without others. */
 static PetscErrorCode Know(PC pc, Knowledge *known)
 {
-  const char *why;
-  CSRMat      own;
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  CSRMat     own;
 
   PetscFunctionBegin;
-  PetscCall(PCCMATCHIsGlobal(pc, &known->global, &why));
+  PetscCall(PCCMATCHIsGlobal(pc, &known->global));
   if (!known->global) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetCSR(pc->pmat, &own));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &cmatch->points, &own));
+  cmatch->has_points        = true;
   const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, known), restored = MatRestoreCSR(&own);
   PetscCall(code);
   PetscCall(restored);
@@ -482,6 +472,8 @@ static PetscErrorCode FreeRanks(PC_CMATCH *cmatch)
 {
   PetscFunctionBegin;
   PetscCall(CMATCHRanksDestroy(&cmatch->ranks));
+  PetscCall(CSRDestroy(&cmatch->others.copy));
+  cmatch->others         = MatPoints{};
   cmatch->connect        = nullptr;
   cmatch->reaches_others = false;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -512,21 +504,20 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
 static PetscErrorCode Connect(PC, PCLocalPhase *);
 
 /*
-   Copies the single entries of a matrix of blocks, or new values into the same memory, if the hierarchy is to be one of all ranks.
-   All ranks together.
+   Copies the single entries of a MATSBAIJ, of which a rank has the rows of the upper triangle alone, or new values into the same
+   memory, if the hierarchy is to be one of all ranks. All ranks together.
 */
 static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
 {
   PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
   const bool   keep   = cmatch->entries && pc->flag == SAME_NONZERO_PATTERN;
-  PetscBool    global, is_aij;
-  const char  *why;
+  PetscBool    global, is_upper;
   MatNullSpace space, near_space;
 
   PetscFunctionBegin;
-  PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
-  if (!global || is_aij) {
+  PetscCall(PCCMATCHIsGlobal(pc, &global));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPISBAIJ, &is_upper));
+  if (!global || !is_upper) {
     PetscCall(MatDestroy(&cmatch->entries));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -898,17 +889,17 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, or a
-`MATBAIJ` or `MATSBAIJ`, whose single entries are copied then, and the number of iterations hardly depends on the number of ranks.
-Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of other ranks. Small levels
-go to fewer ranks, and then to one rank, which solves what is left. Of ranks that share a GPU the first one has the second level.
-Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are put
-together by an additional level. The result is the same in every run with the same partition. A partition whose rows are coupled
-more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
-remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy
-of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks
-exchange values of an application by NCCL, so that it is one CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI
-is not GPU-aware through the host.
+  With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly depends
+  on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of
+  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. With `-pc_cmatch_gather_devices` the
+  first one of the ranks that share a GPU has the second level. Where rows of several ranks come together, pairs of them that belong
+  to each other firmly, but were cut by a border, are put together by an additional level. The result is the same in every run with
+  the same partition. A partition whose rows are coupled more with rows of other ranks than with each other leaves nothing to put
+  together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and `afsai` have factors of each rank's own
+  block of a level, scaled by the largest eigenvalue of the whole level. With `-pc_cmatch_reach local` each rank has a hierarchy of
+  its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks exchange
+  values of an application by NCCL, so that it is one CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not
+  GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.

@@ -130,6 +130,18 @@ constexpr LocalInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 constexpr LocalInt  kCMATCHFactorIterations = 12;
 constexpr PetscReal kCMATCHFactorMargin     = 1.1;
 
+/* The number that a row of a level on all ranks has for the hash which makes the vector that the estimate begins with. */
+inline LocalInt CMATCHSeed(PetscInt64 row)
+{
+  return (LocalInt)(row & LOCAL_INT_MAX);
+}
+
+/* Whether the smoother has a factor on each level that is smoothed. */
+inline bool CMATCHHasFactors(const CMATCHParams &params)
+{
+  return params.smoother == PC_CMATCH_SFSAI || params.smoother == PC_CMATCH_AFSAI;
+}
+
 /* The steps of the smoother that the parameters ask for; the factored smoothers have the Chebyshev polynomial of the first kind. */
 inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
 {
@@ -192,7 +204,8 @@ struct CMATCHStats {
 
 /*
    What the smoothers sfsai and afsai use in the place of l, M^{-1} = (I + Wt) diag(d) (I + W). W is the strictly lower triangle of
-   the factor G~ of fsai.h, computed from A_l, Wt is its transpose, and d is omega / psi.
+   the factor G~ of fsai.h, computed from A_l, Wt is its transpose, and d is omega / psi. On several ranks G~ is computed from the
+   rank's own block of A_l, and omega from A_l itself, so that it is that of all ranks.
 */
 struct CMATCHFactor {
   CSR      W, Wt;         /* of precision T, in memory of their own */
@@ -301,6 +314,8 @@ struct CMATCHExchange {
   PetscErrorCode (*up)(void *context, LocalInt level, const void *x, void *values); /* such rows of x, of the next level */
   PetscErrorCode (*sum)(void *context, LocalInt level, double *);
   PetscErrorCode (*largest)(void *context, LocalInt level, double *);
+  /* for a set-up: the same as the first two, of a vector in double precision */
+  PetscErrorCode (*halo_of_doubles)(void *context, LocalInt level, double *x);
   /*
      The 2-norm of the vector that the cycle is applied to, over all ranks, if all of them know it, or -1. It serves as well as the
      largest magnitude of an entry, for which ranks would have to wait for each other: the scale of a cycle is a power of 2, so that

@@ -341,7 +341,8 @@ PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
   Note:
   All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms
   of the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI`
-  and `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up.
+  and `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up. On
+  several ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
   `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
@@ -660,8 +661,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 
   Note:
   The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
-  which needs no messages. With the smoothers sfsai and afsai, and where the matrix is a `MATBAIJCUDA`, each rank has a hierarchy
-  of its block with both values, and the view says so.
+  which needs no messages.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReach()`
 @*/

@@ -33,7 +33,8 @@ struct PC_CMATCH : PC_Local {
   bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
   bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
 
-  Mat          entries    = nullptr; /* on several ranks, the single entries of a matrix of blocks, as a MATMPIAIJ */
+  Mat          entries    = nullptr; /* on several ranks, the single entries of a MATSBAIJ, as a MATMPIAIJ */
+  MatPoints    others     = {};      /* on several ranks, the single entries of a MATBAIJ in columns of other ranks */
   CMATCHRanks *ranks      = nullptr; /* what the hierarchy of all ranks has; null if it is one of the rank's block */
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
   PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has told it */
@@ -41,9 +42,8 @@ struct PC_CMATCH : PC_Local {
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };
 
-/* Whether a set-up with the options as they are makes one hierarchy of all ranks. If it does not, although it should, *why says
- * why. */
-PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global, const char **why);
+/* Whether a set-up with the options as they are makes one hierarchy of all ranks. */
+PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global);
 
 PetscErrorCode PCView_CMATCH(PC, PetscViewer);
 

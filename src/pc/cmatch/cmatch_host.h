@@ -39,6 +39,23 @@ struct CMATCHArrays {
   std::vector<T> first, second; /* [n] on levels that are visited twice: the first solution and its product */
 };
 
+/*
+   A level as a matrix with its diagonal, of which its factor is made, and the vectors for the factor's largest eigenvalue. On
+   several ranks the matrix is the rank's own block, and entries in columns of ghosts, which are columns from n on, are apart.
+*/
+struct CMATCHExpanded {
+  std::vector<LocalInt>    i, j;
+  std::vector<PetscScalar> a;
+  std::vector<LocalInt>    foreign_i, foreign_j; /* on several ranks */
+  std::vector<PetscScalar> foreign_a;
+  std::vector<char>        alone;      /* [n] */
+  LocalInt                 longest;    /* the most entries of a row of the lower triangle */
+  std::vector<PetscReal>   d;          /* [n] 1 / psi */
+  std::vector<PetscScalar> r, z, p, q; /* [n]; p and q have ghosts, too */
+
+  size_t Bytes() const;
+};
+
 template <typename T>
 struct CMATCHHierarchyHost : CMATCHHierarchy {
   CMATCHArrays<T>          arrays[kCMATCHMostLevels];
@@ -48,6 +65,8 @@ struct CMATCHHierarchyHost : CMATCHHierarchy {
   PolynomialSteps          stalled;      /* of the polynomial in place of an inverse */
   std::vector<double>      inverse;      /* [n][n] of the last level, if that is inverted */
   std::vector<double>      iteration[5]; /* [n] of the last level, if the conjugate gradient method solves there */
+
+  std::vector<CMATCHExpanded> expanded; /* levels on several ranks, until their factors are scaled */
 };
 
 template <typename V>
@@ -236,9 +255,14 @@ void CMATCHComputeL_Host(PetscReal root, CMATCHArrays<T> *L)
   }
 }
 
-/* Computes the factors of the levels that are smoothed, if the smoother has factors; with keep, their values alone. */
+/*
+   Computes the factors of the levels that are smoothed, if the smoother has factors; with keep, their values alone. The factor of a
+   level on several ranks is to be scaled then, by all ranks together and without new memory.
+*/
 template <typename T>
 PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool keep, CMATCHHierarchyHost<T> *, CMATCHStats *);
+template <typename T>
+PetscErrorCode CMATCHScaleFactor_Host(LocalInt level, CMATCHHierarchyHost<T> *, CMATCHStats *);
 PetscErrorCode CMATCHDestroyFactors_Host(CMATCHHierarchy *);
 
 /*

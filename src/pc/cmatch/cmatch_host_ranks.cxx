@@ -318,7 +318,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool) override
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
   {
     PetscFunctionBegin;
     now.stitch = stitch;
@@ -328,6 +328,20 @@ public:
     }
     H->levels = l;
     PetscCall(CMATCHFinish_Host({}, keep, H, &stats));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode ScaleFactor(LocalInt l) override
+  {
+    PetscFunctionBegin;
+    PetscCall(CMATCHScaleFactor_Host(l, H, &stats));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Close(PetscBool) override
+  {
+    PetscFunctionBegin;
+    H->expanded.clear();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 

@@ -20,6 +20,10 @@
    if the level has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps
    its aggregates. Ranks that share a GPU count as one, which the first one of them stands for from the second level on.
    Ranks that have no rows of the next level are ready then, and wait for the verdict of all.
+
+   The smoothers sfsai and afsai have factors of each rank's own block of a level, which need no message. Their largest eigenvalue
+   on a level is one of all its ranks. It is found at the end, level by level, once all ranks have said that they have their
+   factors.
 */
 #include <petsc/private/petscimpl.h>
 #include <petscdevice.h>
@@ -134,6 +138,16 @@ PetscErrorCode HaloEnd(void *context, LocalInt l, void *x)
   PetscFunctionBegin;
   PetscCall(FromRootsEnd(level.halo, ranks->where, ValueType(ranks->precision), x,
                          (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloOfDoubles(void *context, LocalInt l, double *x)
+{
+  const auto             *ranks = (const CMATCHRanks *)context;
+  const CMATCHRanksLevel &level = ranks->level[l];
+
+  PetscFunctionBegin;
+  PetscCall(FromRoots(level.halo, ranks->where, MPI_DOUBLE, x, x + level.rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -252,7 +266,7 @@ public:
     PetscFunctionBegin;
     for (LocalInt l = 0;; l++) {
       if (l > 0 && ranks->level[l].size == 1) {
-        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch, ranks->keep_work); }));
+        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch); }));
         break;
       }
       if (!keep) PetscCall(Aggregates(l));
@@ -262,15 +276,36 @@ public:
       PetscCall(Products(l));
       PetscCall(NextLevel(l));
       if (!ranks->level[l].next_rows) {
-        PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false, ranks->keep_work); }));
+        PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false); }));
         break;
       }
     }
+    if (CMATCHHasFactors(H->params)) PetscCall(ScaleFactors());
+    if (!stopped) PetscCall(Alone([&] { return setup->Close(ranks->keep_work); }));
     stopped = stopped || Bad();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
 private:
+  /*
+     The factors of levels on several ranks, when all ranks have theirs. A level has the ranks of the level above or fewer, so that
+     none waits for one that waits for another level.
+  */
+  PetscErrorCode ScaleFactors()
+  {
+    PetscFunctionBegin;
+    PetscCall(Together([&] {
+      PetscInt failed = stopped || Bad();
+      PetscFunctionBegin;
+      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPIU_INT, MPI_MAX, ranks->level[0].comm));
+      stopped = failed;
+      for (LocalInt l = 0; l < H->several && !stopped; l++)
+        if (H->level[l].transfer != CMATCH_PASSED) PetscCall(setup->ScaleFactor(l));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* Whether this rank has failed. */
   bool Bad() const { return outcome->code || setup->stats.failure; }
 
@@ -986,9 +1021,8 @@ static PetscErrorCode IdentifyDevice(PetscInt64 *identity)
 
 PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *params, CMATCHRanks **ranks)
 {
-  PetscInt        rows, count;
-  const PetscInt *columns, *range;
-  Mat             others;
+  PetscInt        rows;
+  const PetscInt *range;
 
   PetscFunctionBegin;
   *ranks = new CMATCHRanks();
@@ -1005,9 +1039,7 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
   PetscCall(LocalIntCast(rows, "rows", &level.rows));
   PetscCall(MatGetOwnershipRanges(A, &range));
   level.range.assign(range, range + level.size + 1);
-  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, &columns));
-  PetscCall(MatGetSize(others, nullptr, &count));
-  (*ranks)->ghost.assign(columns, columns + count);
+  PetscCall(MatGetOtherColumns(A, &(*ranks)->ghost));
   (*ranks)->told.resize((size_t)level.size * TOLD); /* lower levels have as many ranks at most */
   (*ranks)->next_range.resize(level.size + 1);
   (*ranks)->identity.resize(level.size);
@@ -1071,7 +1103,7 @@ PetscErrorCode CMATCHRanksDescend(PCLocalPhase *phase, CMATCHHierarchy *H, CMATC
   Descent descent(phase, H, ranks);
 
   PetscFunctionBegin;
-  H->exchange = {ranks, HaloBegin, HaloEnd, DownBegin, DownEnd, Up, Sum, Largest, -1};
+  H->exchange = {ranks, HaloBegin, HaloEnd, DownBegin, DownEnd, Up, Sum, Largest, HaloOfDoubles, -1};
   PetscCall(descent.Run());
   *stopped = descent.stopped;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -90,9 +90,17 @@ public:
   */
   virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) = 0;
 
-  /* Ends the set-up of a rank that has level l alone, or that has no rows of level l. `work` is that of CMATCHComputeHierarchy_X().
-   */
-  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) = 0;
+  /* Makes the levels from l on of a rank that has level l alone, or ends those of a rank that has no rows of level l. */
+  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
+
+  /*
+     Scales the factor of a level on several ranks by the largest eigenvalue of all of them, which they find together. It needs no
+     memory that End() has not made. Only with the smoothers that have factors, and when all ranks have ended their levels.
+  */
+  virtual PetscErrorCode ScaleFactor(LocalInt l) = 0;
+
+  /* The last step. `work` is that of CMATCHComputeHierarchy_X(). */
+  virtual PetscErrorCode Close(PetscBool work) = 0;
 
   /*
      For a rank that has failed: memory of the kind that is exchanged, full of this byte. It is valid until the next call; what the

@@ -202,27 +202,35 @@ static PetscErrorCode ViewCommunication(const CMATCHRanks *ranks, PetscViewer vi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Shows the factors of the smoothers, if there are any. */
-static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
+/* Shows the factors of the smoothers, if there are any: those of this rank, or with a hierarchy of all ranks, of all of them. */
+static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 {
-  PetscReal factor = 0, smoothed = 0; /* entries */
-  PetscInt  cut = 0, fallen = 0;
+  enum { FACTOR, SMOOTHED, CUT, FALLEN, SHARED, SUMS }; /* entries, rows, and whether a factor of a rank's block is there */
+  const PC_CMATCH       *cmatch    = (const PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H         = cmatch->hierarchy;
+  PetscInt64             sum[SUMS] = {};
 
   PetscFunctionBegin;
+  if (!CMATCHHasFactors(H->params)) PetscFunctionReturn(PETSC_SUCCESS);
   for (LocalInt l = 0; l < H->levels; l++) {
     const CMATCHLevel *level = &H->level[l];
 
     if (!level->factor.d) continue;
-    factor += (PetscReal)level->factor.W.nnz + (PetscReal)level->n;
-    smoothed += (PetscReal)level->nnz + (PetscReal)level->n;
-    cut += level->factor.capped_rows;
-    fallen += level->factor.diagonal_rows;
+    sum[FACTOR] += (PetscInt64)level->factor.W.nnz + level->n;
+    sum[SMOOTHED] += (PetscInt64)level->nnz + level->n;
+    sum[CUT] += level->factor.capped_rows;
+    sum[FALLEN] += level->factor.diagonal_rows;
+    sum[SHARED] += l < H->several;
   }
-  if (smoothed > 0)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "factors of the smoothers: %.0f nonzeros, %g of their operators', rows cut %" PetscInt_FMT
-                                     ", left with the diagonal entry alone %" PetscInt_FMT "\n",
-                                     (double)factor, (double)(factor / smoothed), cut, fallen));
+  if (cmatch->ranks) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, SUMS, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  if (!sum[SMOOTHED]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "factors of the smoothers: %" PetscInt64_FMT
+                                   " nonzeros, %g of their operators', rows cut %" PetscInt64_FMT
+                                   ", left with the diagonal entry alone %" PetscInt64_FMT "\n",
+                                   sum[FACTOR], (double)sum[FACTOR] / (double)sum[SMOOTHED], sum[CUT], sum[FALLEN]));
+  if (sum[SHARED])
+    PetscCall(PetscViewerASCIIPrintf(viewer, "levels on several ranks: factors are those of each rank's block of the level\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -309,7 +317,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
     PetscCall(ViewRanks(cmatch, levels, viewer));
     PetscCall(ViewCommunication(cmatch->ranks, viewer));
   }
-  PetscCall(ViewFactors(H, viewer));
+  PetscCall(ViewFactors(pc, viewer));
   PetscCall(ViewEnd(H, levels, cmatch->stats.end, viewer));
   if (size > 1 && !cmatch->ranks && sum[STALLED])
     PetscCall(PetscViewerASCIIPrintf(viewer, "coarsening stalled on %" PetscInt64_FMT " ranks\n", sum[STALLED]));
@@ -325,16 +333,14 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 
 PetscErrorCode PCView_CMATCH(PC pc, PetscViewer viewer)
 {
-  PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
-  PetscBool   is_ascii, global;
-  const char *why;
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  PetscBool  is_ascii, global;
 
   PetscFunctionBegin;
-  PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
+  PetscCall(PCCMATCHIsGlobal(pc, &global));
   cmatch->reaches_others = pc->setupcalled ? cmatch->ranks != nullptr : (bool)global;
   PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  if (why) PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank: %s\n", why));
   PetscCall(ViewOptions(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
