@@ -95,6 +95,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 work_meter;                          /* of the memory of a set-up */
   Buffer<char>              work{&work_meter};                   /* of the last set-up, if it is kept */
   Buffer<char>              report{&work_meter};                 /* the same, see CMATCHSetup */
+  Buffer<char>              outbox[2];                           /* what a set-up on several ranks sends, see NeedOutbox() */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */

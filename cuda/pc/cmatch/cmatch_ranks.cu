@@ -586,12 +586,12 @@ public:
     const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
     const auto     count = (long long)route.Rows() * words;
     LocalInt      *row   = nullptr;
-    unsigned      *to    = nullptr;
 
     PetscFunctionBegin;
     PetscCall(s.arena.Take(route.Rows(), &row));
-    PetscCall(s.arena.Take((size_t)count, &to));
-    *packed = to;
+    PetscCall(NeedOutbox(0, (size_t)count * sizeof(unsigned)));
+    unsigned *const to = (unsigned *)H->outbox[0].data();
+    *packed            = to;
     if (!count) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Upload(std::vector<LocalInt>(route.row, route.row + route.Rows()), row));
     PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, row, (const unsigned *)x, to);
@@ -686,19 +686,23 @@ public:
     travellers = CMATCHTravellers{};
     to         = CameRows{};
     to.roots   = of.came.rows;
-    PetscCall(s.arena.Take(sent.leaves, &travellers.length));
+    PetscCall(NeedOutbox(0, sent.leaves * (sizeof(double) + sizeof(GlobalInt))));
     PetscCall(s.arena.Take(to.roots, &to.all_length));
     PetscCall(s.arena.Take(to.roots, &to.sum));
-    travellers.sum        = from.rs + L.mine;
+    travellers.sum        = (double *)H->outbox[0].data();
+    travellers.length     = (GlobalInt *)(travellers.sum + sent.leaves);
     travellers.all_length = to.all_length;
     travellers.all_sum    = to.sum;
     if (sent.leaves) {
+      PetscCallCUDA(
+        cudaMemcpyAsync(travellers.sum, from.rs + L.mine, sent.leaves * sizeof(double), cudaMemcpyDeviceToDevice, s.stream));
       TellLengths<<<BlocksFor(sent.leaves), kBlockSize, 0, s.stream>>>(sent, travellers.length);
       FinePCCheckLaunch();
     }
     PetscCall(OrderRows(of.sent, travellers.length, kCMATCHTooManyToSend, &at, &count, entries));
-    PetscCall(s.arena.Take(count, &travellers.j));
-    PetscCall(s.arena.Take(count, &travellers.a));
+    PetscCall(NeedOutbox(1, count * (sizeof(double) + sizeof(GlobalInt))));
+    travellers.a = (double *)H->outbox[1].data();
+    travellers.j = (GlobalInt *)(travellers.a + count);
     if (count) {
       PackEntries<<<BlocksFor((long long)of.sent.rows * kGroup), kBlockSize, 0, s.stream>>>(sent, of.sent, at, number, travellers.j,
                                                                                             travellers.a);
@@ -797,6 +801,18 @@ public:
   }
 
 private:
+  /*
+     Room in an outbox, whose contents are lost. A GPU-aware MPI lets the other process map the whole allocation that a message is
+     part of, in a time that grows with its size, unless it has done so before. So what is sent lies in memory that is small and
+     kept.
+  */
+  PetscErrorCode NeedOutbox(int which, size_t bytes)
+  {
+    PetscFunctionBegin;
+    if (H->outbox[which].size() < bytes) PetscCall(H->outbox[which].Allocate(bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /*
      Where the entries of rows with these lengths begin, in the order of the route and behind the last row; how many there are, and
      how many of each neighbour.

@@ -337,10 +337,10 @@ private:
   }
 
   /*
-     Values of roots go to their leaves, or back. A rank that has failed sends `blank` bytes. It takes memory of the same kind as
-     the others, since a PetscSF would count its messages in another way otherwise.
+     Values of leaves go to their roots. A rank that has failed sends zeros. It takes memory of the same kind as the others, since a
+     PetscSF would count its messages in another way otherwise.
   */
-  PetscErrorCode Exchange(bool to_leaves, PetscSF sf, MPI_Datatype unit, void *roots, void *leaves, int blank, bool failed)
+  PetscErrorCode Contribute(PetscSF sf, MPI_Datatype unit, const void *leaves, void *roots, bool failed)
   {
     PetscInt root_count, leaf_count;
     MPI_Aint low, bytes;
@@ -349,31 +349,18 @@ private:
     if (failed) {
       PetscCall(PetscSFGetGraph(sf, &root_count, &leaf_count, nullptr, nullptr));
       PetscCallMPI(MPI_Type_get_extent(unit, &low, &bytes));
-      PetscCall(setup->Spare((size_t)(root_count + leaf_count) * bytes, blank, &roots));
+      PetscCall(setup->Spare((size_t)(root_count + leaf_count) * bytes, 0, &roots));
       leaves = (char *)roots + (size_t)root_count * bytes;
     }
-    PetscCall((to_leaves ? FromRoots : ToRootsOf)(sf, ranks->where, unit, roots, leaves));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Values of the own rows of a level go to where they are ghosts, behind those of the rank. */
-  PetscErrorCode Halo(LocalInt l, MPI_Datatype unit, void *x, int blank)
-  {
-    const CMATCHRanksLevel &level = ranks->level[l];
-    MPI_Aint                low, bytes;
-
-    PetscFunctionBegin;
-    PetscCallMPI(MPI_Type_get_extent(unit, &low, &bytes));
-    PetscCall(Together(
-      [&] { return Exchange(true, level.halo, unit, x, Bad() ? nullptr : (char *)x + level.rows * bytes, blank, Bad()); }));
+    PetscCall(ToRoots(sf, ranks->where, unit, leaves, roots));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /*
-     Rows of P of the own rows, of `width` numbers each, go to where they are ghosts. They travel as numbers, not as a PetscSF's units
-     of several: a GPU-aware MPI may send a unit that is a derived type through the host, piece by piece.
+     Numbers of the own rows of a level, `width` of each, go to where these are ghosts, behind those of the rank. What is sent is
+     packed first: a GPU-aware MPI would map the memory of all rows into the other process, which takes longer.
   */
-  PetscErrorCode HaloRows(LocalInt l, MPI_Datatype number, void *x, int blank)
+  PetscErrorCode Halo(LocalInt l, LocalInt width, MPI_Datatype number, void *x, int blank)
   {
     const CMATCHRanksLevel &level = ranks->level[l];
     const PetscMPIInt      *to, *from;
@@ -383,7 +370,7 @@ private:
 
     PetscFunctionBegin;
     PetscCallMPI(MPI_Type_get_extent(number, &low, &bytes));
-    bytes *= level.width;
+    bytes *= width;
     PetscCall(PetscSFGetLeafRanks(level.halo, &away.neighbours, &to, &away.begin, &away.row));
     PetscCall(PetscSFGetRootRanks(level.halo, &here.neighbours, &from, &here.begin, &here.row, nullptr));
     PetscCall(Alone([&] {
@@ -398,23 +385,23 @@ private:
         PetscCall(setup->Spare((size_t)(away.Rows() + here.Rows()) * bytes, blank, &packed));
         ghosts = (char *)packed + away.Rows() * bytes;
       }
-      PetscCall(DeliverRows(level, number, bytes, away, to, packed, here, from, ghosts));
+      PetscCall(DeliverRows(level, width, number, bytes, away, to, packed, here, from, ghosts));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* Sends packed rows of so many bytes, and receives those of ghosts, which are in the order of the ranks that send them. */
-  PetscErrorCode DeliverRows(const CMATCHRanksLevel &level, MPI_Datatype number, size_t bytes, const CMATCHRoute &away,
-                             const PetscMPIInt to[], void *packed, const CMATCHRoute &here, const PetscMPIInt from[],
-                             void *ghosts) const
+  PetscErrorCode DeliverRows(const CMATCHRanksLevel &level, LocalInt width, MPI_Datatype number, size_t bytes,
+                             const CMATCHRoute &away, const PetscMPIInt to[], void *packed, const CMATCHRoute &here,
+                             const PetscMPIInt from[], void *ghosts) const
   {
     const size_t sent = (size_t)away.Rows() * bytes, came = (size_t)here.Rows() * bytes;
-    const auto   count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * level.width; };
+    const auto   count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * width; };
     Memory       requests_memory, sent_memory, came_memory;
     MPI_Request *requests;
     char        *out = (char *)packed, *in = (char *)ghosts;
-    PetscMPIInt  tag, posted = 0;
+    PetscMPIInt  tag, posted               = 0;
 
     PetscFunctionBegin;
     PetscCall(requests_memory.Create((size_t)away.neighbours + here.neighbours, &requests));
@@ -445,11 +432,6 @@ private:
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
     PetscCall(PetscDeviceContextSynchronize(context));
     PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  static PetscErrorCode ToRootsOf(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
-  {
-    return ToRoots(sf, where, unit, leaves, const_cast<void *>(roots));
   }
 
   /* ---------------------------------------- aggregates ---------------------------------------- */
@@ -569,15 +551,15 @@ private:
 
   PetscErrorCode Prolongator(LocalInt l)
   {
-    const PetscInt          first = keep ? H->level[l].first_coarse : own_first;
-    constexpr int           kNone = 0xff; /* of each byte of -1, which is no aggregate */
+    const PetscInt first = keep ? H->level[l].first_coarse : own_first;
+    constexpr int  kNone = 0xff; /* of each byte of -1, which is no aggregate */
 
     PetscFunctionBegin;
     PetscCall(Alone([&] { return setup->Take(l, first); }));
-    if (!keep) PetscCall(Halo(l, MPIU_INT, setup->numbers, kNone));
+    if (!keep) PetscCall(Halo(l, 1, MPIU_INT, setup->numbers, kNone));
     PetscCall(Alone([&] { return setup->Prolong(l); }));
-    if (!keep) PetscCall(HaloRows(l, MPIU_INT, setup->P_j, kNone));
-    PetscCall(HaloRows(l, ValueType(ranks->precision), H->level[l].P_a, 0));
+    if (!keep) PetscCall(Halo(l, ranks->level[l].width, MPIU_INT, setup->P_j, kNone));
+    PetscCall(Halo(l, ranks->level[l].width, ValueType(ranks->precision), H->level[l].P_a, 0));
     if (!keep) PetscCall(ConnectCoarse(l));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -763,9 +745,9 @@ private:
     PetscCall(Together([&] {
       PetscFunctionBegin;
       PetscCall(PetscSFGetGraph(level.multi, &roots, nullptr, nullptr, nullptr));
-      PetscCall(Exchange(false, level.multi, MPIU_INT, rows.all_length, rows.length, 0, !opened));
+      PetscCall(Contribute(level.multi, MPIU_INT, rows.length, rows.all_length, !opened));
       if (!opened) PetscCall(KeepLengths(roots, setup->spare, &lengths_memory, &lengths));
-      PetscCall(Exchange(false, level.multi, MPI_DOUBLE, rows.all_sum, rows.sum, 0, !opened));
+      PetscCall(Contribute(level.multi, MPI_DOUBLE, rows.sum, rows.all_sum, !opened));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscCall(Alone([&] {
