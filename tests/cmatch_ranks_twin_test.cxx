@@ -105,6 +105,17 @@ public:
     return !failed;
   }
 
+  /* Exchanges of the cycle by NCCL from now on; false where that is not possible. */
+  bool UseNCCL()
+  {
+    const char *why;
+    MUST(NCCLOf(PETSC_COMM_WORLD, &ranks_->nccl, &why));
+    if (!ranks_->nccl || H->params.cycle == PC_CMATCH_K) return false;
+    MUST(CMATCHRanksMakeRoom(ranks_, H));
+    MUST(CMATCHConnect_CUDA(H));
+    return true;
+  }
+
   std::vector<double> Apply(const std::vector<double> &r)
   {
     const size_t        bytes = r.size() * sizeof(double);
@@ -228,7 +239,7 @@ void Compare(const Case &c, const Layout &layout, Devices devices = nullptr)
   CAPTURE(c.name, layout.name);
   const MatObject A = Spread(c.A, MATAIJ, layout.share);
   if (Ranks() == 1) return;
-  RanksTwin  host(PETSC_MEMTYPE_HOST, devices), device(PETSC_MEMTYPE_CUDA, devices);
+  RanksTwin  host(PETSC_MEMTYPE_HOST, devices), device(PETSC_MEMTYPE_CUDA, devices), nccl(PETSC_MEMTYPE_CUDA, devices);
   const bool single = c.params.precision == FINEPC_SINGLE;
   for (const bool keep : {false, true}) {
     CAPTURE(keep);
@@ -247,6 +258,15 @@ void Compare(const Case &c, const Layout &layout, Devices devices = nullptr)
     const auto z = device.Apply(r), again = device.Apply(r);
     CHECK(SameBits(z, again));
     CHECK(DifferenceOfAll(z, host.Apply(r)) <= (single ? 1e-4 : 1e-11));
+    /* NCCL brings the same values, in the graph of the set-up before, too */
+    REQUIRE(nccl.Compute(A, c.params, c.w, keep));
+    if (!keep && !nccl.UseNCCL()) return;
+    CHECK(SameBits(nccl.Apply(r), z));
+    for (double &value : r) value *= -1.5;
+    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
+    nccl.H->exchange.size = device.H->exchange.size = 3; /* a solver knows the size of the vector */
+    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
+    nccl.H->exchange.size = device.H->exchange.size = -1;
   }
 }
 

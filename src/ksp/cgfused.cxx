@@ -338,11 +338,11 @@ static PetscErrorCode Create(KSP ksp)
   have their operands, and the host learns of the end late; no update is made after it. Small systems run in one kernel that
   stays. A private copy of the matrix, and of the factors, is kept for it; the view gives its size.
 
-  With several ranks, for the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones, too (the path of
-  several ranks), and the exchange of vectors goes on during the product with the rank's own block. Where each rank has a GPU of
-  its own and there is NCCL, NVIDIA's library for communication between GPUs, sums and exchanges are part of the CUDA graph, so
-  that an iteration runs as on one rank, with the same recurrences: two reductions, of which that of the norm goes with that of
-  z^T r. See `KSPCGFusedSetCommunication()`.
+  With several ranks, for the same matrices and preconditioners, with `PCCMATCH` where its exchanges are NCCL's, too, the products
+  are own ones as well (the path of several ranks), and the exchange of vectors goes on during the product with the rank's own
+  block. Where each rank has a GPU of its own and there is NCCL, NVIDIA's library for communication between GPUs, sums and
+  exchanges are part of the CUDA graph, so that an iteration runs as on one rank, with the same recurrences: two reductions, of
+  which that of the norm goes with that of z^T r. See `KSPCGFusedSetCommunication()`.
 
   Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration has one reduction then, by
   recurrences as those of `KSPCGUseSingleReduction()`. The sums pass through the host's memory even where MPI takes device
@@ -353,9 +353,9 @@ static PetscErrorCode Create(KSP ksp)
   on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and
   `-info` tells it.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, factors that reach other ranks or
-  two reductions on several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other than
-  `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, factors that reach other ranks,
+  `PCCMATCH` or two reductions on several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other
+  than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector
   operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in

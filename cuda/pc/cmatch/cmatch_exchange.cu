@@ -34,17 +34,14 @@ PetscErrorCode Exchange(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, co
 {
   CMATCHExchanges &of    = H->exchanges;
   const size_t     bytes = FinePCPrecisionBytes(H->params.precision);
-  const LocalInt   moved = m.packed + m.own;
 
   PetscFunctionBegin;
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    if (!moved) PetscFunctionReturn(PETSC_SUCCESS);
-    PackEntries<T><<<BlocksFor((long long)m.packed + m.own), kBlockSize, 0, stream>>>(m.packed, m.own, m.sent, (const T *)from,
-                                                                                      (T *)of.packed, m.own_from, m.own_to,
-                                                                                      (T *)to);
-    FinePCCheckLaunch();
+    if (!m.packed && !m.own) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(LaunchEarly(false, PackEntries<T>, BlocksFor((long long)m.packed + m.own), kBlockSize, stream, m.packed, m.own,
+                          m.sent, (const T *)from, (T *)of.packed, m.own_from, m.own_to, (T *)to));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   if (m.to.empty() && m.from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
@@ -70,8 +67,8 @@ PetscErrorCode Join(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, void *
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    UnpackEntries<T><<<BlocksFor(m.unpacked), kBlockSize, 0, stream>>>(m.unpacked, m.came, (const T *)of.received, (T *)to);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, UnpackEntries<T>, BlocksFor(m.unpacked), kBlockSize, stream, m.unpacked, m.came,
+                          (const T *)of.received, (T *)to));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -498,6 +498,20 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
   *stream = nullptr;
   return cudaSuccess;
 }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int)
+{
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+  *least = *greatest = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceSynchronize()
+{
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamDestroy(cudaStream_t)
 {
   return cudaSuccess;

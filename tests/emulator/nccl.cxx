@@ -1,0 +1,108 @@
+/*
+   In the place of cuda/ksp/nccl.cu: operations of NCCL by MPI, done when the emulator's stream comes to them, so that they can be
+   captured. There is one communicator, of all ranks, each of which has a GPU of its own.
+*/
+#include <string>
+#include <vector>
+
+#include "ksp/nccl.cuh"
+
+struct NCCL {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int      held = 0;
+};
+
+PetscErrorCode NCCLOpen_CUDA(NCCL **nccl, char[])
+{
+  PetscFunctionBegin;
+  *nccl = new NCCL();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
+{
+  PetscMPIInt rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  PetscCall(PetscSNPrintf(name, length, "emulator %d", (int)rank));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLMakeId_CUDA(char[], char[])
+{
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt size, PetscMPIInt, NCCL *nccl, PetscBool *memory, char why[])
+{
+  PetscMPIInt all;
+
+  PetscFunctionBegin;
+  *memory = PETSC_FALSE;
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &all));
+  if (size == all) PetscCallMPI(MPI_Comm_dup(PETSC_COMM_WORLD, &nccl->comm));
+  else PetscCall(PetscStrncpy(why, "the emulator knows no groups of ranks", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLDisconnect_CUDA(NCCL *)
+{
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
+{
+  PetscFunctionBegin;
+  if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!(*nccl)->held) {
+    if ((*nccl)->comm != MPI_COMM_NULL) PetscCallMPI(MPI_Comm_free(&(*nccl)->comm));
+    delete *nccl;
+  }
+  *nccl = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLVersion_CUDA(const NCCL *, char version[], size_t length)
+{
+  return PetscStrncpy(version, "of the emulator", length);
+}
+
+void NCCLHold(NCCL *nccl)
+{
+  nccl->held++;
+}
+
+void NCCLRelease(NCCL *nccl)
+{
+  nccl->held--;
+}
+
+PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cudaStream_t)
+{
+  PetscFunctionBegin;
+  emulator::DoOrCapture([=] { MPI_Allreduce(from, to, count, MPI_DOUBLE, MPI_SUM, nccl->comm); });
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to, const void *packed,
+                            const std::vector<Neighbours::Part> &from, void *received, size_t bytes, cudaStream_t)
+{
+  PetscFunctionBegin;
+  emulator::DoOrCapture([=] {
+    std::vector<MPI_Request> requests;
+    requests.reserve(from.size() + to.size());
+    for (const Neighbours::Part &part : from) {
+      requests.emplace_back();
+      MPI_Irecv((char *)received + part.begin * bytes, (int)((part.end - part.begin) * bytes), MPI_BYTE, part.rank, 0, nccl->comm,
+                &requests.back());
+    }
+    for (const Neighbours::Part &part : to) {
+      requests.emplace_back();
+      MPI_Isend((const char *)packed + part.begin * bytes, (int)((part.end - part.begin) * bytes), MPI_BYTE, part.rank, 0,
+                nccl->comm, &requests.back());
+    }
+    MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
+  });
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
