@@ -1019,7 +1019,7 @@ PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool stitch, bool *end)
   *end = false;
   if (stitch) {
     PetscCall(CMATCHFindAggregates(s, CMATCH_STITCHED, L, &found));
-    stitch = found.coarse < L->n;
+    stitch = CMATCHStitches(L->n, found.coarse);
     if (!stitch) s->arena.Release(mark);
   }
   const CMATCHTransfer transfer = stitch ? CMATCH_STITCHED : CMATCH_MATCHED;

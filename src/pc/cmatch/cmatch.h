@@ -110,6 +110,18 @@ constexpr PetscReal kCMATCHShift = 1e-13;
 constexpr PetscReal kCMATCHStiff = 0.7;
 
 /*
+   A level is stitched if such pairs take away at least this share of the rows that one of its ranks has. Fewer pairs do not pay for
+   a level that has almost all rows of the one above.
+*/
+constexpr PetscReal kCMATCHLeastStitched = 0.02;
+
+/* Whether a rank whose `rows` would become `pairs`, with those that find no partner, wants the level to be stitched. */
+inline bool CMATCHStitches(LocalInt rows, LocalInt pairs)
+{
+  return pairs < rows && (PetscReal)(rows - pairs) >= kCMATCHLeastStitched * (PetscReal)rows;
+}
+
+/*
    Rows of so many entries are what the options that gather rows mean: those of coarse levels of three-dimensional problems, for
    which the numbers were measured. A level with other rows is gathered where it has as many entries. Before the products are made,
    the entries are guessed from those of the unsmoothed operator on the aggregates, which has 13 to 14 a row in three dimensions and
@@ -220,7 +232,7 @@ enum CMATCHTransfer {
 
   /*
      Borders between ranks cut stiff parts, since aggregates never cross them. Where the rows come together on fewer ranks, pairs of
-     them with a weight of kCMATCHStiff or more are put together, without smoothing the prolongator.
+     them with a weight of kCMATCHStiff or more are put together, without smoothing the prolongator, if there are enough of them.
   */
   CMATCH_STITCHED,
 

@@ -480,7 +480,7 @@ bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M,
   if (stitch) {
     CMATCHGraph       pairs = *M;
     CMATCHAggregation found = CMATCHStitch_Host(&pairs, work_bytes);
-    if (found.coarse < level.n) {
+    if (CMATCHStitches(level.n, found.coarse)) {
       *M = std::move(pairs);
       CMATCHAdopt_Host(l, CMATCH_STITCHED, &found, H);
       return true;

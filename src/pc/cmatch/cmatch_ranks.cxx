@@ -217,9 +217,11 @@ PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, Pe
   return 1;
 }
 
-/* What one rank tells the others of its level: whether it has failed, its pairs, if the level is stitched, its aggregates, rows
-   that are left, and entries of M on the aggregates, and of the level. */
-enum { ERROR, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
+/*
+   What one rank tells the others of its level: whether it has failed, whether it wants the level to be stitched, its pairs then,
+   its aggregates, rows that are left, and entries of M on the aggregates, and of the level.
+*/
+enum { ERROR, STITCHES, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
 
 /* ------------------------------------------- levels ------------------------------------------- */
 
@@ -460,7 +462,7 @@ private:
 
     Outlook next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
     if (!coarsens) next.transfer = CMATCH_PASSED;
-    else if (level.stitch && sum[STITCHED] < level.all) next.transfer = CMATCH_STITCHED;
+    else if (sum[STITCHES]) next.transfer = CMATCH_STITCHED;
     else {
       ranks->dominated = sum[LEFT] == level.all;
       if (!ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
@@ -468,7 +470,7 @@ private:
     if (next.transfer == CMATCH_STITCHED) next.rows = (PetscInt)sum[STITCHED];
     if (next.transfer == CMATCH_PASSED) next.rows = level.all;
     /* Some ranks have found what the others have made of no use. */
-    if (coarsens && (next.transfer == CMATCH_PASSED || (next.transfer == CMATCH_STITCHED && mine[STITCHED] == level.rows)))
+    if (coarsens && (next.transfer == CMATCH_PASSED || (next.transfer == CMATCH_STITCHED && !mine[STITCHES])))
       PetscCall(Alone([&] { return setup->Find(l, next.transfer); }));
     /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
     if (next.transfer != CMATCH_MATCHED)
@@ -493,7 +495,8 @@ private:
     if (coarsens && level.stitch) {
       PetscCall(setup->Find(l, CMATCH_STITCHED));
       mine[STITCHED] = setup->coarse;
-      if (setup->coarse < level.rows) PetscFunctionReturn(PETSC_SUCCESS);
+      mine[STITCHES] = CMATCHStitches(level.rows, setup->coarse);
+      if (mine[STITCHES]) PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(setup->Find(l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED));
     mine[COARSE]  = setup->coarse;
