@@ -9,6 +9,8 @@ import argparse
 import json
 import re
 
+from made_with import made_with
+
 RANKS = (1, 2, 4, 8, 32)
 # Systems in the order of the table, with their words.
 SYSTEMS = {
@@ -82,10 +84,8 @@ def load(paths):
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         runs += [Run(report, system, result) for system in report["systems"] for result in system["results"]]
-        driver = f", driver {report['driver']}" if report["driver"] else ""
         name = path.rsplit("/", 1)[-1]
-        heads.append((report["ranks"], f"- `{name}`: backend {report['backend']}, {report['device']}{driver}, PETSc "
-                      f"{report['petsc']}, commit {report['commit']}, {report['date']}"))
+        heads.append((report["ranks"], f"- `{name}`: backend {report['backend']}, {made_with(report)}, {report['date']}"))
     return runs, [head for _, head in sorted(heads)]
 
 

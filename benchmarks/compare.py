@@ -9,13 +9,15 @@ import argparse
 import json
 import sys
 
+from made_with import made_with
+
 
 def read(paths):
     """(system, set) -> (set-up s, solve s, iterations), and the heads of the runs"""
     rows, heads = {}, []
     for path in paths.split(","):
         report = json.load(open(path))
-        heads.append(f"{report['device']}, driver {report['driver']}, PETSc {report['petsc']}, commit {report['commit']}")
+        heads.append(made_with(report))
         for system in report["systems"]:
             for result in system["results"]:
                 if "setup_s" in result:

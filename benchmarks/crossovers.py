@@ -9,6 +9,8 @@ each system, then from how many right-hand sides on each set is the fastest.
 import json
 import sys
 
+from made_with import machine
+
 COUNTS = (1, 2, 4, 8, 16, 64, 256)
 
 
@@ -23,7 +25,7 @@ def main():
         sys.exit(__doc__)
     files = [json.load(open(name)) for name in names]
     first = files[0]
-    print(f"{first['device']}, driver {first['driver']}, commit {first['commit']}, {first['date']}; "
+    print(f"{machine(first)}, commit {first['commit']}, {first['date']}; "
           f"true residual {first['true_rtol']:g}, ms.\n")
     print("| system | " + " | ".join(f"{count} right-hand sides" if count > 1 else "1 right-hand side" for count in COUNTS) +
           " | fastest from .. right-hand sides on |")

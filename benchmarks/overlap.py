@@ -13,6 +13,8 @@ import json
 import re
 import statistics
 
+from made_with import made_with
+
 
 def from_view(view, pattern):
     for line in view:
@@ -24,9 +26,7 @@ def from_view(view, pattern):
 
 def head(run):
     ranks = f"{run['ranks']} rank" + ("s" if run["ranks"] > 1 else "")
-    driver = f", driver {run['driver']}" if run["driver"] else ""
-    made = f"PETSc {run['petsc']}, commit {run['commit']}, {run['date']}"
-    return f"{ranks}: backend {run['backend']}, {run['device']}{driver}, {made}"
+    return f"{ranks}: backend {run['backend']}, {made_with(run)}, {run['date']}"
 
 
 def results(run):

@@ -11,6 +11,8 @@ import argparse
 import json
 import sys
 
+from made_with import made_with
+
 APPLIES = 30
 BLOCK_ILU = ("baij-ilu", "block-ilu", "bsrsv2")  # the same factor, the same solves
 FIRST = ("baij-ilu", "block-ilu", "aij-ilu", "bsrsv2")  # columns; the others follow as they were run
@@ -52,9 +54,7 @@ def load(paths):
 
 
 def head(report):
-    driver = f", driver {report['driver']}" if report["driver"] else ""
-    made_from = f"PETSc {report['petsc']}, commit {report['commit']}"
-    return f"{report['device']}{driver}, {made_from}, relative tolerance {report['true_rtol']:g}."
+    return f"{made_with(report)}, relative tolerance {report['true_rtol']:g}."
 
 
 def rows(system):

@@ -27,6 +27,8 @@ import sys
 
 import numpy
 
+from made_with import machine
+
 ASSUMED = {
     "gpus of a machine": 8,
     "us of a sum for each doubling of machines": 2.0,
@@ -57,7 +59,7 @@ class Run:
         self.gathered = self.layers * self.face if self.overlap else 0
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
         self.commit = report["commit"][:7]
-        self.where = f"{report['device']}, driver {report['driver']}, commit {self.commit}"
+        self.where = f"{machine(report)}, commit {self.commit}"
 
 
 def load(paths):

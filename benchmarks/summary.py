@@ -9,6 +9,8 @@ import json
 import math
 import sys
 
+from made_with import made_with
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,12 +32,12 @@ def main():
                 solved[result["label"], system["name"]] = (result["total_s"], result["iterations"])
     best = {name: min((t for (_, s), (t, _) in solved.items() if s == name), default=None) for name in systems}
 
-    machine = f"{report['device']}, driver {report['driver']}, PETSc {report['petsc']}, commit {report['commit']}."
+    head = f"{made_with(report)}."
     if args.density:
-        lines = [f"nnz(G)/nnz(A), iterations in parentheses; {machine}", ""]
+        lines = [f"nnz(G)/nnz(A), iterations in parentheses; {head}", ""]
         lines += ["| set | " + " | ".join(systems) + " |", "|:--|" + "--:|" * len(systems)]
     else:
-        lines = [f"Set-up and solve in ms, iterations in parentheses; {machine}"]
+        lines = [f"Set-up and solve in ms, iterations in parentheses; {head}"]
         lines += ["The first column is the geometric mean, over the systems, of the time relative to the best set.", ""]
         lines += ["| set | mean | " + " | ".join(systems) + " |", "|:--|--:|" + "--:|" * len(systems)]
     for label in labels:

@@ -402,8 +402,18 @@ size_t CGColumnsBytes_CUDA(const CGColumnsWork *)
   return 0;
 }
 
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, LocalInt, const PetscScalar *, LocalInt,
-                                   const PetscScalar *, LocalInt, CGNorm, CGSums[])
+PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *, CGFusedWork *, LocalInt, CGNorm, const CGColumnsExchanges *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *, CGFusedWork *, const CGColumnsExchanges *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscScalar *, LocalInt, const PetscScalar *,
+                                   LocalInt, CGNorm, CGSums[])
 {
   return NoCUDA();
 }

@@ -680,20 +680,12 @@ TEST_CASE("twins: real matrices have the same Kaporin number", "[afsai][gpu]")
 TEST_CASE("twins: another stream than the default", "[afsai][gpu]")
 {
   NEEDS_DEVICE();
-  const HostMatrix   A      = RandomStencil(15, 15, 15, false, 16);
-  const AFSAIParams  params = Params(FINEPC_SINGLE, FINEPC_SINGLE);
-  const HostFactor   F      = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
-  PetscDeviceContext old_context, context;
-  MUST(PetscDeviceContextGetCurrentContext(&old_context));
-  MUST(PetscDeviceContextDuplicate(old_context, &context));
-  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-  MUST(PetscDeviceContextSetUp(context));
-  MUST(PetscDeviceContextSetCurrentContext(context));
+  const HostMatrix  A      = RandomStencil(15, 15, 15, false, 16);
+  const AFSAIParams params = Params(FINEPC_SINGLE, FINEPC_SINGLE);
+  const HostFactor  F      = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
+  const OtherStream other_stream;
   CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), F));
   CompareTwins(A, params);
-  MUST(PetscDeviceContextSynchronize(context));
-  MUST(PetscDeviceContextSetCurrentContext(old_context));
-  MUST(PetscDeviceContextDestroy(&context));
 }
 
 /* ----------------------------------- for compute-sanitizer ------------------------------------ */

@@ -598,6 +598,62 @@ TEST_CASE("baijcuda on the device: no copies and no waiting while nothing change
   CHECK(DeviceBytes() <= first);
 }
 
+/*
+   The first rank alone lacks memory: of the host for its transposed blocks, or of its GPU, which is taken up first. All ranks get
+   an error then, none waits for another, and the same matrix multiplies once there is memory.
+*/
+TEST_CASE("baijcuda on several devices: memory ends on one rank, and all of them get an error", "[baijcuda][memory][mpi][gpu]")
+{
+  NEEDS_DEVICE();
+  int rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (bool again : {false, true}) { /* also with copies of values that are no longer those of the matrix */
+    int failed = 1;
+    for (long n = 1; failed; n++) {
+      CAPTURE(again, n);
+      const MatObject A = BlockMatrix(MATBAIJCUDA, 4, 60), B = BlockMatrix(MATBAIJ, 4, 60);
+      const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2), b = VecFor(B, VECSTANDARD, 1),
+                      z = VecFor(B, VECSTANDARD, 2);
+      if (again)
+        for (Mat M : {(Mat)A, (Mat)B}) MUST(MatScale(M, 0.5));
+      if (again) MUST(MatMultTranspose(A, x, y));
+      for (Mat M : {(Mat)A, (Mat)B}) MUST(MatScale(M, 3));
+      PetscErrorCode code;
+      {
+        const Errors        errors;
+        const FailingMemory failing(FailingMemory::Through::PETSc, rank ? 0 : n);
+        code   = MatMultTranspose(A, x, y);
+        failed = !rank && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, 0, PETSC_COMM_WORLD);
+      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      MUST(MatMultTranspose(A, x, y));
+      MUST(MatMultTranspose(B, b, z));
+      CheckClose(y, z);
+      if (!failed) CHECK((n > 1));
+    }
+  }
+  for (bool transpose : {false, true}) {
+    CAPTURE(transpose);
+    const MatObject A = BlockMatrix(MATBAIJCUDA, 8, 500), B = BlockMatrix(MATBAIJ, 8, 500);
+    const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2), b = VecFor(B, VECSTANDARD, 1),
+                    z       = VecFor(B, VECSTANDARD, 2);
+    const auto     multiply = transpose ? MatMultTranspose : MatMult;
+    PetscErrorCode code;
+    MUST(VecScale(y, 2)); /* the vectors are on the GPU */
+    MUST(VecScale(x, 1));
+    {
+      const Errors     errors;
+      const FullDevice full(!rank);
+      code = multiply(A, x, y);
+    }
+    CHECK((int)code == (int)PETSC_ERR_MEM);
+    MUST(multiply(A, x, y));
+    MUST(multiply(B, b, z));
+    CheckClose(y, z);
+  }
+}
+
 TEST_CASE("baijcuda on the device: blocks beyond 32 are an error that names the way out", "[baijcuda][gpu]")
 {
   NEEDS_DEVICE();

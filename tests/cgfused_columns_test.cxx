@@ -488,8 +488,8 @@ static void CheckWayOnRanks(KSP ksp, const std::string &expected)
 
 constexpr const char *kTogether = "together: "; /* on one rank it may be by a graph */
 
-/* Without it several GPUs may communicate by NCCL, and take the columns one by one. */
-const std::string kByMPI = " -ksp_cgfused_communication mpi";
+/* Several GPUs of one rank each take the way of NCCL where there is nothing against it. */
+const std::string kByMPI = " -ksp_cgfused_communication mpi", kByNCCL = " -ksp_cgfused_communication nccl";
 
 /* A block on all ranks beside its columns, which KSPSolve() solves with two reductions an iteration, as the block has. */
 static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const std::string &options, PetscInt columns)
@@ -636,6 +636,246 @@ TEST_CASE("columns: several ranks, one by one", "[cgfused][columns][mpi]")
     for (const KSPConvergedReason reason : SolveBlock(ksp, D, Z).reasons) CHECK(reason == KSP_DIVERGED_PC_FAILED);
     CheckWayOnRanks(ksp, "one by one: the preconditioner failed");
   }
+}
+
+/* ---------------------------------- several GPUs, with NCCL ----------------------------------- */
+
+/* A block whose columns are in one graph beside its columns, each in a graph of its own, from the same guesses. */
+static void CheckBlockByNCCL(Mat A, PCType pc, const std::string &options, PetscInt columns,
+                             const std::function<double(PetscInt, PetscInt)> &value = UnlikeEntry, double tolerance = 1e-7)
+{
+  CAPTURE(pc, options, columns);
+  const Place     place{&DeviceBackend(), "auto"};
+  const MatObject B = MakeBlock(A, columns, MATDENSECUDA, value), X = MakeBlock(A, columns, MATDENSECUDA, RandomEntry, 3),
+                  Y     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry);
+  const KSPObject block = MakeFused(A, place, pc, options + kByNCCL), single = MakeFused(A, place, pc, options + kByNCCL);
+  const Outcome   mine = SolveBlock(block, B, X), theirs = SolveColumns(single, B, Y);
+  REQUIRE((PetscInt)mine.its.size() == columns);
+  Compare(mine, theirs, true, tolerance);
+  if (columns) CheckWayOnRanks(block, "together: a graph over interleaved vectors, with one exchange a product");
+  /* the same bits again, on all ranks the same decisions */
+  const MatObject Z     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry);
+  const Outcome   again = SolveBlock(block, B, Z);
+  CHECK(again.its == mine.its);
+  CHECK(again.reasons == mine.reasons);
+  for (size_t c = 0; c < mine.x.size(); c++) CHECK((SameBits(again.x[c], mine.x[c]) || !Finite(mine.x[c])));
+  for (PetscInt its : mine.its) {
+    PetscInt all[2] = {its, -its};
+    MPI_Allreduce(MPI_IN_PLACE, all, 2, MPIU_INT, MPI_MAX, PETSC_COMM_WORLD);
+    CHECK(all[0] == -all[1]);
+  }
+}
+
+TEST_CASE("columns: NCCL, a block and its columns", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
+  for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
+    for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+      for (const char *guess : {"", " -ksp_initial_guess_nonzero"})
+        for (PetscInt columns : {1, 3, 8, 17})
+          CheckBlockByNCCL(A, pc, std::string("-ksp_rtol 1e-8 -ksp_norm_type ") + norm + guess, columns);
+}
+
+TEST_CASE("columns: NCCL, limits of iterations and norms", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
+  for (const char *options : {"-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 2", "-ksp_max_it 4", "-ksp_max_it 7 -ksp_rtol 1e-12",
+                              "-ksp_max_it 30 -ksp_rtol 1e-5 -ksp_converged_maxits", "-ksp_min_it 20 -ksp_rtol 1e-2",
+                              "-ksp_norm_type none -ksp_max_it 9", "-ksp_check_norm_iteration 12 -ksp_rtol 1e-2",
+                              "-ksp_convergence_test skip -ksp_max_it 6", "-ksp_divtol 1.0001 -ksp_norm_type unpreconditioned"})
+    for (PCType pc : {PCJACOBI, PCAFSAI}) CheckBlockByNCCL(A, pc, options, 5);
+}
+
+/* Zero, not finite, solved by the guess, tiny and huge: each has its own end, and the others are what they are without it. */
+TEST_CASE("columns: NCCL, some that are special", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const Place     place{&DeviceBackend(), "auto"};
+  const MatObject A       = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
+  const auto      special = [](PetscInt row, PetscInt column) {
+    const double value = RandomEntry(row, column);
+    switch (column) {
+    case 1: return 0.;
+    case 2: return row == 5 ? kNaN : value; /* on the first rank alone */
+    case 4: return row == 200 ? (double)std::numeric_limits<double>::infinity() : value;
+    case 5: return 1e-250 * value;
+    case 6: return 1e250 * value;
+    default: return value;
+    }
+  };
+  for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI})
+    for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+      for (const char *guess : {"", " -ksp_initial_guess_nonzero"})
+        for (PetscInt columns : {5, 8}) {
+          const std::string options = std::string("-ksp_rtol 1e-6 -ksp_norm_type ") + norm + guess;
+          CheckBlockByNCCL(A, pc, options, columns, special);
+          const KSPObject with = MakeFused(A, place, pc, options + kByNCCL), without = MakeFused(A, place, pc, options + kByNCCL);
+          const MatObject B = MakeBlock(A, columns, MATDENSECUDA, special), C = MakeBlock(A, columns, MATDENSECUDA, RandomEntry),
+                          X     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry),
+                          Y     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry);
+          const Outcome spoiled = SolveBlock(with, B, X), plain = SolveBlock(without, C, Y);
+          for (PetscInt c : {0, 3}) {
+            CHECK(spoiled.reasons[c] > 0);
+            CHECK(SameBits(spoiled.x[c], plain.x[c]));
+          }
+          CHECK(spoiled.reasons[2] == KSP_DIVERGED_NANORINF);
+        }
+}
+
+TEST_CASE("columns: NCCL, one that ends early stays as it is, and one that breaks down", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const Place place{&DeviceBackend(), "auto"};
+  for (PCType pc : {PCNONE, PCJACOBI})
+    for (const char *tolerance : {"-ksp_rtol 1e-1", "-ksp_rtol 1e-2", "-ksp_rtol 1e-3"}) {
+      CAPTURE(pc, tolerance);
+      const MatObject A    = Spread(Poisson(20, 20), MATAIJCUSPARSE, Even);
+      const auto      same = [](PetscInt row, PetscInt) { /* almost an eigenvector */
+                                                     return std::sin((row % 20 + 1) * PETSC_PI / 21) *
+                                                            std::sin((row / 20 + 1) * PETSC_PI / 21) *
+                                                            (1 + 0.01 * std::sin(3. * (double)row));
+      };
+      const auto      ones = [&](PetscInt row, PetscInt column) { return column ? RandomEntry(row, column) : same(row, 0); };
+      const KSPObject ksp  = MakeFused(A, place, pc, tolerance + kByNCCL);
+      const MatObject B = MakeBlock(A, 4, MATDENSECUDA, ones), C = MakeBlock(A, 4, MATDENSECUDA, same),
+                      X = MakeBlock(A, 4, MATDENSECUDA, RandomEntry), Y = MakeBlock(A, 4, MATDENSECUDA, RandomEntry);
+      const Outcome mixed = SolveBlock(ksp, B, X), alike = SolveBlock(ksp, C, Y);
+      CHECK(mixed.its[0] < mixed.its[1]);
+      CHECK(mixed.its[0] == alike.its[0]);
+      CHECK(SameBits(mixed.x[0], alike.x[0]));
+      for (PetscInt c : {1, 2, 3}) CHECK(SameBits(alike.x[c], alike.x[0]));
+    }
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+  for (PetscInt i = 0; i < 100; i++) rows.push_back({{i, i < 50 ? 1. + i % 5 : -1. - i % 3}});
+  const MatObject A = Spread(FromRows(rows), MATAIJCUSPARSE, Even);
+  CheckBlockByNCCL(A, PCNONE, "-ksp_rtol 1e-8", 4, [](PetscInt row, PetscInt column) {
+    return column == 1 ? RandomEntry(row, 1) : column == 2 ? (row == 1) - (row == 50) : row < 50 ? RandomEntry(row, column) : 0.;
+  });
+}
+
+/* Where a rank has no rows the columns go together by the general path; a rank of few rows has none that others do not need. */
+TEST_CASE("columns: NCCL, ranks of uneven size, and without rows", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (LocalInt few : {0, 1, 3, 40})
+    for (bool last : {false, true})
+      for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
+        CAPTURE(few, last, pc);
+        const MatObject A = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, [=](LocalInt n, int rank, int size) {
+          return rank == (last ? size - 1 : 0) ? n - few * (size - 1) : few;
+        });
+        if (few) {
+          CheckBlockByNCCL(A, pc, "-ksp_rtol 1e-8", 5);
+          if (pc == std::string(PCAFSAI)) CheckBlockByNCCL(A, pc, "-ksp_rtol 1e-8 -pc_afsai_overlap 1", 5);
+          continue;
+        }
+        const Place     place{&DeviceBackend(), "auto"};
+        const KSPObject block = MakeFused(A, place, pc, "-ksp_rtol 1e-8"), single = MakeFused(A, place, pc, "-ksp_rtol 1e-8");
+        const MatObject B = MakeBlock(A, 5, MATDENSECUDA, UnlikeEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry),
+                        Y = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
+        Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
+        CheckWayOnRanks(block, "together: products with all of them at once");
+      }
+}
+
+/* All kinds of rows with ghosts, few and many, in single and double precision, and factors with exchanges of their own. */
+TEST_CASE("columns: NCCL, many systems and factors that reach other ranks", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (const HostMatrix &H :
+       {Poisson(20, 19), RandomGraph(1000, 9, 4), RandomArrow(300, 4), RandomDense(70, 5), Poisson(40, 30, 20)}) {
+    const MatObject A = Spread(H, MATAIJCUSPARSE, Even);
+    for (const char *pc :
+         {"none", "jacobi", "afsai -pc_afsai_overlap 0", "afsai -pc_afsai_overlap 1 -pc_afsai_factor_precision single",
+          "afsai -pc_afsai_overlap 1 -pc_afsai_factor_precision double",
+          "sfsai -pc_sfsai_overlap 1 -pc_sfsai_max_row 20 -pc_sfsai_factor_precision single",
+          "sfsai -pc_sfsai_overlap 1 -pc_sfsai_max_row 20 -pc_sfsai_factor_precision double"})
+      for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+        for (const char *guess : {"", " -ksp_initial_guess_nonzero"})
+          for (PetscInt columns : {2, 4, 8, 16}) {
+            if (*guess && columns != 4) continue;
+            CAPTURE(H.n);
+            CheckBlockByNCCL(A, PCNONE,
+                             std::string("-ksp_rtol 1e-30 -ksp_max_it 4 -ksp_matsolve_batch_size 16 -ksp_norm_type ") + norm +
+                               guess + " -pc_type " + pc,
+                             columns, RandomEntry, 1e-9);
+          }
+  }
+}
+
+/* One solver for other numbers of columns, one column, new values, another matrix, MPI and back: no exchange or graph is left over.
+ */
+TEST_CASE("columns: NCCL, one solver for many solves", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const Place place{&DeviceBackend(), "auto"};
+  for (const char *overlap : {"0", "1"}) {
+    CAPTURE(overlap);
+    const std::string options = std::string("-ksp_rtol 1e-8 -pc_afsai_overlap ") + overlap;
+    const MatObject   A       = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even),
+                    other     = Spread(RandomStencil(17, 13, 1, true, 3), MATAIJCUSPARSE, Even);
+    const KSPObject ksp       = MakeFused(A, place, PCAFSAI, options);
+    const auto      check     = [&](Mat M, PetscInt columns, const std::string &way) {
+      CAPTURE(columns, way);
+      const KSPObject fresh = MakeFused(M, place, PCAFSAI, options);
+      const MatObject B = MakeBlock(M, columns, MATDENSECUDA, UnlikeEntry), X = MakeBlock(M, columns, MATDENSECUDA, RandomEntry),
+                      Y = MakeBlock(M, columns, MATDENSECUDA, RandomEntry);
+      KSPCGFusedCommunication communication;
+      MUST(KSPCGFusedGetCommunication(ksp, &communication));
+      MUST(KSPCGFusedSetCommunication(fresh, communication));
+      const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);
+      CHECK(again.its == first.its);
+      for (PetscInt c = 0; c < columns; c++) CHECK(SameBits(again.x[c], first.x[c]));
+      CheckWayOnRanks(ksp, way);
+      const VecObject b = RightVec(M, 2), x = RightVec(M, 3); /* one column between blocks */
+      MUST(KSPSolve(ksp, b, x));
+    };
+    const std::string graph = "a graph over interleaved vectors, with one exchange", host = "products with all of them at once";
+    for (PetscInt columns : {3, 8, 2, 12, 1, 8}) check(A, columns, graph);
+    ChangeValues(A, 0.2);
+    check(A, 8, graph);
+    MUST(KSPCGFusedSetCommunication(ksp, KSP_CGFUSED_COMMUNICATION_MPI));
+    check(A, 8, host);
+    MUST(KSPCGFusedSetCommunication(ksp, KSP_CGFUSED_COMMUNICATION_NCCL));
+    check(A, 8, graph);
+    MUST(KSPSetOperators(ksp, other, other));
+    check(other, 8, graph);
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+    check(A, 5, graph);
+  }
+}
+
+TEST_CASE("columns: NCCL, a stream that others do not wait for", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A   = Spread(Diffusion(40, 30, true, 3), MATAIJCUSPARSE, Even);
+  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, "-ksp_rtol 1e-8 -pc_afsai_overlap 1" + kByNCCL);
+  const MatObject B = MakeBlock(A, 5, MATDENSECUDA, RandomEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
+  const Outcome   before = SolveBlock(ksp, B, X);
+  Outcome         other;
+  {
+    const OtherStream stream;
+    other = SolveBlock(ksp, B, X);
+    stream.Synchronize();
+  }
+  CHECK(other.its == before.its);
+  for (size_t c = 0; c < 5; c++) CHECK(SameBits(other.x[c], before.x[c]));
+}
+
+/* Every kernel of several ranks once or twice. */
+TEST_CASE("columns: NCCL, small systems for the sanitizer", "[cgfused][columns][mpi][gpu][nccl][sanitizer]")
+{
+  NEEDS_NCCL();
+  const MatObject A = Spread(Diffusion(7, 9, true, 2), MATAIJCUSPARSE, Even);
+  for (PetscInt columns : {2, 4, 8, 16})
+    for (const char *pc :
+         {"none", "afsai -pc_afsai_overlap 1 -pc_afsai_factor_precision single",
+          "afsai -pc_afsai_overlap 1 -pc_afsai_factor_precision double -ksp_norm_type unpreconditioned -ksp_initial_guess_nonzero"})
+      CheckBlockByNCCL(A, PCNONE, std::string("-ksp_rtol 1e-30 -ksp_max_it 3 -ksp_matsolve_batch_size 16 -pc_type ") + pc, columns,
+                       RandomEntry, 1e-9);
 }
 
 /* ------------------------------------------ the GPU ------------------------------------------- */

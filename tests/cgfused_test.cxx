@@ -1421,13 +1421,11 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
   for (const Place &place : {Place{&DeviceBackend(), "graph"}, Place{&DeviceBackend(), "resident"}})
     for (const char *options : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 25"}) {
       CAPTURE(place.path, options);
-      const HostMatrix   H[2] = {Poisson(50, 50), RandomGraph(3000, 7, 5)};
-      MatObject          A[2];
-      KSPObject          ksp[2];
-      VecObject          b[2], x[2];
-      Run                expected[2];
-      PetscDeviceContext old_context, context[2];
-      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      const HostMatrix H[2] = {Poisson(50, 50), RandomGraph(3000, 7, 5)};
+      MatObject        A[2];
+      KSPObject        ksp[2];
+      VecObject        b[2], x[2];
+      Run              expected[2];
       for (int k = 0; k < 2; k++) {
         A[k]        = CreateMat(H[k], MATAIJCUSPARSE);
         expected[k] = RunOf(MakeKSP(A[k], options, PCAFSAI));
@@ -1435,36 +1433,13 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
         x[k]        = RightVec(A[k], 5);
         ksp[k]      = MakeFused(A[k], place, PCAFSAI, options);
       }
-      MUST(PetscDeviceContextSynchronize(old_context));
-      for (int k = 0; k < 2; k++) {
-        MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
-        MUST(PetscDeviceContextSetStreamType(context[k], PETSC_STREAM_NONBLOCKING));
-        MUST(PetscDeviceContextSetUp(context[k]));
-      }
-      for (int round = 0; round < 4; round++) {
-        for (int k = 0; k < 2; k++) {
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
-        }
-        for (int k = 0; k < 2; k++) {
-          KSPConvergedReason reason;
-          PetscInt           iterations;
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(PetscDeviceContextSynchronize(context[k]));
-          MUST(KSPGetConvergedReason(ksp[k], &reason));
-          MUST(KSPGetIterationNumber(ksp[k], &iterations));
-          CHECK(reason == expected[k].reason);
-          CHECK(iterations == expected[k].iterations);
-          CHECK(VectorDifference(Values(x[k]), expected[k].x) <= 1e-9);
-        }
-      }
-      for (int k = 0; k < 2; k++) {
-        CheckPath(ksp[k], place);
-        ksp[k].Reset();
-        MUST(PetscDeviceContextSynchronize(context[k]));
-      }
-      MUST(PetscDeviceContextSetCurrentContext(old_context));
-      for (int k = 0; k < 2; k++) MUST(PetscDeviceContextDestroy(&context[k]));
+      SolveOnTwoStreams(PETSC_STREAM_NONBLOCKING, ksp, b, x, nullptr,
+                        [&](int, int k, KSPConvergedReason reason, PetscInt iterations) {
+                          CHECK(reason == expected[k].reason);
+                          CHECK(iterations == expected[k].iterations);
+                          CHECK(VectorDifference(Values(x[k]), expected[k].x) <= 1e-9);
+                          CheckPath(ksp[k], place);
+                        });
     }
 }
 

@@ -1169,14 +1169,12 @@ TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
   for (const auto &[path, pc] : std::vector<std::pair<std::string, PCType>>{{"resident", PCNONE}, {"device", PCBISAI}})
     for (const char *end : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 45"}) {
       CAPTURE(path, end);
-      const std::string  options = kOurs + "-ksp_gmresfused_path " + path + " -ksp_gmres_restart 10 " + end;
-      const HostMatrix   H[2]    = {Convection(50, 50, 2), Unsymmetric(RandomGraph(3000, 7, 5), 1)};
-      MatObject          A[2];
-      KSPObject          ksp[2];
-      VecObject          b[2], x[2];
-      Run                expected[2];
-      PetscDeviceContext old_context, context[2];
-      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      const std::string options = kOurs + "-ksp_gmresfused_path " + path + " -ksp_gmres_restart 10 " + end;
+      const HostMatrix  H[2]    = {Convection(50, 50, 2), Unsymmetric(RandomGraph(3000, 7, 5), 1)};
+      MatObject         A[2];
+      KSPObject         ksp[2];
+      VecObject         b[2], x[2];
+      Run               expected[2];
       for (int k = 0; k < 2; k++) {
         A[k]        = CreateMat(H[k], DeviceBackend().mat);
         expected[k] = RunOf(MakeKSP(A[k], options, pc));
@@ -1184,37 +1182,14 @@ TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
         x[k]        = RightVec(A[k], 5);
         ksp[k]      = MakeKSP(A[k], options, pc);
       }
-      MUST(PetscDeviceContextSynchronize(old_context));
-      for (PetscDeviceContext &other : context) {
-        MUST(PetscDeviceContextDuplicate(old_context, &other));
-        MUST(PetscDeviceContextSetStreamType(other, PETSC_STREAM_NONBLOCKING));
-        MUST(PetscDeviceContextSetUp(other));
-      }
-      for (int round = 0; round < 4; round++) {
-        for (int k = 0; k < 2; k++) {
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
-        }
-        for (int k = 0; k < 2; k++) {
-          KSPConvergedReason reason;
-          PetscInt           iterations;
-          CAPTURE(round, k);
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(PetscDeviceContextSynchronize(context[k]));
-          MUST(KSPGetConvergedReason(ksp[k], &reason));
-          MUST(KSPGetIterationNumber(ksp[k], &iterations));
-          CHECK(reason == expected[k].reason);
-          CHECK(iterations == expected[k].iterations);
-          CHECK(Difference(Values(x[k]), expected[k].x) <= 1e-12);
-        }
-      }
-      for (int k = 0; k < 2; k++) {
-        CHECK(Contains(ViewText(ksp[k]), "path: " + path + "\n"));
-        ksp[k].Reset();
-        MUST(PetscDeviceContextSynchronize(context[k]));
-      }
-      MUST(PetscDeviceContextSetCurrentContext(old_context));
-      for (PetscDeviceContext &other : context) MUST(PetscDeviceContextDestroy(&other));
+      const std::string path_line = "path: " + path + "\n";
+      SolveOnTwoStreams(PETSC_STREAM_NONBLOCKING, ksp, b, x, nullptr,
+                        [&](int, int k, KSPConvergedReason reason, PetscInt iterations) {
+                          CHECK(reason == expected[k].reason);
+                          CHECK(iterations == expected[k].iterations);
+                          CHECK(Difference(Values(x[k]), expected[k].x) <= 1e-12);
+                          CHECK(Contains(ViewText(ksp[k]), path_line));
+                        });
     }
 }
 

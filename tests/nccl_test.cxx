@@ -79,14 +79,13 @@ std::vector<double> Roots(const Exchange &exchange)
   return x;
 }
 
-/* The exchange by the lists, with MPI. */
-std::vector<double> ByLists(const Exchange &exchange, const Neighbours &lists)
+/* The exchange of x by the lists, with MPI. */
+std::vector<double> ByLists(const std::vector<double> &x, size_t leaves, const Neighbours &lists)
 {
-  const std::vector<double> x = Roots(exchange);
-  std::vector<double>       packed, ghosts(exchange.Leaves(), -1), received(lists.places.size());
-  std::vector<MPI_Request>  requests(lists.to.size() + lists.from.size());
-  double *const             into = lists.places.empty() ? ghosts.data() : received.data();
-  MPI_Request              *next = requests.data();
+  std::vector<double>      packed, ghosts(leaves, -1), received(lists.places.size());
+  std::vector<MPI_Request> requests(lists.to.size() + lists.from.size());
+  double *const            into = lists.places.empty() ? ghosts.data() : received.data();
+  MPI_Request             *next = requests.data();
   for (LocalInt entry : lists.entries) packed.push_back(x[entry]);
   for (const auto &part : lists.from)
     MPI_Irecv(into + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank, 0, PETSC_COMM_WORLD, next++);
@@ -142,7 +141,7 @@ TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "
     MUST(PetscSFBcastBegin(exchange.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
     MUST(PetscSFBcastEnd(exchange.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
     CHECK(theirs == Expected(exchange));
-    CHECK(ByLists(exchange, lists) == theirs);
+    CHECK(ByLists(x, exchange.Leaves(), lists) == theirs);
     for (const auto &parts : {lists.to, lists.from})
       for (const auto &part : parts) {
         CHECK(part.rank != Rank());
@@ -154,6 +153,34 @@ TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "
     if (kind == 4 && Size() > 1) CHECK(lists.places.size() == exchange.numbers.size());
     kind++;
   }
+}
+
+TEST_CASE("nccl: the lists for several vectors bring all of them", "[nccl][mpi]")
+{
+  for (const Exchange &exchange : Exchanges())
+    for (LocalInt columns : {1, 2, 5, 16}) {
+      CAPTURE(columns, Rank(), Size());
+      Neighbours lists, wide;
+      MUST(NeighboursFromSF(exchange.sf, &lists));
+      MUST(NeighboursWiden(lists, columns, &wide));
+      CHECK(wide.places.empty() == lists.places.empty());
+      CHECK(NeighboursLeaves(wide) == NeighboursLeaves(lists) * columns);
+      CHECK(NeighboursLeaves(wide) <= exchange.Leaves() * columns);
+      /* vector c has the entries of one vector times c + 1 */
+      const std::vector<double> x = Roots(exchange), expected = Expected(exchange);
+      std::vector<double>       all_x, all_expected;
+      for (double value : x)
+        for (LocalInt c = 0; c < columns; c++) all_x.push_back((c + 1) * value);
+      for (double value : expected)
+        for (LocalInt c = 0; c < columns; c++) all_expected.push_back(value < 0 ? -1 : (c + 1) * value);
+      CHECK(ByLists(all_x, all_expected.size(), wide) == all_expected);
+    }
+  Neighbours many, wide;
+  many.to      = {{0, 0, 1}};
+  many.entries = {LOCAL_INT_MAX / 4};
+  Errors errors;
+  CHECK((int)NeighboursWiden(many, 8, &wide) != 0);
+  CHECK(Contains(errors.text, "entries of several right-hand sides"));
 }
 
 TEST_CASE("nccl: ranks tell one another where entries go", "[nccl][mpi]")

@@ -913,6 +913,43 @@ Levels LevelsOf(PC pc)
   return levels;
 }
 
+void SolveOnTwoStreams(PetscStreamType                              type, KSPObject (&ksp)[2], VecObject (&b)[2], VecObject (&x)[2],
+                       const std::function<void(int round, int k)> &change,
+                       const std::function<void(int round, int k, KSPConvergedReason reason, PetscInt iterations)> &check)
+{
+  PetscDeviceContext old_context, context[2];
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextSynchronize(old_context));
+  for (PetscDeviceContext &other : context) {
+    MUST(PetscDeviceContextDuplicate(old_context, &other));
+    MUST(PetscDeviceContextSetStreamType(other, type));
+    MUST(PetscDeviceContextSetUp(other));
+  }
+  for (int round = 0; round < 4; round++) {
+    for (int k = 0; k < 2; k++) {
+      MUST(PetscDeviceContextSetCurrentContext(context[k]));
+      if (change) change(round, k);
+      MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
+    }
+    for (int k = 0; k < 2; k++) {
+      KSPConvergedReason reason;
+      PetscInt           iterations;
+      CAPTURE(round, k);
+      MUST(PetscDeviceContextSetCurrentContext(context[k]));
+      MUST(PetscDeviceContextSynchronize(context[k]));
+      MUST(KSPGetConvergedReason(ksp[k], &reason));
+      MUST(KSPGetIterationNumber(ksp[k], &iterations));
+      check(round, k, reason, iterations);
+    }
+  }
+  for (int k = 0; k < 2; k++) {
+    ksp[k].Reset();
+    MUST(PetscDeviceContextSynchronize(context[k]));
+  }
+  MUST(PetscDeviceContextSetCurrentContext(old_context));
+  for (PetscDeviceContext &other : context) MUST(PetscDeviceContextDestroy(&other));
+}
+
 const std::string &WhyNoNCCL()
 {
   static std::string reason;

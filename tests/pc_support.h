@@ -199,6 +199,15 @@ struct Levels {
 Levels LevelsOf(PC);
 
 /*
+   Solves with two solvers in turns, each on a stream of its own of this type, so that the kernels of both are under way at once, in
+   four rounds. Calls change(round, k), if it is given, before a solve of solver k on its stream, and check() when the solve is
+   complete. The solvers are destroyed at the end.
+*/
+void SolveOnTwoStreams(PetscStreamType                              type, KSPObject (&ksp)[2], VecObject (&b)[2], VecObject (&x)[2],
+                       const std::function<void(int round, int k)> &change,
+                       const std::function<void(int round, int k, KSPConvergedReason reason, PetscInt iterations)> &check);
+
+/*
    Why several ranks cannot exchange by NCCL here; empty if they can. PETSc's own communicator of all ranks is held from the first
    call on, so that the NCCL that is kept with it lives through all cases.
 */

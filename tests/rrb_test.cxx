@@ -1053,12 +1053,7 @@ TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 poin
 TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]")
 {
   NEEDS_DEVICE();
-  PetscDeviceContext old_context, context;
-  MUST(PetscDeviceContextGetCurrentContext(&old_context));
-  MUST(PetscDeviceContextDuplicate(old_context, &context));
-  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-  MUST(PetscDeviceContextSetUp(context));
-  MUST(PetscDeviceContextSetCurrentContext(context));
+  const OtherStream other_stream;
   for (const Grid &grid : {Grid{150, 141}, Grid{13, 4}, Grid{1000, 1}})
     for (bool nine : {false, true})
       for (LocalInt levels : {0, 6, 100}) {
@@ -1071,9 +1066,6 @@ TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]
         device.Compute(other, Levels(levels));
         CompareFactors(host, device, x);
       }
-  MUST(PetscDeviceContextSynchronize(context));
-  MUST(PetscDeviceContextSetCurrentContext(old_context));
-  MUST(PetscDeviceContextDestroy(&context));
 }
 
 /* Kernels start early, also those of another application and of another set-up; there are more tiles than a GPU does at once. */

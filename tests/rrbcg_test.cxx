@@ -1150,13 +1150,11 @@ TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][r
   for (KSPType type : {KSPRRBCG, KSPCG})
     for (const char *options : {"-pc_rrb_levels 5", "-pc_rrb_levels 5 -ksp_norm_type none -ksp_max_it 9"}) {
       CAPTURE(type, options);
-      const Size         size[2] = {{150, 141}, {64, 90}};
-      MatObject          A[2];
-      KSPObject          ksp[2];
-      VecObject          b[2], x[2];
-      Run                expected[2], deeper[2];
-      PetscDeviceContext old_context, context[2];
-      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      const Size size[2] = {{150, 141}, {64, 90}};
+      MatObject  A[2];
+      KSPObject  ksp[2];
+      VecObject  b[2], x[2];
+      Run        expected[2], deeper[2];
       for (int k = 0; k < 2; k++) {
         A[k]        = CreateMat(Diffusion(size[k], true, 15 + k), MATAIJCUSPARSE);
         expected[k] = SolveFrom(MakeRRBCG(A[k], options, type));
@@ -1165,38 +1163,16 @@ TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][r
         x[k]        = RightVec(A[k], 5);
         ksp[k]      = MakeRRBCG(A[k], options, type);
       }
-      MUST(PetscDeviceContextSynchronize(old_context));
-      for (int k = 0; k < 2; k++) {
-        MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
-        MUST(PetscDeviceContextSetStreamType(context[k],
-                                             type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
-        MUST(PetscDeviceContextSetUp(context[k]));
-      }
-      for (int round = 0; round < 4; round++) {
-        for (int k = 0; k < 2; k++) {
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          if (round == 2) MUST(PCRRBSetLevels(PCOf(ksp[k]), 8)); /* which sets up the preconditioner again, in this stream */
-          MUST(KSPSolve(ksp[k], b[k], x[k]));                    /* the other solver's kernels may still be under way */
-        }
-        for (int k = 0; k < 2; k++) {
-          const Run         &right = round < 2 ? expected[k] : deeper[k];
-          KSPConvergedReason reason;
-          PetscInt           iterations;
-          MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(PetscDeviceContextSynchronize(context[k]));
-          MUST(KSPGetConvergedReason(ksp[k], &reason));
-          MUST(KSPGetIterationNumber(ksp[k], &iterations));
-          CHECK(reason == right.reason);
-          CHECK(iterations == right.iterations);
-          CHECK(Difference(right.x, Values(x[k])) <= 1e-12);
-        }
-      }
-      for (int k = 0; k < 2; k++) {
-        ksp[k].Reset();
-        MUST(PetscDeviceContextSynchronize(context[k]));
-      }
-      MUST(PetscDeviceContextSetCurrentContext(old_context));
-      for (int k = 0; k < 2; k++) MUST(PetscDeviceContextDestroy(&context[k]));
+      const auto change = [&](int round, int k) { /* which sets up the preconditioner again, in this stream */
+                                                  if (round == 2) MUST(PCRRBSetLevels(PCOf(ksp[k]), 8));
+      };
+      SolveOnTwoStreams(type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT, ksp, b, x, change,
+                        [&](int round, int k, KSPConvergedReason reason, PetscInt iterations) {
+                          const Run &right = round < 2 ? expected[k] : deeper[k];
+                          CHECK(reason == right.reason);
+                          CHECK(iterations == right.iterations);
+                          CHECK(Difference(right.x, Values(x[k])) <= 1e-12);
+                        });
     }
 }
 #endif

@@ -1398,24 +1398,16 @@ TEST_CASE("sfsai twins: real matrices have the same pattern and Kaporin number",
 TEST_CASE("sfsai twins: another stream than the default", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  const HostMatrix   A = RandomStencil(15, 15, 15, false, 16), S = LongRows(A.n, {300, 20, 100, 40});
-  SFSAIParams        params = Params(FINEPC_SINGLE, FINEPC_SINGLE);
-  const HostFactor   F = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), G = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S);
-  PetscDeviceContext old_context, context;
-  MUST(PetscDeviceContextGetCurrentContext(&old_context));
-  MUST(PetscDeviceContextDuplicate(old_context, &context));
-  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-  MUST(PetscDeviceContextSetUp(context));
-  MUST(PetscDeviceContextSetCurrentContext(context));
+  const HostMatrix  A = RandomStencil(15, 15, 15, false, 16), S = LongRows(A.n, {300, 20, 100, 40});
+  SFSAIParams       params = Params(FINEPC_SINGLE, FINEPC_SINGLE);
+  const HostFactor  F = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), G = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S);
+  const OtherStream other_stream;
   CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), F));
   CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S), G));
   CompareTwins(A, params);
   params.max_row    = 9;
   params.postfilter = 0.05;
   CompareTwins(A, params);
-  MUST(PetscDeviceContextSynchronize(context));
-  MUST(PetscDeviceContextSetCurrentContext(old_context));
-  MUST(PetscDeviceContextDestroy(&context));
 }
 
 /* ----------------------------------- for compute-sanitizer ------------------------------------ */

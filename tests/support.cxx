@@ -324,6 +324,21 @@ void HoldStream(int milliseconds)
   REQUIRE(cudaLaunchHostFunc(stream, Sleep, (void *)(intptr_t)milliseconds) == cudaSuccess);
 }
 
+FullDevice::FullDevice(bool full)
+{
+  constexpr size_t kLargest = (size_t)1 << 34, kSmallest = 256;
+  void            *memory;
+  if (!full) return;
+  for (size_t bytes = kLargest; bytes >= kSmallest; bytes /= 2)
+    while (cudaMalloc(&memory, bytes) == cudaSuccess) taken_.push_back(memory);
+  (void)cudaGetLastError();
+}
+
+FullDevice::~FullDevice()
+{
+  for (void *memory : taken_) (void)cudaFree(memory);
+}
+
 PinnedArray::PinnedArray(size_t size) : size_(size)
 {
   REQUIRE(cudaMallocHost((void **)&data_, size * sizeof(double)) == cudaSuccess);
@@ -335,6 +350,14 @@ PinnedArray::~PinnedArray()
 }
 
 #else /* Without CUDA no device is found, and no test that needs one gets here. */
+
+FullDevice::FullDevice(bool)
+{
+}
+
+FullDevice::~FullDevice()
+{
+}
 
 OtherStream::OtherStream() : old_context_(nullptr), context_(nullptr)
 {

@@ -151,6 +151,18 @@ bool WaitsForNothingOnDevice(const std::function<void()> &call);
 /* What the current stream gets from now on begins so many milliseconds later. */
 void HoldStream(int milliseconds);
 
+/* Takes up all memory that the GPU of this rank has left, if `full`, for as long as this object lives. */
+class FullDevice {
+public:
+  explicit FullDevice(bool full);
+  ~FullDevice();
+  FullDevice(const FullDevice &)            = delete;
+  FullDevice &operator=(const FullDevice &) = delete;
+
+private:
+  std::vector<void *> taken_;
+};
+
 /* Numbers in page-locked memory. A copy of them to the device does not wait for the device. */
 class PinnedArray {
 public:

@@ -39,7 +39,16 @@ static PetscErrorCode Wait(CGColumnsWork *work)
 {
   PetscFunctionBegin;
   for (; work->arrived < work->launched; work->arrived++)
-    PetscCallCUDA(cudaEventSynchronize(work->event[work->arrived % kCGInFlight]));
+    PetscCall(AwaitEvent(work->event[work->arrived % kCGInFlight], work->watch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(Wait(work));
+  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  work->graph = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -47,8 +56,8 @@ PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
 {
   PetscFunctionBegin;
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Wait(*work));
-  if ((*work)->graph) PetscCallCUDA(cudaGraphExecDestroy((*work)->graph));
+  PetscCall(CGColumnsForgetGraph(*work));
+  PetscCall(CGColumnsUseNCCL(*work, nullptr));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   for (cudaEvent_t event : (*work)->event)
     if (event) PetscCallCUDA(cudaEventDestroy(event));
@@ -83,7 +92,8 @@ static PetscErrorCode Read(CGColumnsWork *work, const CGColumnsState **state)
   const int slot = (int)(work->arrived % kCGInFlight);
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaEventSynchronize(work->event[slot]));
+  *state = nullptr; /* until there is one */
+  PetscCall(AwaitEvent(work->event[slot], work->watch));
   work->arrived++;
   *state = work->seen + slot;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -98,6 +108,8 @@ static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
   *state                         = work->seen;
   memset((void *)*state, 0, sizeof(**state));
   for (CGScalars &s : (*state)->s) s.stage = kCGStopped;
+  (*state)->several = work->nccl != nullptr;
+  if (work->nccl && NCCLPeers(work->nccl)) (*state)->peers = *NCCLPeers(work->nccl);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -132,8 +144,19 @@ static PetscErrorCode NeedVectors(CGColumnsWork *work, LocalInt n, LocalInt colu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *operators, LocalInt columns, const PetscScalar *B,
-                                   LocalInt ldb, const PetscScalar *X, LocalInt ldx, CGNorm norm, CGSums sums[])
+PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *work, CGFusedWork *operators, LocalInt columns, CGNorm norm,
+                                     const CGColumnsExchanges *exchanges)
+{
+  PetscFunctionBegin;
+  PetscCall(Wait(work));
+  PetscCall(NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED));
+  PetscCall(CGColumnsUseNCCL(work, operators->nccl));
+  if (work->nccl) PetscCall(CGColumnsMakeRoom(work, operators, exchanges));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *operators, const PetscScalar *B, LocalInt ldb,
+                                   const PetscScalar *X, LocalInt ldx, CGNorm norm, CGSums sums[])
 {
   CGColumnsState       *begin = nullptr;
   const CGColumnsState *seen;
@@ -142,8 +165,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(Blank(work, &begin));
-  PetscCall(NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED));
-  for (LocalInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage   = kCGStarting;
     begin->test[c].norm = norm;
   }
@@ -154,7 +176,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   PetscCall(CGColumnsLaunchStart(work, operators, X, stream));
   PetscCall(Post(work, stream));
   PetscCall(Read(work, &seen));
-  for (LocalInt c = 0; c < columns; c++) sums[c] = seen->sums[c];
+  for (LocalInt c = 0; c < work->columns; c++) sums[c] = seen->sums[c];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -3,15 +3,31 @@
 
      cgcolumns.cu           a solve as the host sees it, and the vector operations one by one, for products by others
      cgcolumns_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
+     cgcolumns_ghosts.cu    columns of the operators that other ranks own: the product with them, and the exchange
      cgcolumns_product.cuh  how a warp multiplies sliced copies (sparse/slices.h) with interleaved block vectors
+     cgcolumns_sums.cuh     sums of columns over the grid
 
    An interleaved vector of `Columns` columns has the entries of a row side by side. A lane always has the same pair of columns, so
    that Columns / 2 lanes have a row, and the rows of a warp's load are next to each other.
 */
 #pragma once
 
+#include <functional>
+
 #include "cgfused.cuh"
 #include "ksp/cgcolumns.h"
+
+/* What becomes of x in an iteration: it is changed in every second one, by two steps at once. At the start there is no step. */
+enum CGColumnsTurn : int { kNoStep, kStepLater, kTwoSteps };
+
+/*
+   Sums of a rank, or of all ranks, as they are added over the ranks: those of the first column, of the second one, and so on, one
+   after the other, and behind them the second sums of the columns. The width of the block vectors says where these begin.
+*/
+struct CGColumnsSums {
+  double steps[2 * kCGMostColumns]; /* delta = p.w, and z.z of the iteration before */
+  double norms[2 * kCGMostColumns]; /* r.z and r.r */
+};
 
 /* What the kernels share, and what the host copies to see how far they are. The arrays are over columns. */
 struct CGColumnsState {
@@ -26,6 +42,13 @@ struct CGColumnsState {
   int       is_due[kCGMostColumns];                 /* whether there is one */
   unsigned  ticket;                                 /* as in CGState */
   int       running;                                /* columns that have not ended */
+
+  /* several ranks */
+  int several; /* sums are a rank's own ones: they are left in `own`, and SumSteps() and SumNorms() decide */
+  CGColumnsTurn
+    unfinished; /* what the iteration was whose end is to be decided about with the next delta; kNoStep if there is none */
+  CGColumnsSums own, all; /* `all` where NCCL adds them */
+  RankPeers     peers;    /* where kernels add them; otherwise it has no ranks */
 };
 
 /* What a captured graph was made for: its kernels have these parameters. */
@@ -35,6 +58,9 @@ struct CGColumnsCaptured {
   LocalInt           width;
   bool               factored;
   double            *x, *r, *p, *w, *t;
+  NCCL              *nccl;
+  CGGhostRows        ghosts[3]; /* of A, W1 and W2 */
+  long               exchanges[3];
 };
 
 struct CGColumnsWork {
@@ -58,6 +84,12 @@ struct CGColumnsWork {
   cudaStream_t      capture = nullptr; /* for captures alone */
   cudaGraphExec_t   graph   = nullptr;
   CGColumnsCaptured captured{};
+
+  /* a rank among several */
+  NCCL                           *nccl = nullptr; /* it makes sums and exchanges, or kernels do */
+  std::function<PetscErrorCode()> watch;          /* whether it has failed, see AwaitEvent() */
+  CGGhosts                        ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2, for block vectors */
+  Neighbours                      lists[3];                                            /* of their exchanges */
 };
 
 /* Calls f with the width of the block vectors as a constant: the one place where it becomes one. */
@@ -82,3 +114,24 @@ PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const PetscBool left[], 
 PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *, const CGFusedWork *, bool guess, cudaStream_t);
 /* The graph of some iterations; a graph of the same arrays is kept. */
 PetscErrorCode CGColumnsCapture(CGColumnsWork *, const CGFusedWork *);
+/* There is no graph any more, and nothing of it is under way. */
+PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *);
+
+/* ------------------------------------ a rank among several ------------------------------------ */
+
+/* Sums and exchanges are those of this NCCL from now on, or of none. */
+PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *, NCCL *);
+/* Room for the exchanges of block vectors, without communication. */
+PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *, CGFusedWork *, const CGColumnsExchanges *);
+/* Whether kernels make all sums and exchanges; otherwise NCCL makes some, and kernels are not launched early. */
+bool CGColumnsAreDirect(const CGColumnsWork *);
+/* What a product sends. */
+CGSend CGColumnsSend(const CGColumnsWork *, const CGGhosts &);
+/*
+   The products with ghosts, where there are any: w = w + B ghosts with the change of p.w; t = t - a D W1 ghosts, or at the start
+   t = t + D W1 ghosts, with that of r.z; and what z = z + W2 ghosts changes in the next direction, with that of z.z, where
+   next = z + b p, or at the start next = z.
+*/
+PetscErrorCode CGColumnsLaunchGhosts(CGColumnsWork *, bool early, const double *p, double *w, cudaStream_t);
+PetscErrorCode CGColumnsLaunchFirstGhosts(CGColumnsWork *, bool early, bool first, const double *d, cudaStream_t);
+PetscErrorCode CGColumnsLaunchSecondGhosts(CGColumnsWork *, bool early, bool first, const double *p, double *next, cudaStream_t);

@@ -4,64 +4,17 @@
 
 #include "capture.cuh"
 #include "cgcolumns.cuh"
-#include "cgcolumns_product.cuh"
+#include "cgcolumns_sums.cuh"
 
 namespace
 {
 
 constexpr int kPairs         = 2; /* of iterations, in one launch of the graph */
 constexpr int kProductBlocks = 2; /* of a product on a processor: what its registers allow */
+constexpr int kProductWaves  = 2; /* of blocks of a product, one after the other, beside an exchange by NCCL */
+static_assert(kProductWaves * kProductBlocks <= kCGBlocksOnChip, "there is room for the sums of so many blocks");
 
 /* -------------------------------------------- sums -------------------------------------------- */
-
-/*
-   The sums of each column over the grid, always in the same order: x[k] has what the calling lane has of its two columns in sum k.
-   The block that comes last gets true, and column c of sum k in total[k * Columns + c], which all of its threads see.
-*/
-template <int Columns, int Count>
-__device__ __forceinline__ bool SumColumnsLast(double2 (&x)[Count], double *partial, unsigned *ticket, double *total)
-{
-  using L                  = ColumnLanes<Columns>;
-  constexpr int     kWarps = kCGBlock / kWarpSize, kSums = Count * Columns;
-  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  __shared__ double part[kWarps][kSums];
-  __shared__ bool   last;
-#pragma unroll
-  for (int k = 0; k < Count; k++) {
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset >= L::row; offset /= 2) {
-      x[k].x += __shfl_xor_sync(kFullWarp, x[k].x, offset);
-      x[k].y += __shfl_xor_sync(kFullWarp, x[k].y, offset);
-    }
-    if (lane < L::row) {
-      part[warp][k * Columns + 2 * lane]     = x[k].x;
-      part[warp][k * Columns + 2 * lane + 1] = x[k].y;
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x < kSums) {
-    double sum = 0;
-    for (int w = 0; w < kWarps; w++) sum += part[w][threadIdx.x];
-    partial[threadIdx.x * gridDim.x + blockIdx.x] = sum;
-    __threadfence();
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (!last) return false;
-  __threadfence();
-  for (int s = warp; s < kSums; s += kWarps) {
-    double sum = 0;
-    for (unsigned b = lane; b < gridDim.x; b += kWarpSize) sum += __ldcg(partial + s * gridDim.x + b);
-    sum = GroupSum<kWarpSize>(sum);
-    if (lane == 0) total[s] = sum;
-  }
-  __syncthreads();
-  return true;
-}
 
 /* The last block of a kernel that made decisions counts the columns that go on. */
 __device__ __forceinline__ void CountRunning(CGColumnsState *state)
@@ -72,11 +25,6 @@ __device__ __forceinline__ void CountRunning(CGColumnsState *state)
   for (const CGScalars &s : state->s) running += s.stage < kCGDecided;
   state->running = running;
 }
-
-/*
-   What becomes of x in an iteration: it is changed in every second one, by two steps at once. At the start there is no step.
-*/
-enum CGColumnsTurn { kNoStep, kStepLater, kTwoSteps };
 
 /* Ends an iteration, or the start, with the sums z.z: what follows for the columns. */
 __device__ __forceinline__ void FinishColumns(CGColumnsState *state, int columns, const double *zz, CGColumnsTurn turn)
@@ -98,7 +46,100 @@ __device__ __forceinline__ void FinishColumns(CGColumnsState *state, int columns
   CountRunning(state);
 }
 
+/* Takes the sums p.w: the steps, or what else follows for the columns. */
+__device__ __forceinline__ void DecideSteps(CGColumnsState *state, int columns, const double *delta)
+{
+  const int c = threadIdx.x;
+  if (c < columns && state->s[c].stage == kCGRunning) {
+    CGScalars s = state->s[c];
+    DecideDelta(s, delta[c]);
+    if (s.stage == kCGRunning && !s.iteration) state->first[c] = s.a;
+    state->s[c] = s;
+  }
+  CountRunning(state);
+}
+
+/* Keeps r.z and r.r, and what b follows. */
+__device__ __forceinline__ void KeepSums(CGColumnsState *state, int columns, const double *rz, const double *nn)
+{
+  const int c = threadIdx.x;
+  if (c >= columns) return;
+  state->rz[c] = rz[c];
+  state->nn[c] = nn[c];
+  state->b[c]  = rz[c] / state->s[c].beta;
+}
+
+/*
+   The last block of a kernel that made sums: on several ranks it leaves them at `own`, to be added, and gets true; on one rank
+   decisions follow from them.
+*/
+__device__ __forceinline__ bool LeaveColumns(const CGColumnsState *state, int count, const double *total, double *own)
+{
+  if (!state->several) return false;
+  if (threadIdx.x < count) own[threadIdx.x] = total[threadIdx.x];
+  return true;
+}
+
+/* ---------------------------------- sums over several ranks ----------------------------------- */
+
+/* total = two sums of each column over all ranks, by one warp: of what the rank has in `own`, if NCCL has not made `all` of it. */
+template <int Columns>
+__device__ __forceinline__ void AddColumns(const CGColumnsState *state, const double *own, const double *all, double *total)
+{
+  static_assert(2 * kCGMostColumns <= kPeerSums && kPeerSums <= kWarpSize, "a lane adds a number");
+  const bool     direct = state->peers.ranks > 0;
+  const unsigned turn   = direct ? *state->peers.turn : 0;
+  const int      k      = (int)threadIdx.x;
+  if (k < 2 * Columns) {
+    double x[1] = {direct ? own[k] : all[k]};
+    if (direct) AddOverRanks(state->peers, turn, k, x);
+    total[k] = x[0];
+  }
+  __syncthreads();
+  if (direct && k == 0) *state->peers.turn = turn + 1;
+}
+
+/* The sums p.w, and with them z.z of the iteration before, which ends here: one sum over the ranks for both. */
+template <int Columns>
+__global__ void __launch_bounds__(kWarpSize) SumSteps(CGColumnsState *state)
+{
+  __shared__ double total[2 * Columns];
+  WaitForPrevious();
+  LetNextStart();
+  if (!state->running) return;
+  const CGColumnsTurn unfinished = state->unfinished;
+  AddColumns<Columns>(state, state->own.steps, state->all.steps, total);
+  FinishColumns(state, Columns, total + Columns, unfinished);
+  DecideSteps(state, Columns, total);
+}
+
+/* The sums r.z and r.r of an iteration, whose end is decided about in the next SumSteps(). */
+template <int Columns>
+__global__ void __launch_bounds__(kWarpSize) SumNorms(CGColumnsTurn turn, CGColumnsState *state)
+{
+  __shared__ double total[2 * Columns];
+  WaitForPrevious();
+  LetNextStart();
+  if (!state->running) return;
+  AddColumns<Columns>(state, state->own.norms, state->all.norms, total);
+  KeepSums(state, Columns, total, total + Columns);
+  if (threadIdx.x == 0) state->unfinished = turn;
+}
+
 /* ------------------------------------------- kernels ------------------------------------------ */
+
+/*
+   A product sends rows of the block vector x to other ranks, so that these are on their way while it multiplies. This is no part of
+   the code around it, since the entries of the matrix that are loaded ahead of it take all registers.
+*/
+__device__ __noinline__ void SendRowsAside(CGSend send, const double *x, const RankPeers *peers)
+{
+  SendEntries(send, [=](LocalInt k) { return x[k]; }, *peers);
+}
+__device__ __forceinline__ void SendRows(const CGSend &send, const double2 *x, const CGColumnsState *state)
+{
+  if (send.count && state->running) SendRowsAside(send, (const double *)x, &state->peers);
+}
 
 /* The steps of a lane's two columns. */
 __device__ __forceinline__ double2 StepsOf(const CGColumnsState *state, int pair)
@@ -141,8 +182,8 @@ struct ColumnSteps {
 /* w = A p, delta = p.w, and a or the end. At the start only w is made. */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplyOperator(Slices A, int processors, bool backward, const double2 *__restrict__ p, double2 *__restrict__ w, double *partial,
-                   CGColumnsState *state)
+  MultiplyOperator(Slices A, int processors, CGSend send, bool backward, const double2 *__restrict__ p, double2 *__restrict__ w,
+                   double *partial, CGColumnsState *state)
 {
   using L                        = ColumnLanes<Columns>;
   const int             pair     = L::Pair();
@@ -154,6 +195,7 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
     [=]() {
       WaitForPrevious();
       LetNextStart();
+      SendRows(send, p, state);
       return state->running != 0;
     },
     p, [=](LocalInt row, bool acts) { return acts ? p[(ptrdiff_t)row * L::row + pair] : double2{0, 0}; },
@@ -163,24 +205,7 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
       delta[0].y += own.y * sum.y;
     });
   if (!active || !SumColumnsLast<Columns>(delta, partial, &state->ticket, total)) return;
-  const int c = threadIdx.x;
-  if (c < Columns && state->s[c].stage == kCGRunning) {
-    CGScalars s = state->s[c];
-    DecideDelta(s, total[c]);
-    if (s.stage == kCGRunning && !s.iteration) state->first[c] = s.a;
-    state->s[c] = s;
-  }
-  CountRunning(state);
-}
-
-/* The last block of a kernel that made r.z and r.r keeps them, and what b follows. */
-__device__ __forceinline__ void KeepSums(CGColumnsState *state, int columns, const double *rz, const double *nn)
-{
-  const int c = threadIdx.x;
-  if (c >= columns) return;
-  state->rz[c] = rz[c];
-  state->nn[c] = nn[c];
-  state->b[c]  = rz[c] / state->s[c].beta;
+  if (!LeaveColumns(state, Columns, total, state->own.steps)) DecideSteps(state, Columns, total);
 }
 
 /* What MultiplyFirst() needs in a row besides the product. */
@@ -192,8 +217,9 @@ struct FirstOperands {
 /* t = t - a D (w + W1 w), r.z, and where r is given r = r - a w, r.r. At the start w is r, and t = D (r + W1 r). */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplyFirst(Slices W1, int processors, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ w,
-                double2 *__restrict__ t, double2 *__restrict__ r, double *partial, CGColumnsState *state)
+  MultiplyFirst(Slices W1, int processors, CGSend send, bool backward, bool first, const double *__restrict__ d,
+                const double2 *__restrict__ w, double2 *__restrict__ t, double2 *__restrict__ r, double *partial,
+                CGColumnsState *state)
 {
   using L                       = ColumnLanes<Columns>;
   const int             pair    = L::Pair();
@@ -206,6 +232,7 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
       WaitForPrevious();
       LetNextStart();
       a = StepsOf(state, pair);
+      SendRows(send, w, state);
       return state->running != 0;
     },
     w,
@@ -233,7 +260,8 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
       sums[1].x += rest.x * rest.x;
       sums[1].y += rest.y * rest.y;
     });
-  if (active && SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) KeepSums(state, Columns, total, total + Columns);
+  if (!active || !SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) return;
+  if (!LeaveColumns(state, 2 * Columns, total, state->own.norms)) KeepSums(state, Columns, total, total + Columns);
 }
 
 /* What MultiplySecond() needs in a row besides the product. */
@@ -247,7 +275,7 @@ struct SecondOperands {
 */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplySecond(Slices W2, int processors, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
+  MultiplySecond(Slices W2, int processors, CGSend send, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
                  double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
                  CGColumnsState *state)
 {
@@ -264,6 +292,7 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
       LetNextStart();
       if (threadIdx.x < Columns) steps.Load(state, (int)threadIdx.x);
       __syncthreads();
+      SendRows(send, t, state);
       return state->running != 0;
     },
     t,
@@ -291,7 +320,8 @@ __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
       before[at] = steps.Turn(pair, z, own.p);
       if (turn == kTwoSteps) __stcs(x + at, steps.Add(pair, own.x, own.before, own.p));
     });
-  if (active && SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, turn);
+  if (!active || !SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) return;
+  if (!LeaveColumns(state, Columns, total, state->own.steps + Columns)) FinishColumns(state, Columns, total, turn);
 }
 
 /* The same two for M = D, or M = 1 where d is null: t is r, and z = D t. */
@@ -324,7 +354,8 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
     sums[1].x += now.x * now.x;
     sums[1].y += now.y * now.y;
   }
-  if (SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) KeepSums(state, Columns, total, total + Columns);
+  if (!SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) return;
+  if (!LeaveColumns(state, 2 * Columns, total, state->own.norms)) KeepSums(state, Columns, total, total + Columns);
 }
 
 template <int Columns>
@@ -358,7 +389,8 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
     if (turn == kTwoSteps) __stcs(x + at, steps.Add(pair, __ldcs(x + at), before[at], along));
     before[at] = steps.Turn(pair, z, along);
   }
-  if (SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, turn);
+  if (!SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) return;
+  if (!LeaveColumns(state, Columns, total, state->own.steps + Columns)) FinishColumns(state, Columns, total, turn);
 }
 
 /* y = y - x */
@@ -408,18 +440,29 @@ PetscErrorCode WithKind(const Slices &W, F f)
   return W.single ? f(std::false_type(), float()) : f(std::false_type(), double());
 }
 
-/* Blocks of a product: one for each group of slices where these are few, else as many on every processor. */
-int SliceBlocks(const CGColumnsWork *work, const Slices &W)
+/*
+   Blocks of a product: one for each group of slices where these are few, else as many on every processor. Beside an exchange by
+   NCCL there are more, which come one after the other, so that the exchange gets room on the chip, as in cgfused_graph.cu.
+*/
+int SliceBlocks(const CGColumnsWork *work, const Slices &W, bool beside_exchange)
 {
   const int blocks = BlocksFor((long long)W.count * kWarpSize, kCGBlock);
   if (blocks < work->processors) return blocks;
-  return std::min(kProductBlocks, (blocks + work->processors - 1) / work->processors) * work->processors;
+  return std::min(beside_exchange ? kProductWaves * kProductBlocks : kProductBlocks,
+                  (blocks + work->processors - 1) / work->processors) *
+         work->processors;
 }
 
 /* Blocks of a kernel over block vectors. */
 int VectorBlocks(const CGColumnsWork *work)
 {
   return std::max(1, std::min(BlocksFor((long long)work->n * work->width / 2, kCGBlock), work->processors * kCGBlocksOnChip));
+}
+
+/* Whether some rank has entries of the operator in columns of other ranks. */
+bool Crosses(const CGColumnsWork *work, const CGGhosts &ghosts)
+{
+  return work->nccl && ghosts.used;
 }
 
 double2 *Pairs(double *x)
@@ -432,8 +475,8 @@ double2 *Pairs(double *x)
    first-level cache, where the rows of block vectors are found that neighbouring slices share.
 */
 template <typename... Parameters, typename... Arguments>
-PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, bool early, void (*kernel)(Parameters...),
-                             cudaStream_t stream, Arguments... arguments)
+PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, const CGGhosts &ghosts, bool early,
+                             void (*kernel)(Parameters...), cudaStream_t stream, Arguments... arguments)
 {
   constexpr int      kReserved = 1024; /* bytes of each block that the GPU keeps for itself */
   cudaFuncAttributes compiled;
@@ -443,20 +486,89 @@ PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, bool ea
   const int bytes = kProductBlocks * ((int)compiled.sharedSizeBytes + kReserved);
   PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
-  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W), kCGBlock, stream, W, arguments...));
+  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && CGFusedIsByNCCL(ghosts)), kCGBlock, stream, W,
+                        work->processors, CGColumnsSend(work, ghosts), arguments...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode LaunchOperator(CGColumnsWork *work, const Slices &A, bool early, bool backward, const double *p, double *w,
+PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, const double *p, double *w,
                               cudaStream_t stream)
 {
+  const bool crosses = Crosses(work, work->ghosts);
+
   PetscFunctionBegin;
+  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts, p, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
-    return WithKind(A, [&](auto even, auto value) {
-      return LaunchProduct(work, A, early, MultiplyOperator<width, even, decltype(value)>, stream, work->processors, backward,
+    return WithKind(op->A, [&](auto even, auto value) {
+      return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
                            (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
     });
   }));
+  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts, stream));
+  if (crosses) PetscCall(CGColumnsLaunchGhosts(work, early, p, w, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On several ranks, the sums p.w and the end of the iteration before; on one rank the kernels that make the sums decide. */
+PetscErrorCode LaunchSumSteps(CGColumnsWork *work, bool early, cudaStream_t stream)
+{
+  CGColumnsState *const state = work->state.data();
+
+  PetscFunctionBegin;
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!NCCLPeers(work->nccl)) PetscCall(NCCLSum(work->nccl, state->own.steps, state->all.steps, 2 * work->width, stream));
+  PetscCall(
+    CGColumnsWithWidth(work->width, [&](auto width) { return LaunchEarly(early, SumSteps<width>, 1, kWarpSize, stream, state); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On several ranks, the sums r.z and r.r. */
+PetscErrorCode LaunchSumNorms(CGColumnsWork *work, bool early, CGColumnsTurn turn, cudaStream_t stream)
+{
+  CGColumnsState *const state = work->state.data();
+
+  PetscFunctionBegin;
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!NCCLPeers(work->nccl)) PetscCall(NCCLSum(work->nccl, state->own.norms, state->all.norms, 2 * work->width, stream));
+  PetscCall(CGColumnsWithWidth(work->width,
+                               [&](auto width) { return LaunchEarly(early, SumNorms<width>, 1, kWarpSize, stream, turn, state); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* t by W1, with r.z and r.r. */
+PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, bool first, cudaStream_t stream)
+{
+  const bool crosses = Crosses(work, work->ghosts1);
+
+  PetscFunctionBegin;
+  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts1, work->w, stream));
+  PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
+    return WithKind(op->W1, [&](auto even, auto value) {
+      return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
+                           op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->state.data());
+    });
+  }));
+  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts1, stream));
+  if (crosses) PetscCall(CGColumnsLaunchFirstGhosts(work, early, first, op->d, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The next direction by W2, with z.z. */
+PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn, double *p,
+                            double *next, cudaStream_t stream)
+{
+  const bool crosses = Crosses(work, work->ghosts2);
+
+  PetscFunctionBegin;
+  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts2, work->t, stream));
+  PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
+    return WithKind(op->W2, [&](auto even, auto value) {
+      return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
+                           Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->state.data());
+    });
+  }));
+  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts2, stream));
+  if (crosses) PetscCall(CGColumnsLaunchSecondGhosts(work, early, turn == kNoStep, p, next, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -469,38 +581,37 @@ PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early
   CGColumnsState *const state   = work->state.data();
 
   PetscFunctionBegin;
+  if (op->factored) {
+    PetscCall(LaunchFirst(work, op, early, backward, first, stream));
+    PetscCall(LaunchSumNorms(work, early, turn, stream));
+    PetscCall(LaunchSecond(work, op, early, !backward, turn, p, next, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     PetscFunctionBegin;
-    if (op->factored) {
-      PetscCall(WithKind(op->W1, [&](auto even, auto value) {
-        return LaunchProduct(work, op->W1, early, MultiplyFirst<width, even, decltype(value)>, stream, work->processors, backward,
-                             first, op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), partial, state);
-      }));
-      PetscCall(WithKind(op->W2, [&](auto even, auto value) {
-        return LaunchProduct(work, op->W2, early, MultiplySecond<width, even, decltype(value)>, stream, work->processors, !backward,
-                             turn, Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state);
-      }));
-    } else {
-      PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, op->d,
-                            Pairs(work->w), Pairs(work->t), partial, state));
-      PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, op->d,
-                            Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
-    }
+    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, op->d,
+                          Pairs(work->w), Pairs(work->t), partial, state));
+    PetscCall(LaunchSumNorms(work, early, turn, stream));
+    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, op->d,
+                          Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Pairs of iterations of three kernels each, every kernel in the direction that the one ahead has not. */
+/* Pairs of iterations, every kernel over the rank's own rows in the direction that the one ahead of it has not. */
 PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cudaStream_t stream)
 {
+  const bool early = work->early && (!work->nccl || CGColumnsAreDirect(work));
+
   PetscFunctionBegin;
   for (int k = 0; k < 2 * kPairs; k++) {
     const bool    odd = k % 2;
     double *const p = work->p[odd], *const next = work->p[!odd];
 
-    PetscCall(LaunchOperator(work, op->A, work->early, odd, p, work->w, stream));
-    PetscCall(LaunchRest(work, op, work->early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
+    PetscCall(LaunchOperator(work, op, early, odd, p, work->w, stream));
+    PetscCall(LaunchSumSteps(work, early, stream));
+    PetscCall(LaunchRest(work, op, early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -549,11 +660,12 @@ PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *work, const CGFusedWork *op, 
 
   PetscFunctionBegin;
   if (guess) { /* A x is made where p will be */
-    PetscCall(LaunchOperator(work, op->A, false, false, work->x, work->p[0], stream));
+    PetscCall(LaunchOperator(work, op, false, false, work->x, work->p[0], stream));
     Subtract<<<BlocksFor((long long)size, kCGBlock), kCGBlock, 0, stream>>>(size, work->p[0], work->w);
     FinePCCheckLaunch();
   }
   PetscCall(LaunchRest(work, op, false, true, kNoStep, work->p[1], work->p[0], stream));
+  PetscCall(LaunchSumSteps(work, false, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -574,6 +686,14 @@ PetscErrorCode CGColumnsCapture(CGColumnsWork *work, const CGFusedWork *op)
   now.p        = work->p[0];
   now.w        = work->w;
   now.t        = work->t;
+  now.nccl     = work->nccl;
+
+  const CGGhosts *const ghosts[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
+  for (int k = 0; k < 3; k++) {
+    if (!Crosses(work, *ghosts[k])) continue;
+    now.ghosts[k]    = ghosts[k]->rows;
+    now.exchanges[k] = ghosts[k]->number;
+  }
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;

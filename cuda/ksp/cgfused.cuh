@@ -5,7 +5,8 @@
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
      cgfused_ranks.cu     an iteration of a rank among several that the host decides about
-     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by the kernels themselves or by NCCL
+     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by the kernels themselves or by NCCL, also
+                          for block vectors
      peers.cuh            how kernels write to other GPUs
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
@@ -101,6 +102,12 @@ struct CGGhosts {
 inline CGSend CGFusedSend(const CGGhosts *ghosts)
 {
   return {(LocalInt)ghosts->entries.size(), ghosts->entries.data(), ghosts->there.data()};
+}
+
+/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
+inline bool CGFusedIsByNCCL(const CGGhosts &ghosts)
+{
+  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
 }
 
 struct CGFusedWork {
@@ -205,6 +212,8 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscS
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
+/* Gives back the words that other ranks write the ghosts to, if there are any, to the NCCL that they were taken from. */
+void CGFusedGiveSlots(NCCL *, CGGhosts *);
 /* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
 PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
 /* Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. */
@@ -213,5 +222,5 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbour
    The exchange of entries of x for the ghosts where NCCL makes it, aside of what comes into the stream from here on, until the end
    is called. Where kernels write to other ranks the product sends, and both do nothing.
 */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *, CGGhosts *, const PetscScalar *x, cudaStream_t);
-PetscErrorCode CGFusedEndExchange(CGFusedWork *, const CGGhosts *, cudaStream_t);
+PetscErrorCode CGFusedBeginExchange(const CGFusedWork *, const CGGhosts *, const PetscScalar *x, cudaStream_t);
+PetscErrorCode CGFusedEndExchange(const CGFusedWork *, const CGGhosts *, cudaStream_t);

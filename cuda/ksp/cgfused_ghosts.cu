@@ -275,9 +275,9 @@ PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void GiveSlots(CGFusedWork *work, CGGhosts *ghosts)
+void CGFusedGiveSlots(NCCL *nccl, CGGhosts *ghosts)
 {
-  if (ghosts->slots >= 0) NCCLGiveSlots(work->nccl, ghosts->slots);
+  if (ghosts->slots >= 0) NCCLGiveSlots(nccl, ghosts->slots);
   ghosts->slots      = -1;
   ghosts->direct     = false;
   ghosts->rows.words = nullptr;
@@ -289,7 +289,7 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetGraph_CUDA(work));
   for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) {
-    GiveSlots(work, ghosts);
+    CGFusedGiveSlots(work->nccl, ghosts);
     ghosts->exchange = -1;
   }
   if (work->nccl) NCCLRelease(work->nccl);
@@ -324,7 +324,7 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
   const bool ready = neighbours->places.empty() && (!count || ghosts->slots >= 0);
   PetscCall(NeighboursTell(comm, *neighbours, ready ? PETSC_TRUE : PETSC_FALSE, ghosts->slots, &all, &there));
   if (!all) {
-    GiveSlots(work, ghosts);
+    CGFusedGiveSlots(work->nccl, ghosts);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   for (size_t k = 0; k < ghosts->to.size(); k++)
@@ -350,7 +350,7 @@ PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Neighb
   }
   if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetGraph_CUDA(work));
-  GiveSlots(work, ghosts);
+  CGFusedGiveSlots(work->nccl, ghosts);
   ghosts->exchange = -1; /* until it is ready */
   ghosts->number++;
   ghosts->to   = neighbours.to;
@@ -388,7 +388,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
    The entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to run when
    the product that hides it is, and not after that.
 */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
+PetscErrorCode CGFusedBeginExchange(const CGFusedWork *work, const CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
 {
   const LocalInt sent = (LocalInt)ghosts->entries.size(), received = (LocalInt)ghosts->places.size();
 
@@ -411,7 +411,7 @@ PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedEndExchange(CGFusedWork *work, const CGGhosts *ghosts, cudaStream_t stream)
+PetscErrorCode CGFusedEndExchange(const CGFusedWork *work, const CGGhosts *ghosts, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if (ghosts->direct || (ghosts->to.empty() && ghosts->from.empty())) PetscFunctionReturn(PETSC_SUCCESS);

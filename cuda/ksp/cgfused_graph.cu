@@ -294,12 +294,6 @@ CGSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
   return work->nccl && ghosts.used && ghosts.direct ? CGFusedSend(&ghosts) : CGSend{};
 }
 
-/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
-bool IsByNCCL(const CGGhosts &ghosts)
-{
-  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
-}
-
 /* What comes behind a sum over all ranks by NCCL is not launched early: what is ahead of it is not ours. */
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
@@ -337,7 +331,7 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscS
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->A, work->nccl && IsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
+                         SliceBlocks(work, work->A, work->nccl && CGFusedIsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
                          work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
     });
   }));
@@ -373,7 +367,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
-  const bool by_nccl1 = crosses1 && IsByNCCL(work->ghosts1), by_nccl2 = crosses2 && IsByNCCL(work->ghosts2);
+  const bool by_nccl1 = crosses1 && CGFusedIsByNCCL(work->ghosts1), by_nccl2 = crosses2 && CGFusedIsByNCCL(work->ghosts2);
   if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
   PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {

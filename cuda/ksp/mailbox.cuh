@@ -20,6 +20,28 @@
 
 constexpr int kCGInFlight = 2; /* launches that the host is ahead at most; each has a copy of the state of its own */
 
+/*
+   Waits for the event. If there is a function `watch` it is called again and again while the event has not come, and an error of it
+   ends the waiting; without it the host sleeps or spins as CUDA has it.
+*/
+inline PetscErrorCode AwaitEvent(cudaEvent_t event, const std::function<PetscErrorCode()> &watch)
+{
+  constexpr int kAsk = 4096; /* looks at the event between two calls of watch(), which take some milliseconds together */
+
+  PetscFunctionBegin;
+  for (int looks = 1; watch; looks++) {
+    const cudaError_t found = cudaEventQuery(event);
+    if (found != cudaErrorNotReady) {
+      PetscCallCUDA(found);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    (void)cudaGetLastError(); /* not to be ready is no error of a launch */
+    if (looks % kAsk == 0) PetscCall(watch());
+  }
+  PetscCallCUDA(cudaEventSynchronize(event));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename State>
 class Mailbox {
   using Scalars = decltype(State::s);
@@ -74,10 +96,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /*
-     From now on `watch` is called again and again while the host waits for a launch, and an error of it ends the waiting. Without
-     it the host sleeps or spins as CUDA has it.
-  */
+  /* From now on the host waits for launches so, see AwaitEvent(). */
   void Watch(std::function<PetscErrorCode()> watch) { watch_ = std::move(watch); }
 
   State *state() const { return state_.data(); } /* on the device */
@@ -88,7 +107,7 @@ public:
   PetscErrorCode Wait()
   {
     PetscFunctionBegin;
-    for (; arrived_ < launched_; arrived_++) PetscCall(Await(event_[arrived_ % kCGInFlight]));
+    for (; arrived_ < launched_; arrived_++) PetscCall(AwaitEvent(event_[arrived_ % kCGInFlight], watch_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -131,7 +150,7 @@ public:
 
     PetscFunctionBegin;
     *state = nullptr; /* until there is one */
-    if (pinned_) PetscCall(Await(event_[slot]));
+    if (pinned_) PetscCall(AwaitEvent(event_[slot], watch_));
     else {
       PetscCallCUDA(cudaStreamWaitEvent(aside_, event_[slot], 0));
       PetscCallCUDA(cudaMemcpyAsync(seen_, this->state() + 1 + slot, sizeof(State), cudaMemcpyDeviceToHost, aside_));
@@ -187,24 +206,6 @@ public:
   }
 
 private:
-  PetscErrorCode Await(cudaEvent_t event)
-  {
-    constexpr int kAsk = 4096; /* looks at the event between two calls of watch(), which take some milliseconds together */
-
-    PetscFunctionBegin;
-    for (int looks = 1; watch_; looks++) {
-      const cudaError_t found = cudaEventQuery(event);
-      if (found != cudaErrorNotReady) {
-        PetscCallCUDA(found);
-        PetscFunctionReturn(PETSC_SUCCESS);
-      }
-      (void)cudaGetLastError(); /* not to be ready is no error of a launch */
-      if (looks % kAsk == 0) PetscCall(watch_());
-    }
-    PetscCallCUDA(cudaEventSynchronize(event));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
   PetscErrorCode CreateEvents()
   {
     PetscFunctionBegin;

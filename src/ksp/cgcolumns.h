@@ -17,6 +17,10 @@
    once: x = x + a p + a' p'. A column whose last iteration is the first one of such a pair has its step made when the solution is
    copied out.
 
+   On several ranks with NCCL each of the three products has the exchange of cgfused.h, of the ghosts of all columns at once, and
+   sums are added over the ranks for all columns at once: (p.w, and z.z of the iteration before) and (r.z, r.r). So the test of the
+   norm is made after the next product with A, whose result is not used if the column has come to its end.
+
    In the three kernels the entries of 9.5 block vectors are read or written, 76 bytes a row and column beside the matrices, and 92
    where r is kept. A solve for one right-hand side reads and writes 128, since z and r are stored there.
 */
@@ -27,7 +31,7 @@
 /* Columns that are solved together unless the program asks for another number, and the most that are. */
 constexpr LocalInt kCGColumns = 8, kCGMostColumns = 16;
 
-/* ----------------------------------- one rank, on the GPU ------------------------------------- */
+/* ------------------- one rank, or several with NCCL: the GPU decides -------------------------- */
 
 /* Block vectors, scalars and the graph. */
 struct CGColumnsWork;
@@ -39,13 +43,27 @@ struct CGColumn {
   PetscReal value, norm, a;
 };
 
+/* The exchanges of A, W1 and W2 by NCCL for one column: their lists, null where there is none, and the numbers that they have. */
+struct CGColumnsExchanges {
+  MPI_Comm          comm;
+  const Neighbours *lists[3];
+  long              number[3];
+};
+
 /* All calls of a solve follow a CGFusedPrepare_CUDA() for the graph, of operators without a cycle. */
 PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **);
 PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **);
 size_t         CGColumnsBytes_CUDA(const CGColumnsWork *);
+/*
+   Room for a solve for so many columns with this norm, on several ranks also for the exchanges. It does not wait for other ranks;
+   if it fails on one of them, all destroy the work.
+*/
+PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *, CGFusedWork *, LocalInt columns, CGNorm, const CGColumnsExchanges *);
+/* Makes the exchanges ready where that has been done on all ranks; collective. */
+PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *, CGFusedWork *, const CGColumnsExchanges *);
 /* R = B, or R = B - A X where X is not null; Z = M R, P = Z, and the sums of each column, for which it waits. */
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, LocalInt columns, const PetscScalar *B, LocalInt ldb,
-                                   const PetscScalar *X, LocalInt ldx, CGNorm, CGSums sums[]);
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscScalar *B, LocalInt ldb, const PetscScalar *X,
+                                   LocalInt ldx, CGNorm, CGSums sums[]);
 /* Begins the iterations that follow such a start, with beta = r.z of each column, but not of those that have ended already. */
 PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscReal beta[], const CGTest test[],
                                    const PetscBool ended[]);

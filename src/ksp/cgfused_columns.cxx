@@ -1,6 +1,6 @@
 /*
-   Several right-hand sides with the fused conjugate gradient method: which of the ways a block of columns goes, the way of one rank
-   whose iterations the GPU decides about, and what the program gets to know of the columns.
+   Several right-hand sides with the fused conjugate gradient method: which of the ways a block of columns goes, the way whose
+   iterations the GPU decides about, on one rank or on several with NCCL, and what the program gets to know of the columns.
 */
 #include <petsc/private/pcimpl.h>
 
@@ -84,8 +84,8 @@ static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFus
   PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
   if (cg->why) PetscFunctionReturn(PETSC_SUCCESS);
   if (M->cycle) why->text = "a cycle of multigrid";
-  else if (cg->nccl) why->text = "several ranks that communicate by NCCL"; /* their graphs are as fast as the general path */
-  else if (cg->several) cg->why.text = "several right-hand sides on several ranks"; /* by MPI: one exchange for all columns */
+  else if (cg->several && !cg->nccl)
+    cg->why.text = "several right-hand sides on several ranks"; /* by MPI: one exchange for all columns */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,7 +118,7 @@ static PetscErrorCode SolveColumn(KSP ksp, CGFusedBatch &batch, PetscInt c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------- one rank, iterations on the GPU ------------------------------ */
+/* ------------------- one rank, or several with NCCL: iterations on the GPU -------------------- */
 
 /* The columns of B and X as the GPU has them. */
 struct BlockArrays {
@@ -189,8 +189,8 @@ static PetscErrorCode Start(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTe
   PetscFunctionBegin;
   PetscCall(GetArrays(batch, &v));
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(CGColumnsStart_CUDA(cg->columns_work, cg->work, batch.count, v.B, v.ldb, ksp->guess_zero ? nullptr : v.X, v.ldx,
-                                CGNormOf(ksp), sums));
+  PetscCall(
+    CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, ksp->guess_zero ? nullptr : v.X, v.ldx, CGNormOf(ksp), sums));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreArrays(batch, &v));
   for (PetscInt c = 0; c < batch.count; c++) {
@@ -206,6 +206,50 @@ static PetscErrorCode Start(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTe
     beta[c]  = sums[c].rz;
     ended[c] = (PetscBool)column.Ended();
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The exchanges of A and of the factors, as CGFusedPrepareDevice() has left them. */
+static CGColumnsExchanges ExchangesOf(KSP ksp)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+
+  return {PetscObjectComm((PetscObject)ksp),
+          {&cg->exchange.lists, &cg->lists1, &cg->lists2},
+          {cg->exchange.number, cg->factor_exchange, cg->factor_exchange}};
+}
+
+/* All memory that a rank needs for a solve, also that of B and X on the GPU. */
+static PetscErrorCode MakeRoom(KSP ksp, const CGFusedBatch *batch, const CGColumnsExchanges *exchanges)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  BlockArrays  v;
+
+  PetscFunctionBegin;
+  PetscCall(GetArrays(*batch, &v));
+  PetscCall(RestoreArrays(*batch, &v));
+  if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
+  PetscCall(CGColumnsPrepare_CUDA(cg->columns_work, cg->work, batch->count, CGNormOf(ksp), exchanges));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Then none of
+   them keeps its work, so that all have the same exchanges in the next solve, too.
+*/
+static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch)
+{
+  KSP_CGFused             *cg        = (KSP_CGFused *)ksp->data;
+  const CGColumnsExchanges exchanges = ExchangesOf(ksp);
+  PetscErrorCode           code      = CallGuarded(MakeRoom, ksp, &batch, &exchanges);
+
+  PetscFunctionBegin;
+  if (cg->several) {
+    code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
+    if (!code) code = CGColumnsConnect_CUDA(cg->columns_work, cg->work, &exchanges);
+  }
+  if (code) PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -225,7 +269,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
 
   PetscFunctionBegin;
   PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
-  if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
+  PetscCall(PrepareColumns(ksp, batch));
   PetscCall(Start(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
     PetscCall(GetArrays(batch, &v));
@@ -295,9 +339,10 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
 
   PetscFunctionBegin;
   PetscCall(ChooseWay(ksp, batch, failed, &M, &block.why));
-  block.together = block.why ? nullptr
-                   : cg->why ? "products with all of them at once, as far as the types have these"
-                             : "a graph over interleaved vectors";
+  block.together = block.why     ? nullptr
+                   : cg->why     ? "products with all of them at once, as far as the types have these"
+                   : cg->several ? "a graph over interleaved vectors, with one exchange a product and two sums over the ranks"
+                                 : "a graph over interleaved vectors";
   if (block.why) {
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
   } else if (cg->why) PetscCall(CGFusedSolveColumnsByHost(ksp, batch));

@@ -1,6 +1,8 @@
 /* The lists of an exchange, from PETSc's description of it. */
 #include "neighbours.h"
 
+#include <algorithm>
+
 #include "agree.h"
 #include "entry.h"
 
@@ -49,6 +51,44 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
     lists->places.clear();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Each number of the list as many numbers. */
+static std::vector<LocalInt> Widened(const std::vector<LocalInt> &list, LocalInt columns)
+{
+  std::vector<LocalInt> wide;
+  wide.reserve(list.size() * columns);
+  for (LocalInt number : list)
+    for (LocalInt c = 0; c < columns; c++) wide.push_back(number * columns + c);
+  return wide;
+}
+
+PetscErrorCode NeighboursWiden(const Neighbours &lists, LocalInt columns, Neighbours *wide)
+{
+  LocalInt most = 0;
+
+  PetscFunctionBegin;
+  for (const std::vector<LocalInt> *list : {&lists.entries, &lists.places})
+    for (LocalInt number : *list) most = PetscMax(most, number);
+  for (const std::vector<Neighbours::Part> *parts : {&lists.to, &lists.from})
+    for (const Neighbours::Part &part : *parts) most = PetscMax(most, part.end);
+  PetscCall(LocalIntCast(((PetscInt64)most + 1) * columns, "entries of several right-hand sides", &most));
+  wide->entries = Widened(lists.entries, columns);
+  wide->places  = Widened(lists.places, columns);
+  wide->to      = lists.to;
+  wide->from    = lists.from;
+  for (std::vector<Neighbours::Part> *parts : {&wide->to, &wide->from})
+    for (Neighbours::Part &part : *parts) part = {part.rank, part.begin * columns, part.end * columns};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t NeighboursLeaves(const Neighbours &lists)
+{
+  size_t count = 0;
+  for (LocalInt place : lists.places) count = std::max(count, (size_t)place + 1);
+  if (lists.places.empty())
+    for (const Neighbours::Part &part : lists.from) count = std::max(count, (size_t)part.end);
+  return count;
 }
 
 static PetscErrorCode MakeRoom(const Neighbours *lists, std::vector<LocalInt> *told, std::vector<MPI_Request> *requests,

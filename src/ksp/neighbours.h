@@ -29,6 +29,13 @@ struct Neighbours {
 /* The lists of this rank. PetscSFSetUp() is called, which is collective. */
 PetscErrorCode NeighboursFromSF(PetscSF, Neighbours *);
 /*
+   The lists of the same exchange for so many vectors at once, whose entries with the same number lie side by side: entry k of
+   vector c is entry k * columns + c of all of them.
+*/
+PetscErrorCode NeighboursWiden(const Neighbours &, LocalInt columns, Neighbours *wide);
+/* Leaves that the exchange fills, or that are ahead of such. */
+size_t NeighboursLeaves(const Neighbours &);
+/*
    Tells the ranks that this one gets entries from where in its memory they go: part k of `from` to first + its begin. It learns the
    same of the ranks of `to`: there [to.size()]. Some rank may not be `ready` for that; *all says whether each of them is, and is
    the same on all. Without that nothing is told. Collective.

@@ -5,6 +5,7 @@
 */
 #include <petscsf.h>
 
+#include "agree.h"
 #include "baijcuda.h"
 #include "entry.h"
 #include "sparse/bsr_csr.h"
@@ -151,14 +152,12 @@ static PetscErrorCode GetRows(Mat A, BSR *host)
   const PetscInt *i, *j;
   const LocalInt *local_i, *local_j;
   PetscScalar    *a;
-  PetscBool       done;
 
   PetscFunctionBegin;
   *host = BSR{};
   PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetLocalSize(A, nullptr, &columns));
-  PetscCall(MatGetRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows", ((PetscObject)A)->type_name);
+  PetscCall(MatLendRows(A, PETSC_TRUE, &n, &i, &j));
   /* RestoreRows() does not call MatSeqBAIJRestoreArray(), which would raise the state as if the values had changed. */
   PetscCall(MatSeqBAIJGetArray(A, &a));
   nnz = n ? i[n] : 0;
@@ -181,12 +180,8 @@ static PetscErrorCode GetRows(Mat A, BSR *host)
 
 static PetscErrorCode RestoreRows(Mat A, BSR *host)
 {
-  const PetscInt *i = nullptr, *j = nullptr;
-  PetscInt        n;
-  PetscBool       done;
-
   PetscFunctionBegin;
-  PetscCall(MatRestoreRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
+  PetscCall(MatTakeRowsBack(A, PETSC_TRUE));
   *host = BSR{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -243,8 +238,9 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
     BSR transposed;
 
     PetscCall(BSRTranspose_Host(&host, PETSC_FALSE, &transposed));
-    PetscCall(SendRows(&transposed, pattern, W));
+    const PetscErrorCode code = SendRows(&transposed, pattern, W);
     PetscCall(BSRDestroy(&transposed));
+    PetscCall(code);
   } else PetscCall(SendRows(&host, pattern, W));
   PetscCall(RestoreRows(A, &host));
   *of_values  = values;
@@ -489,6 +485,7 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
   data->block = MPIU_SCALAR;
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values));
   data->diagonal = data->off = nullptr;
+  data->copied = data->transposed = kNoState;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -532,23 +529,36 @@ static PetscErrorCode GetCheckedParts(Mat A, Mat *diagonal, Mat *off, const Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a rank does alone before an exchange is made: it finds the columns of other ranks, and makes room for their values. */
+static PetscErrorCode MakeRoomForGhosts(Mat A, const PetscInt **ghosts, PetscInt *columns)
+{
+  MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  PetscCall(GetParts(A, &data->diagonal, &data->off, ghosts));
+  PetscCall(MatGetLocalSize(data->off, nullptr, columns));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values)); /* of a call that has failed on another rank */
+  PetscCall(ArrayCreate(*columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Makes what a product needs for the values of other ranks: the exchange, the type that it sends, and memory on the device. The
-   first product after an assembly that has changed the parts makes them.
+   first product after an assembly that has changed the parts makes them. A rank that has no memory has its error before the others
+   wait for it.
 */
 static PetscErrorCode NeedGhosts(Mat A)
 {
-  MPIBAIJCUDA    *data = (MPIBAIJCUDA *)A->spptr;
-  const PetscInt *ghosts;
-  PetscInt        bs, columns;
+  MPIBAIJCUDA    *data   = (MPIBAIJCUDA *)A->spptr;
+  const PetscInt *ghosts = nullptr;
+  PetscInt        bs, columns = 0;
   PetscLayout     blocks;
 
   PetscFunctionBegin;
   if (data->ghosts) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(GetParts(A, &data->diagonal, &data->off, &ghosts));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)A), CallGuarded(MakeRoomForGhosts, A, &ghosts, &columns),
+                         "make room for the values of other ranks"));
   PetscCall(MatGetBlockSize(A, &bs));
-  PetscCall(MatGetLocalSize(data->off, nullptr, &columns));
-  PetscCall(ArrayCreate(columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
   /*
      Blocks of one value are sent as scalars: PetscSF does not see that a contiguous type of one scalar is a scalar, and cannot add
      up values of a type that it does not know.
@@ -565,6 +575,35 @@ static PetscErrorCode NeedGhosts(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The copies of both parts, or of their transposes. */
+static PetscErrorCode GetOwnCopies(Mat A, PetscBool transpose, const BSR **diagonal, const BSR **off)
+{
+  MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  PetscCall(GetCopy(data->diagonal, transpose, diagonal));
+  PetscCall(GetCopy(data->off, transpose, off));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The same in the first product after the matrix has changed, which all ranks know alike: there a rank that has no memory for its
+   copies ends the product on all of them, which would wait for what it sends.
+*/
+static PetscErrorCode GetCopies(Mat A, PetscBool transpose, const BSR **diagonal, const BSR **off)
+{
+  MPIBAIJCUDA      *data   = (MPIBAIJCUDA *)A->spptr;
+  PetscObjectState *copied = transpose ? &data->transposed : &data->copied;
+
+  PetscFunctionBegin;
+  PetscCall(CheckState(A));
+  PetscErrorCode code = CallGuarded(GetOwnCopies, A, transpose, diagonal, off);
+  if (*copied != data->state) code = AgreeOnError(PetscObjectComm((PetscObject)A), code, "copy its blocks to its GPU");
+  PetscCall(code);
+  *copied = data->state;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Computes y = z + A x. The exchange of x runs while the device multiplies with the diagonal part. */
 static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
 {
@@ -575,9 +614,7 @@ static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
 
   PetscFunctionBegin;
   PetscCall(NeedGhosts(A));
-  PetscCall(CheckState(A));
-  PetscCall(GetCopy(data->diagonal, PETSC_FALSE, &diagonal));
-  PetscCall(GetCopy(data->off, PETSC_FALSE, &off));
+  PetscCall(GetCopies(A, PETSC_FALSE, &diagonal, &off));
   PetscCall(GetProductArrays(x, z, y, &arrays));
   PetscCall(PetscSFBcastWithMemTypeBegin(data->ghosts, data->block, cuda, arrays.x, cuda, data->values, MPI_REPLACE));
   PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
@@ -597,9 +634,7 @@ static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
 
   PetscFunctionBegin;
   PetscCall(NeedGhosts(A));
-  PetscCall(CheckState(A));
-  PetscCall(GetCopy(data->diagonal, PETSC_TRUE, &diagonal));
-  PetscCall(GetCopy(data->off, PETSC_TRUE, &off));
+  PetscCall(GetCopies(A, PETSC_TRUE, &diagonal, &off));
   PetscCall(GetProductArrays(x, z, y, &arrays));
   PetscCall(Multiply(off, arrays.x, nullptr, data->values));
   PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
@@ -822,9 +857,10 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
   Mat B = *newmat;
   PetscCall(PetscNew(&data));
-  B->spptr                          = data;
-  data->base                        = B->ops[0];
-  data->block                       = MPIU_SCALAR;
+  B->spptr     = data;
+  data->base   = B->ops[0];
+  data->block  = MPIU_SCALAR;
+  data->copied = data->transposed   = kNoState;
   B->ops->mult                      = Entry<MatMult_MPIBAIJCUDA>;
   B->ops->multadd                   = Entry<MatMultAdd_MPIBAIJCUDA>;
   B->ops->multtranspose             = Entry<MatMultTranspose_MPIBAIJCUDA>;

@@ -27,4 +27,6 @@ struct MPIBAIJCUDA {
   MPI_Datatype     block;    /* the type in which the exchange sends a block entry */
   PetscScalar     *values;   /* the block entries of other ranks, on the device */
   PetscObjectState state;    /* state of the matrix at the last product */
+  PetscObjectState copied;   /* states of the matrix for which all ranks have copies of both parts, */
+  PetscObjectState transposed;
 };

@@ -31,14 +31,11 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
   const PetscInt *i, *j;
   PetscInt        n, bs;
   PetscScalar    *a;
-  PetscBool       done;
   BSRView        *A = &bsr->A;
 
   PetscFunctionBegin;
   PetscCall(MatGetBlockSize(bsr->local, &bs));
-  PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows",
-             ((PetscObject)bsr->local)->type_name);
+  PetscCall(MatLendRows(bsr->local, PETSC_TRUE, &n, &i, &j));
   A->where = PETSC_MEMTYPE_HOST;
   PetscCall(LocalIntCast(n * bs, "rows", &A->n));
   PetscCall(LocalIntCast(i[n], "blocks", &A->nnz));
@@ -57,16 +54,13 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 static PetscErrorCode RestoreBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 {
   PetscScalar     *a = (PetscScalar *)bsr->A.a;
-  const PetscInt  *i = nullptr, *j = nullptr;
   PetscObjectState state;
-  PetscInt         n;
-  PetscBool        done;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)bsr->local, &state));
   PetscCall((upper ? MatSeqSBAIJRestoreArray : MatSeqBAIJRestoreArray)(bsr->local, &a));
   PetscCall(PetscObjectStateSet((PetscObject)bsr->local, state));
-  PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
+  PetscCall(MatTakeRowsBack(bsr->local, PETSC_TRUE));
   bsr->borrowed = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -358,13 +352,10 @@ static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
 static PetscErrorCode CreateFromBlocks(MPI_Comm comm, PetscBool unit, BlocksOnHost *host, Mat *mat)
 {
   const PetscInt rows = host->own.rows, bs = host->own.bs;
-  PetscInt       first = 0;
-  PetscMPIInt    rank;
+  PetscInt       first;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  if (!rank) first = 0;
+  PetscCall(MatFindFirstRow(comm, rows, &first));
   FillBlocks(first, unit, host);
   PetscCall(MatCreate(comm, mat));
   PetscCall(MatSetSizes(*mat, rows * bs, rows * bs, PETSC_DETERMINE, PETSC_DETERMINE));

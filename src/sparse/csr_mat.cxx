@@ -123,15 +123,35 @@ static PetscErrorCode RestoreDeviceCSR(CSRMat *)
 }
 #endif
 
-static PetscErrorCode GetHostCSR(CSRMat *csr)
+PetscErrorCode MatLendRows(Mat local, PetscBool blocks, PetscInt *n, const PetscInt **i, const PetscInt **j)
 {
-  const PetscInt *i, *j;
+  PetscBool done;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(local, 0, PETSC_FALSE, blocks, n, i, j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its %srows", ((PetscObject)local)->type_name,
+             blocks ? "block " : "");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatTakeRowsBack(Mat local, PetscBool blocks)
+{
+  const PetscInt *i = nullptr, *j = nullptr; /* PETSc has not made them for this use, and takes back what it lent */
   PetscInt        n;
   PetscBool       done;
 
   PetscFunctionBegin;
-  PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &i, &j, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)csr->local)->type_name);
+  PetscCall(MatRestoreRowIJ(local, 0, PETSC_FALSE, blocks, &n, &i, &j, &done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetHostCSR(CSRMat *csr)
+{
+  const PetscInt *i, *j;
+  PetscInt        n;
+
+  PetscFunctionBegin;
+  PetscCall(MatLendRows(csr->local, PETSC_FALSE, &n, &i, &j));
   PetscCall(LocalIntCast(i[n], "nonzeros", &csr->A.nnz));
   csr->A.where = PETSC_MEMTYPE_HOST;
   PetscCall(MatGetLocalPattern(csr->local, csr->A.where, csr->A.n, csr->A.nnz, i, j, &csr->A.i, &csr->A.j));
@@ -214,12 +234,8 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
   if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
   if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
   else {
-    const PetscInt *i = nullptr, *j = nullptr; /* PETSc has not made them for this use, and takes back what it lent */
-    PetscInt        n;
-    PetscBool       done;
-
     PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
-    PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &i, &j, &done));
+    PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
   }
   *csr = CSRMat{};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -277,20 +293,10 @@ PetscErrorCode MatGetOtherCSR(Mat A, CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetIJ(Mat local, const PetscInt **i, const PetscInt **j)
-{
-  PetscInt  n;
-  PetscBool done;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetRowIJ(local, 0, PETSC_FALSE, PETSC_FALSE, &n, i, j, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)local)->type_name);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode MatGetHostPattern(Mat A, HostPattern *P)
 {
-  Mat own, other;
+  Mat      own, other;
+  PetscInt n;
 
   PetscFunctionBegin;
   *P = HostPattern{};
@@ -298,21 +304,18 @@ PetscErrorCode MatGetHostPattern(Mat A, HostPattern *P)
   PetscCall(MatMPIAIJGetSeqAIJ(A, &own, &other, &P->columns));
   PetscCall(MatGetLocalSize(own, &P->n, nullptr));
   PetscCall(MatGetSize(other, nullptr, &P->count));
-  PetscCall(GetIJ(own, &P->own_i, &P->own_j));
+  PetscCall(MatLendRows(own, PETSC_FALSE, &n, &P->own_i, &P->own_j));
   P->own = own;
-  PetscCall(GetIJ(other, &P->other_i, &P->other_j));
+  PetscCall(MatLendRows(other, PETSC_FALSE, &n, &P->other_i, &P->other_j));
   P->other = other;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatRestoreHostPattern(HostPattern *P)
 {
-  PetscInt  n;
-  PetscBool done;
-
   PetscFunctionBegin;
-  if (P->own) PetscCall(MatRestoreRowIJ(P->own, 0, PETSC_FALSE, PETSC_FALSE, &n, &P->own_i, &P->own_j, &done));
-  if (P->other) PetscCall(MatRestoreRowIJ(P->other, 0, PETSC_FALSE, PETSC_FALSE, &n, &P->other_i, &P->other_j, &done));
+  if (P->own) PetscCall(MatTakeRowsBack(P->own, PETSC_FALSE));
+  if (P->other) PetscCall(MatTakeRowsBack(P->other, PETSC_FALSE));
   *P = HostPattern{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -365,16 +368,25 @@ static void Fill(PetscInt first, const PetscInt columns[], FactorOnHost *host)
   }
 }
 
-static PetscErrorCode Create(MPI_Comm comm, const PetscInt columns[], FactorOnHost *host, Mat *G)
+PetscErrorCode MatFindFirstRow(MPI_Comm comm, PetscInt rows, PetscInt *first)
 {
-  const PetscInt rows  = host->own.rows;
-  PetscInt       first = 0;
-  PetscMPIInt    rank;
+  PetscMPIInt rank;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  *first = 0;
+  PetscCallMPI(MPI_Exscan(&rows, first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  if (!rank) first = 0;
+  if (!rank) *first = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Create(MPI_Comm comm, const PetscInt columns[], FactorOnHost *host, Mat *G)
+{
+  const PetscInt rows = host->own.rows;
+  PetscInt       first;
+
+  PetscFunctionBegin;
+  PetscCall(MatFindFirstRow(comm, rows, &first));
   Fill(first, columns, host);
   PetscCall(MatCreate(comm, G));
   PetscCall(MatSetSizes(*G, rows, rows, PETSC_DETERMINE, PETSC_DETERMINE));

@@ -16,6 +16,13 @@ struct CSRMat {
 PetscErrorCode MatRefuseType(Mat, const char takes[], const char remedy[]);
 
 /*
+   Borrows the row starts i [*n + 1] and columns j of a sequential Mat on the host, or with `blocks` those of its blocks, and an
+   error if it does not give them; and gives them back.
+*/
+PetscErrorCode MatLendRows(Mat, PetscBool blocks, PetscInt *n, const PetscInt **i, const PetscInt **j);
+PetscErrorCode MatTakeRowsBack(Mat, PetscBool blocks);
+
+/*
    Row starts i [n + 1] and columns j of a sequential Mat as local numbers, in the same memory. Where PETSc's numbers have 64 bits,
    the Mat keeps a copy of its pattern and composes it with itself; it is made anew when its pattern has changed.
 */
@@ -58,6 +65,9 @@ PetscErrorCode MatRestoreHostPattern(HostPattern *);
 
 /* Takes back what one of these functions, or MatGetPoints() of bsr_mat.h, has lent. */
 PetscErrorCode MatRestoreCSR(CSRMat *);
+
+/* The number of this rank's first row in a matrix of which each rank has so many rows; collective. */
+PetscErrorCode MatFindFirstRow(MPI_Comm, PetscInt rows, PetscInt *first);
 
 /*
    Makes a MATAIJ on the communicator of D^{1/2} (I + W) with D = diag(d). W is strictly triangular and stands for the rank's
