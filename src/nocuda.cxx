@@ -58,6 +58,11 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, Loc
   return NoCUDA();
 }
 
+PetscErrorCode DeviceFreeBytes_CUDA(size_t *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode HaloFence_CUDA()
 {
   return NoCUDA();
@@ -84,7 +89,13 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
-PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *)
+PetscErrorCode HaloFollow_CUDA(const HaloRows *, LocalInt, const GlobalInt[], const GlobalInt[], std::vector<GlobalInt> *,
+                               std::vector<LocalInt> *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloLengths_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *)
 {
   return NoCUDA();
 }
@@ -94,13 +105,12 @@ PetscErrorCode HaloPlaces_CUDA(const HaloRows *, LocalInt, const GlobalInt[], Lo
   return NoCUDA();
 }
 
-PetscErrorCode HaloNewRows_CUDA(LocalInt, const GlobalInt *, GlobalInt, LocalInt, const GlobalInt *, std::vector<GlobalInt> *)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const LocalInt[], GlobalInt[])
 {
   return NoCUDA();
 }
 
-PetscErrorCode HaloNumber_CUDA(const HaloGathered *, const GlobalInt *, GlobalInt, GlobalInt, LocalInt, const GlobalInt *, CSR *,
-                               LocalInt **, char **)
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *, GlobalInt, GlobalInt, LocalInt, const GlobalInt *, CSR *, LocalInt **, char **)
 {
   return NoCUDA();
 }

@@ -875,9 +875,10 @@ CSRView ViewOf(const CSR &W)
 }
 
 struct PlanTwins {
-  decltype(&HaloColumns_Host)   columns;
+  decltype(&HaloFollow_Host)    follow;
+  decltype(&HaloLengths_Host)   lengths;
   decltype(&HaloPlaces_Host)    places;
-  decltype(&HaloNewRows_Host)   new_rows;
+  decltype(&HaloColumns_Host)   columns;
   decltype(&HaloNumber_Host)    number;
   decltype(&HaloGhosts_Host)    ghosts;
   decltype(&HaloCompress_Host)  compress;
@@ -887,10 +888,34 @@ struct PlanTwins {
 PlanTwins TwinsOf(PetscMemType where)
 {
   if (PetscMemTypeDevice(where))
-    return {HaloColumns_CUDA, HaloPlaces_CUDA,   HaloNewRows_CUDA,  HaloNumber_CUDA,
-            HaloGhosts_CUDA,  HaloCompress_CUDA, HaloTranspose_CUDA};
-  return {HaloColumns_Host, HaloPlaces_Host,   HaloNewRows_Host,  HaloNumber_Host,
-          HaloGhosts_Host,  HaloCompress_Host, HaloTranspose_Host};
+    return {HaloFollow_CUDA, HaloLengths_CUDA, HaloPlaces_CUDA,   HaloColumns_CUDA,
+            HaloNumber_CUDA, HaloGhosts_CUDA,  HaloCompress_CUDA, HaloTranspose_CUDA};
+  return {HaloFollow_Host, HaloLengths_Host, HaloPlaces_Host,   HaloColumns_Host,
+          HaloNumber_Host, HaloGhosts_Host,  HaloCompress_Host, HaloTranspose_Host};
+}
+
+/* The rows that own couplings lead to, and the layers wanted from others, as they become when each coupling is followed in turn. */
+void CheckFollow(const HostMatrix &A, const HaloRows &rows, const RankRows &rank, const std::vector<GlobalInt> &seeds,
+                 const std::vector<GlobalInt> &depth, decltype(&HaloFollow_Host) follow)
+{
+  std::vector<LocalInt>  wanted(A.n, 0), onward, expected_onward;
+  std::vector<GlobalInt> reached, expected;
+  bool                   changed = true;
+  for (size_t k = 0; k < seeds.size(); k++) wanted[seeds[k]] = (LocalInt)depth[k];
+  while (changed) {
+    changed = false;
+    for (GlobalInt row = rows.begin; row < rows.end; row++)
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+        if (wanted[A.j[k]] < wanted[row] - 1) {
+          wanted[A.j[k]] = wanted[row] - 1;
+          changed        = true;
+        }
+  }
+  for (GlobalInt row = rows.begin; row < rows.end; row++)
+    if (wanted[row]) expected.push_back(row);
+  for (GlobalInt column : rank.columns) expected_onward.push_back(wanted[column]);
+  MUST(follow(&rows, (LocalInt)seeds.size(), seeds.data(), depth.data(), &reached, &onward));
+  CHECK((reached == expected && onward == expected_onward));
 }
 
 /* All steps of a plan of the rank that has the rows begin .. end - 1, against what they are said to do, entry by entry. */
@@ -905,32 +930,45 @@ void CheckPlan(const HostMatrix &A, LocalInt begin, LocalInt end, PetscMemType w
   const LocalInt before = (LocalInt)(std::lower_bound(rank.columns.begin(), rank.columns.end(), begin) - rank.columns.begin());
   const HaloRows rows{ViewOf(own), ViewOf(others), begin, end, (LocalInt)rank.columns.size(), before, columns.data()};
 
+  /* from every ninth own row others are reached, from some within more layers than from others */
+  std::vector<GlobalInt> seeds, depth;
+  for (LocalInt row = begin; row < end; row += 9) {
+    seeds.push_back(row);
+    depth.push_back(1 + row % 4);
+  }
+  CheckFollow(A, rows, rank, seeds, depth, twins.follow);
+  if (!depth.empty())
+    depth.back() = 100; /* where there is nothing left to follow for a long time, and then again from the others */
+  CheckFollow(A, rows, rank, seeds, depth, twins.follow);
+
   /* every third own row is sent */
-  std::vector<GlobalInt> asked, expected, numbers;
+  std::vector<GlobalInt> asked, expected, numbers, names;
   std::vector<double>    values;
   LocalInt               total   = -1;
   LocalInt              *created = nullptr;
   for (LocalInt row = begin; row < end; row += 3) asked.push_back(row);
   for (GlobalInt row : asked) expected.push_back(length(row));
+  MUST(twins.lengths(&rows, (LocalInt)asked.size(), asked.data(), &numbers));
+  CHECK(numbers == expected);
   for (GlobalInt row : asked) {
-    expected.insert(expected.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
+    names.insert(names.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
     values.insert(values.end(), A.a.begin() + A.i[row], A.a.begin() + A.i[row + 1]);
   }
-  MUST(twins.columns(&rows, (LocalInt)asked.size(), asked.data(), &numbers));
-  CHECK(numbers == expected);
   MUST(twins.places(&rows, (LocalInt)asked.size(), asked.data(), &total, &created));
+  GlobalInt *named_there = nullptr;
+  MUST(ArrayCreate(names.size() * sizeof(GlobalInt), where, (void **)&named_there));
+  MUST(twins.columns(&rows, total, created, named_there));
+  CHECK(Taken(named_there, names.size(), where) == names);
   const std::vector<LocalInt> places = Taken(created, values.size(), where);
   CHECK(total == (LocalInt)values.size());
   for (size_t k = 0; k < values.size(); k++)
     CHECK(values[k] == (places[k] < rank.own.nnz() ? rank.own.a[places[k]] : rank.others.a[places[k] - rank.own.nnz()]));
 
-  /* the rows before `begin` of even number, but for every tenth, are gathered, the later ones first */
-  std::vector<GlobalInt> came, lengths, came_columns, sorted, fresh;
+  /* the rows before `begin` of even number, but for every tenth, are gathered */
+  std::vector<GlobalInt> lengths, came_columns, sorted;
   for (LocalInt row = 0; row < begin; row += 2)
     if (row % 10) sorted.push_back(row);
-  for (size_t half : {1, 0})
-    for (size_t k = half * (sorted.size() / 2); k < (half ? sorted.size() : sorted.size() / 2); k++) came.push_back(sorted[k]);
-  for (GlobalInt row : came) {
+  for (GlobalInt row : sorted) {
     lengths.push_back(length(row));
     came_columns.insert(came_columns.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
   }
@@ -939,20 +977,12 @@ void CheckPlan(const HostMatrix &A, LocalInt begin, LocalInt end, PetscMemType w
     return found != sorted.end() && *found == number ? (LocalInt)(found - sorted.begin()) : -1;
   };
   const LocalInt         first = (LocalInt)sorted.size(), nnz = (LocalInt)came_columns.size();
-  const There<GlobalInt> rows_there(sorted, where), came_there(came, where), lengths_there(lengths, where),
-    columns_there(came_columns, where);
-  std::vector<GlobalInt> found;
-  for (GlobalInt column : came_columns)
-    if (column < begin && find(column) < 0) fresh.push_back(column);
-  std::sort(fresh.begin(), fresh.end());
-  fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
-  MUST(twins.new_rows(nnz, columns_there.data(), begin, first, rows_there.data(), &found));
-  CHECK(found == fresh);
+  const There<GlobalInt> rows_there(sorted, where), lengths_there(lengths, where), columns_there(came_columns, where);
 
   /* and get their numbers */
   const std::vector<GlobalInt> bounds = {begin / 4, begin / 3, begin / 2, begin};
   const There<GlobalInt>       bounds_there(bounds, where);
-  const HaloGathered           gathered{first, nnz, came_there.data(), lengths_there.data(), columns_there.data()};
+  const HaloGathered           gathered{first, nnz, rows_there.data(), lengths_there.data(), columns_there.data()};
   CSR                          foreign{}, ghosts{};
   LocalInt                    *kept   = nullptr;
   char                        *is_cut = nullptr;
@@ -972,7 +1002,7 @@ void CheckPlan(const HostMatrix &A, LocalInt begin, LocalInt end, PetscMemType w
     }
     pattern.i.push_back(pattern.nnz());
   }
-  MUST(twins.number(&gathered, rows_there.data(), begin, end, 4, bounds_there.data(), &foreign, &kept, &is_cut));
+  MUST(twins.number(&gathered, begin, end, 4, bounds_there.data(), &foreign, &kept, &is_cut));
   REQUIRE((foreign.rows == first && foreign.columns == first + end - begin && foreign.nnz == pattern.nnz()));
   CHECK(Taken(kept, keep.size(), where) == keep);
   CHECK(Taken(is_cut, cut.size(), where) == cut);
@@ -1130,14 +1160,17 @@ TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo
 
   MPI_Comm comm;
   MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &comm, nullptr));
-  PCLocalOutcome              outcome;
-  PCLocalPhase                phase{comm, &outcome, false};
-  const std::vector<HaloList> send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
-  std::vector<HaloList>       received;
-  MUST(HaloSendLists(&phase, HaloSize{PCAFSAI, 0, 0}, send, &received));
+  PCLocalOutcome                 outcome;
+  PCLocalPhase                   phase{comm, &outcome, false};
+  const std::vector<HaloList>    send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
+  std::vector<HaloList>          received;
+  const PetscMPIInt              before  = (Rank() + size - 1) % size;
+  const std::vector<PetscMPIInt> senders = {before};
+  for (const std::vector<PetscMPIInt> *known : {(const std::vector<PetscMPIInt> *)nullptr, &senders}) {
+    MUST(HaloSendLists(&phase, HaloSize{PCAFSAI, 0, 0}, known, send, &received));
+    REQUIRE(received.size() == 1);
+    CHECK(received[0].rank == before);
+    CHECK(received[0].numbers == std::vector<PetscInt>{ranges[Rank()], ranges[Rank() + 1] - 1, ranges[Rank()] + before});
+  }
   MUST(PetscCommDestroy(&comm));
-  const PetscMPIInt before = (Rank() + size - 1) % size;
-  REQUIRE(received.size() == 1);
-  CHECK(received[0].rank == before);
-  CHECK(received[0].numbers == std::vector<PetscInt>{ranges[Rank()], ranges[Rank() + 1] - 1, ranges[Rank()] + before});
 }

@@ -14,8 +14,34 @@ namespace
 
 /* ------------------------------------ the plan of a gathering --------------------------------- */
 
+/* wanted[row] layers of rows are wanted from an own row on, which are 0 of all rows before. */
+__global__ void Want(LocalInt count, const GlobalInt *rows, const GlobalInt *depth, GlobalInt begin, LocalInt *wanted)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k < count) wanted[rows[k] - begin] = (LocalInt)depth[k];
+}
+
+/* From the rows from which so many layers are wanted to what they are coupled to. */
+__global__ void WantNext(HaloRows A, LocalInt layers, LocalInt *wanted, LocalInt *onward, LocalInt *more)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row >= A.own.n || wanted[row] != layers) return;
+  for (LocalInt k = A.own.i[row]; k < A.own.i[row + 1]; k++)
+    if (wanted[A.own.j[k]] < layers - 1) {
+      atomicMax(&wanted[A.own.j[k]], layers - 1);
+      *more = 1;
+    }
+  for (LocalInt k = A.others.i[row]; k < A.others.i[row + 1]; k++) atomicMax(&onward[A.others.j[k]], layers - 1);
+}
+
+struct IsWanted {
+  const LocalInt *wanted;
+  __device__ bool operator()(LocalInt row) const { return wanted[row] > 0; }
+};
+
 /* length[k] is that of row rows[k], and length[count] is 0. */
-__global__ void RowLengths(HaloRows A, LocalInt count, const GlobalInt *rows, LocalInt *length)
+template <typename T>
+__global__ void RowLengths(HaloRows A, LocalInt count, const GlobalInt *rows, T *length)
 {
   const LocalInt k = (LocalInt)GridThread();
   if (k > count) return;
@@ -23,9 +49,9 @@ __global__ void RowLengths(HaloRows A, LocalInt count, const GlobalInt *rows, Lo
   length[k]        = k < count ? A.own.i[r + 1] - A.own.i[r] + A.others.i[r + 1] - A.others.i[r] : 0;
 }
 
-/* The columns of the rows, or with Places the places of their entries, in the order of the columns. */
-template <bool Places, int GroupSize, typename T>
-__global__ void ListRows(HaloRows A, LocalInt count, const GlobalInt *rows, const LocalInt *start, T *to)
+/* The places of the entries of the rows, in the order of the columns. */
+template <int GroupSize>
+__global__ void ListRows(HaloRows A, LocalInt count, const GlobalInt *rows, const LocalInt *start, LocalInt *places)
 {
   const LocalInt k    = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
@@ -33,17 +59,17 @@ __global__ void ListRows(HaloRows A, LocalInt count, const GlobalInt *rows, cons
   const LocalInt r = (LocalInt)(rows[k] - A.begin), own = A.own.i[r], others = A.others.i[r];
   const LocalInt own_length = A.own.i[r + 1] - own, before = LowerBound(A.others.j, others, A.others.i[r + 1], A.before) - others;
   for (LocalInt e = lane; e < start[k + 1] - start[k]; e += GroupSize) {
-    const bool     is_own = e >= before && e < before + own_length;
-    const LocalInt from   = is_own ? own + e - before : others + (e < before ? e : e - own_length);
-    if (Places) to[start[k] + e] = is_own ? from : A.own.nnz + from;
-    else to[start[k] + e] = is_own ? A.begin + A.own.j[from] : A.columns[A.others.j[from]];
+    const bool is_own    = e >= before && e < before + own_length;
+    places[start[k] + e] = is_own ? own + e - before : A.own.nnz + others + (e < before ? e : e - own_length);
   }
 }
 
-__global__ void CopyLengths(LocalInt count, const LocalInt *length, GlobalInt *to)
+__global__ void NamePlaces(HaloRows A, LocalInt count, const LocalInt *places, GlobalInt *columns)
 {
   const LocalInt k = (LocalInt)GridThread();
-  if (k < count) to[k] = length[k];
+  if (k >= count) return;
+  const LocalInt place = places[k];
+  columns[k]           = place < A.own.nnz ? A.begin + A.own.j[place] : A.columns[A.others.j[place - A.own.nnz]];
 }
 
 /* Where a number is in an ascending list, or -1. */
@@ -53,28 +79,17 @@ __device__ inline LocalInt PlaceOf(LocalInt n, const GlobalInt *sorted, GlobalIn
   return k < n && sorted[k] == number ? k : -1;
 }
 
-/* Whether a column is one of a row that has not been gathered. */
-struct IsNewRow {
-  GlobalInt        begin;
-  LocalInt         n;
-  const GlobalInt *rows;
-  __device__ bool  operator()(GlobalInt column) const { return column < begin && PlaceOf(n, rows, column) < 0; }
-};
-
-/* The lengths of the rows as they came, and in their new order, with 0 at the end, and the old number of each row. */
-__global__ void OrderRows(HaloGathered gathered, const GlobalInt *rows, LocalInt *old_length, LocalInt *length, LocalInt *order)
+/* length[row] is that of a gathered row, and length[rows] is 0. */
+__global__ void GatheredLengths(HaloGathered gathered, LocalInt *length)
 {
-  const LocalInt g = (LocalInt)GridThread();
-  if (g > gathered.rows) return;
-  const LocalInt row = g < gathered.rows ? PlaceOf(gathered.rows, rows, gathered.row[g]) : gathered.rows;
-  old_length[g] = length[row] = g < gathered.rows ? (LocalInt)gathered.length[g] : 0;
-  if (g < gathered.rows) order[row] = g;
+  const LocalInt row = (LocalInt)GridThread();
+  if (row <= gathered.rows) length[row] = row < gathered.rows ? (LocalInt)gathered.length[row] : 0;
 }
 
 constexpr LocalInt kLeftOut = -1, kCut = -2; /* what a column becomes that is left out, and one within the bounds */
 
-__global__ void LocalColumns(HaloGathered gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
-                             const GlobalInt *bounds, LocalInt *local)
+__global__ void LocalColumns(HaloGathered gathered, GlobalInt begin, GlobalInt end, LocalInt bound_count, const GlobalInt *bounds,
+                             LocalInt *local)
 {
   const LocalInt k = (LocalInt)GridThread();
   if (k >= gathered.nnz) return;
@@ -82,41 +97,36 @@ __global__ void LocalColumns(HaloGathered gathered, const GlobalInt *rows, Globa
   LocalInt        to;
   if (column >= begin && column < end) to = gathered.rows + (LocalInt)(column - begin);
   else {
-    to = PlaceOf(gathered.rows, rows, column);
+    to = PlaceOf(gathered.rows, gathered.row, column);
     if (to < 0) to = LowerBound(bounds, (LocalInt)0, bound_count, column + 1) % 2 ? kCut : kLeftOut;
   }
   local[k] = to;
 }
 
 /* kept[row] is the number of entries that stay, and kept[rows] is 0. */
-__global__ void CountKept(LocalInt rows, const LocalInt *order, const LocalInt *start, const LocalInt *length,
-                          const LocalInt *local, LocalInt *kept, char *cut)
+__global__ void CountKept(LocalInt rows, const LocalInt *start, const LocalInt *local, LocalInt *kept, char *cut)
 {
   const LocalInt row = (LocalInt)GridThread();
   if (row > rows) return;
   LocalInt count  = 0;
   bool     is_cut = false;
-  for (LocalInt k = 0; row < rows && k < length[row]; k++) {
-    const LocalInt to = local[start[order[row]] + k];
-    count += to >= 0;
-    is_cut = is_cut || to == kCut;
+  for (LocalInt k = row < rows ? start[row] : 0; row < rows && k < start[row + 1]; k++) {
+    count += local[k] >= 0;
+    is_cut = is_cut || local[k] == kCut;
   }
   kept[row] = count;
   if (row < rows) cut[row] = is_cut;
 }
 
-/* Place `place` is where the row begins among all entries in the new order. */
-__global__ void FillKept(LocalInt rows, const LocalInt *order, const LocalInt *start, const LocalInt *length, const LocalInt *place,
-                         const LocalInt *local, CSR foreign, LocalInt *keep)
+__global__ void FillKept(LocalInt rows, const LocalInt *start, const LocalInt *local, CSR foreign, LocalInt *keep)
 {
   const LocalInt row = (LocalInt)GridThread();
   if (row >= rows) return;
   LocalInt at = foreign.i[row];
-  for (LocalInt k = 0; k < length[row]; k++) {
-    const LocalInt to = local[start[order[row]] + k];
-    if (to < 0) continue;
-    foreign.j[at] = to;
-    keep[at++]    = place[row] + k;
+  for (LocalInt k = start[row]; k < start[row + 1]; k++) {
+    if (local[k] < 0) continue;
+    foreign.j[at] = local[k];
+    keep[at++]    = k;
   }
 }
 
@@ -308,28 +318,91 @@ struct ListedRows {
 
 /* ------------------------------------ the plan of a gathering --------------------------------- */
 
-PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], std::vector<GlobalInt> *numbers)
+/*
+   The host orders a pass over all rows for each number of layers, the largest first, and does not wait for it, but now and then it
+   asks whether the last pass has found anything.
+*/
+PetscErrorCode HaloFollow_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], const GlobalInt depth_on_host[],
+                               std::vector<GlobalInt> *reached, std::vector<LocalInt> *onward)
+{
+  constexpr LocalInt                        kPasses = 16; /* between two questions */
+  const PetscMemType                        host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
+  const LocalInt                            n = A->own.n;
+  const thrust::counting_iterator<LocalInt> all(0);
+  cudaStream_t                              stream;
+  GlobalInt                                *rows, *depth;
+  LocalInt                                 *wanted, *to, *chosen, *counted, *more, found = 1, number = 0;
+  std::vector<LocalInt>                     local;
+  Buffer<char>                              work;
+  CubScratch                                scratch;
+  Layout                                    layout;
+
+  PetscFunctionBegin;
+  reached->clear();
+  onward->assign(A->count, 0);
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const auto choose = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::If(memory, bytes, all, chosen, counted, n, IsWanted{wanted}, stream);
+  };
+  wanted = to = chosen = counted = nullptr;
+  PetscCall(scratch.Measure(choose));
+  scratch.Place(&layout);
+  layout.Place(&rows, count);
+  layout.Place(&depth, count);
+  layout.Place(&wanted, n);
+  layout.Place(&to, A->count);
+  layout.Place(&chosen, n);
+  layout.Place(&counted, 1);
+  layout.Place(&more, 1);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(ArrayCopy_CUDA(rows, on_host, count * sizeof(GlobalInt), device, host));
+  PetscCall(ArrayCopy_CUDA(depth, depth_on_host, count * sizeof(GlobalInt), device, host));
+  PetscCallCUDA(cudaMemsetAsync(wanted, 0, n * sizeof(LocalInt), stream));
+  if (A->count) PetscCallCUDA(cudaMemsetAsync(to, 0, A->count * sizeof(LocalInt), stream));
+  Want<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, rows, depth, A->begin, wanted);
+  FinePCCheckLaunch();
+  LocalInt layers = (LocalInt)*std::max_element(depth_on_host, depth_on_host + count);
+  for (LocalInt pass = 1; layers > 1; pass++, layers--) {
+    PetscCallCUDA(cudaMemsetAsync(more, 0, sizeof(*more), stream));
+    WantNext<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, layers, wanted, to, more);
+    FinePCCheckLaunch();
+    if (pass % kPasses) continue;
+    PetscCall(ArrayCopy_CUDA(&found, more, sizeof(found), host, device));
+    if (found) continue;
+    LocalInt next = 1; /* the rows before lead nowhere: on with those from which fewer layers are wanted */
+    for (LocalInt k = 0; k < count; k++)
+      if (depth_on_host[k] < layers) next = std::max(next, (LocalInt)depth_on_host[k]);
+    layers = next + 1;
+  }
+  PetscCall(scratch.Run(choose));
+  PetscCall(ArrayCopy_CUDA(&number, counted, sizeof(number), host, device));
+  local.resize(number);
+  PetscCall(ArrayCopy_CUDA(local.data(), chosen, number * sizeof(LocalInt), host, device));
+  PetscCall(ArrayCopy_CUDA(onward->data(), to, A->count * sizeof(LocalInt), host, device));
+  for (LocalInt row : local) reached->push_back(A->begin + row);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloLengths_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], std::vector<GlobalInt> *lengths)
 {
   const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
   cudaStream_t       stream;
-  ListedRows         listed;
+  GlobalInt         *rows, *length;
   Buffer<char>       work;
-  Buffer<GlobalInt>  found;
+  Layout             layout;
 
   PetscFunctionBegin;
-  numbers->clear();
+  lengths->resize(count);
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(listed.Count(*A, count, on_host, &work, stream));
-  PetscCall(found.Allocate((size_t)count + listed.total));
-  CopyLengths<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, listed.length, found.data());
+  layout.Place(&rows, count);
+  layout.Place(&length, (size_t)count + 1);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(ArrayCopy_CUDA(rows, on_host, count * sizeof(GlobalInt), device, host));
+  RowLengths<<<BlocksFor((long long)count + 1), kBlockSize, 0, stream>>>(*A, count, rows, length);
   FinePCCheckLaunch();
-  ListRows<false, kScanGroup><<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows,
-                                                                                                   listed.start,
-                                                                                                   found.data() + count);
-  FinePCCheckLaunch();
-  numbers->resize(found.size());
-  PetscCall(ArrayCopy_CUDA(numbers->data(), found.data(), found.bytes(), host, device));
+  PetscCall(ArrayCopy_CUDA(lengths->data(), length, count * sizeof(GlobalInt), host, device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -346,65 +419,32 @@ PetscErrorCode HaloPlaces_CUDA(const HaloRows *A, LocalInt count, const GlobalIn
   PetscCall(listed.Count(*A, count, on_host, &work, stream));
   *total = listed.total;
   PetscCall(ArrayCreate_CUDA(*total * sizeof(LocalInt), (void **)places));
-  ListRows<true, kScanGroup>
+  ListRows<kScanGroup>
     <<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows, listed.start, *places);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloNewRows_CUDA(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
-                                std::vector<GlobalInt> *found)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const LocalInt places[], GlobalInt columns[])
 {
-  const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
-  const IsNewRow     is_new{begin, n, rows};
-  cudaStream_t       stream;
-  GlobalInt         *chosen, *sorted;
-  LocalInt          *counted, number;
-  Buffer<char>       work;
-  CubScratch         scratch;
-  Layout             layout;
+  cudaStream_t stream;
 
   PetscFunctionBegin;
-  found->clear();
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  const auto choose = [&](void *memory, size_t &bytes) {
-    return cub::DeviceSelect::If(memory, bytes, columns, chosen, counted, count, is_new, stream);
-  };
-  const auto sort = [&](void *memory, size_t &bytes) {
-    return cub::DeviceRadixSort::SortKeys(memory, bytes, chosen, sorted, number, 0, (int)(8 * sizeof(GlobalInt)), stream);
-  };
-  const auto unique = [&](void *memory, size_t &bytes) {
-    return cub::DeviceSelect::Unique(memory, bytes, sorted, chosen, counted, number, stream);
-  };
-  number = count;
-  PetscCall(scratch.Measure(choose));
-  PetscCall(scratch.Measure(sort));
-  PetscCall(scratch.Measure(unique));
-  scratch.Place(&layout);
-  layout.Place(&chosen, count);
-  layout.Place(&sorted, count);
-  layout.Place(&counted, 1);
-  PetscCall(layout.Allocate(&work));
-  PetscCall(scratch.Run(choose));
-  PetscCall(ArrayCopy_CUDA(&number, counted, sizeof(number), host, device));
-  if (!number) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(scratch.Run(sort));
-  PetscCall(scratch.Run(unique));
-  PetscCall(ArrayCopy_CUDA(&number, counted, sizeof(number), host, device));
-  found->resize(number);
-  PetscCall(ArrayCopy_CUDA(found->data(), chosen, number * sizeof(GlobalInt), host, device));
+  NamePlaces<<<BlocksFor(count), kBlockSize, 0, stream>>>(*A, count, places, columns);
+  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloNumber_CUDA(const HaloGathered *gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end,
-                               LocalInt bound_count, const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *gathered, GlobalInt begin, GlobalInt end, LocalInt bound_count,
+                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
 {
   const PetscMemType device = PETSC_MEMTYPE_CUDA;
   const LocalInt     first = gathered->rows, columns = first + (LocalInt)(end - begin);
   const int          blocks = BlocksFor((long long)first + 1);
   cudaStream_t       stream;
-  LocalInt          *old_length, *length, *start, *place, *order, *local, *kept, *kept_start, nnz = 0;
+  LocalInt          *length, *start, *local, *kept, *kept_start, nnz = 0;
   Buffer<char>       work;
   CubScratch         scratch;
   Layout             layout;
@@ -421,26 +461,25 @@ PetscErrorCode HaloNumber_CUDA(const HaloGathered *gathered, const GlobalInt *ro
   };
   PetscCall(scratch.Measure(scan(nullptr, nullptr)));
   scratch.Place(&layout);
-  for (LocalInt **numbers : {&old_length, &length, &start, &place, &order, &kept, &kept_start}) layout.Place(numbers, first + 1);
+  for (LocalInt **numbers : {&length, &start, &kept, &kept_start}) layout.Place(numbers, (size_t)first + 1);
   layout.Place(&local, gathered->nnz);
   PetscCall(layout.Allocate(&work));
   PetscCall(ArrayCreate_CUDA(first, (void **)cut));
-  OrderRows<<<blocks, kBlockSize, 0, stream>>>(*gathered, rows, old_length, length, order);
+  GatheredLengths<<<blocks, kBlockSize, 0, stream>>>(*gathered, length);
   FinePCCheckLaunch();
-  PetscCall(scratch.Run(scan(old_length, start)));
-  PetscCall(scratch.Run(scan(length, place)));
+  PetscCall(scratch.Run(scan(length, start)));
   if (gathered->nnz) {
-    LocalColumns<<<BlocksFor(gathered->nnz), kBlockSize, 0, stream>>>(*gathered, rows, begin, end, bound_count, bounds, local);
+    LocalColumns<<<BlocksFor(gathered->nnz), kBlockSize, 0, stream>>>(*gathered, begin, end, bound_count, bounds, local);
     FinePCCheckLaunch();
   }
-  CountKept<<<blocks, kBlockSize, 0, stream>>>(first, order, start, length, local, kept, *cut);
+  CountKept<<<blocks, kBlockSize, 0, stream>>>(first, start, local, kept, *cut);
   FinePCCheckLaunch();
   PetscCall(scratch.Run(scan(kept, kept_start)));
   PetscCall(ArrayCopy_CUDA(&nnz, kept_start + first, sizeof(nnz), PETSC_MEMTYPE_HOST, device));
   PetscCall(CSRCreate(first, columns, nnz, FINEPC_DOUBLE, device, foreign));
   PetscCall(ArrayCreate_CUDA(nnz * sizeof(LocalInt), (void **)keep));
   PetscCall(ArrayCopy_CUDA(foreign->i, kept_start, ((size_t)first + 1) * sizeof(LocalInt), device, device));
-  FillKept<<<blocks, kBlockSize, 0, stream>>>(first, order, start, length, place, local, *foreign, *keep);
+  FillKept<<<blocks, kBlockSize, 0, stream>>>(first, start, local, *foreign, *keep);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

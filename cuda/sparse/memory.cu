@@ -31,6 +31,15 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *found)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
+{
+  size_t all;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemGetInfo(free, &all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
 {
   PetscFunctionBegin;

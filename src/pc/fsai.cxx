@@ -229,10 +229,10 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
 }
 
 /*
-   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row and
-   the row of the entry, for each entry, from which ghosts2 is made.
+   The foreign columns of W1 that have entries become those of ghosts1, and each rank that may own such columns gets a list of its
+   row and the row of the entry, for each entry, from which ghosts2 is made.
 */
-static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *lists)
+static PetscErrorCode CompressGhosts(PC pc, const PetscInt ranges[], std::vector<HaloList> *lists)
 {
   PC_FSAI              *fsai     = (PC_FSAI *)pc->data;
   PCInverseGhosts      *ghosts   = &fsai->inverse.ghosts1;
@@ -245,6 +245,7 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
 
   PetscFunctionBegin;
   fsai->limited = 0;
+  for (PetscMPIInt rank : halo.lower) lists->push_back({rank, {}});
   if (!ghosts->W.nnz) {
     PetscCall(CSRDestroy(&ghosts->W));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -259,11 +260,12 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
   for (LocalInt column : entries.columns) columns.push_back(halo.rows[column]);
   PetscCall(PCInverseSetColumns(&fsai->inverse, ghosts, (LocalInt)columns.size(), columns.data()));
   const std::vector<PetscInt> &numbers = entries.numbers;
-  for (LocalInt at = 0, end = 0; at < ghosts->W.nnz; at = end) {
-    const PetscMPIInt owner = HaloOwner(size, ranges, numbers[2 * (size_t)at]);
-    while (end < ghosts->W.nnz && numbers[2 * (size_t)end] < ranges[owner + 1]) end++;
-    lists->push_back({owner, std::vector<PetscInt>(numbers.begin() + 2 * (size_t)at, numbers.begin() + 2 * (size_t)end)});
-    blocks.to.push_back(owner);
+  LocalInt                     at = 0, end = 0;
+  for (HaloList &list : *lists) {
+    for (at = end; end < ghosts->W.nnz && numbers[2 * (size_t)end] < ranges[list.rank + 1];) end++;
+    if (end == at) continue;
+    list.numbers.assign(numbers.begin() + 2 * (size_t)at, numbers.begin() + 2 * (size_t)end);
+    blocks.to.push_back(list.rank);
     blocks.to_end.push_back(end);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -286,6 +288,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
 
   PetscFunctionBegin;
   for (const HaloList &list : *lists) {
+    if (list.numbers.empty()) continue;
     numbers.insert(numbers.end(), list.numbers.begin(), list.numbers.end());
     PetscCall(LocalIntCast((PetscInt64)numbers.size() / 2, "entries of the factor of other ranks", &count));
     blocks.from.push_back(list.rank);
@@ -307,20 +310,18 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
 {
   PC_FSAI              *fsai = (PC_FSAI *)pc->data;
   PCInverse            *M    = &fsai->inverse;
-  PetscMPIInt           size;
   const PetscInt       *ranges;
   PetscLayout           layout;
   std::vector<HaloList> lists, received;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   PetscCall(MatGetOwnershipRanges(pc->pmat, &ranges));
   PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
-  PetscErrorCode code = CallGuarded(CompressGhosts, pc, size, ranges, &lists);
-  bool           any  = !lists.empty();
+  PetscErrorCode code = CallGuarded(CompressGhosts, pc, ranges, &lists);
+  bool           any  = M->ghosts1.W.nnz > 0;
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), &any));
   if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloSendLists(phase, HaloSizeOf(&fsai->halo), lists, &received));
+  PetscCall(HaloSendLists(phase, HaloSizeOf(&fsai->halo), &fsai->halo.higher, lists, &received));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), nullptr));
@@ -339,7 +340,8 @@ static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
   const CSR       &W    = M->ghosts1.W;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision, M->where, message));
+  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE,
+                              FinePCPrecisionBytes(M->W1.precision), M->where, message));
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
   PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,7 +1,7 @@
 /*
    A rank's plan to gather rows of other ranks is made here, of patterns alone, and values follow it. The plan is made in these
-   steps: the ranks that may be reached, the layers of rows, one after the other, and then what is sent and kept. The twins read the
-   rank's rows where the matrix has them; what passes through the host are lists of the rows near borders.
+   steps: the ranks that may be reached, the rows and their lengths, and then, now that the sizes are known, their columns. The
+   twins read the rank's rows where the matrix has them; what passes through the host are lists of the rows near borders.
 */
 #include <petsc/private/petscimpl.h>
 #include <petscdevice.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "entry.h"
@@ -40,13 +41,21 @@ void Merge(const std::vector<PetscInt> &more, std::vector<PetscInt> *numbers)
   std::inplace_merge(numbers->begin(), numbers->begin() + middle, numbers->end());
 }
 
-/* The lists of ascending rows for their owners. */
-std::vector<HaloList> ByOwner(PetscMPIInt size, const PetscInt ranges[], const std::vector<PetscInt> &rows)
+/* Rows of other ranks, ascending, and for each the layers that are to be gathered from there on, its own among them. */
+struct Seeds {
+  std::vector<PetscInt> rows, depth;
+};
+
+/* The lists of seeds for these ranks, which ascend and own the rows, with the rows first and then their depths. */
+std::vector<HaloList> ByOwner(const std::vector<PetscMPIInt> &owners, const PetscInt ranges[], const Seeds &seeds)
 {
   std::vector<HaloList> lists;
-  for (PetscInt row : rows) {
-    if (lists.empty() || row >= ranges[lists.back().rank + 1]) lists.push_back({HaloOwner(size, ranges, row), {}});
-    lists.back().numbers.push_back(row);
+  for (PetscMPIInt owner : owners) {
+    const auto begin   = std::lower_bound(seeds.rows.begin(), seeds.rows.end(), ranges[owner]),
+               end     = std::lower_bound(begin, seeds.rows.end(), ranges[owner + 1]);
+    const size_t first = begin - seeds.rows.begin(), last = end - seeds.rows.begin();
+    lists.push_back({owner, std::vector<PetscInt>(begin, end)});
+    lists.back().numbers.insert(lists.back().numbers.end(), seeds.depth.begin() + first, seeds.depth.begin() + last);
   }
   return lists;
 }
@@ -62,46 +71,29 @@ public:
   const PetscInt *data() const { return data_; }
   size_t          size() const { return size_; }
 
-  /* Adds numbers of the host behind the others. */
-  PetscErrorCode Append(PetscMemType where, size_t count, const PetscInt *numbers)
+  PetscErrorCode Assign(PetscMemType where, size_t count, const PetscInt *numbers)
   {
     PetscFunctionBegin;
-    if (size_ + count > capacity_) {
-      const size_t capacity = 2 * size_ + count;
-      PetscInt    *data;
-      PetscCall(ArrayCreate(capacity * sizeof(PetscInt), where, (void **)&data));
-      std::swap(data, data_);
-      const PetscErrorCode copied = ArrayCopy(data_, data, size_ * sizeof(PetscInt), where, where);
-      const PetscErrorCode freed  = ArrayDestroy(where_, (void **)&data);
-      where_                      = where;
-      capacity_                   = capacity;
-      PetscCall(copied);
-      PetscCall(freed);
-    }
-    PetscCall(ArrayCopy(data_ + size_, numbers, count * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-    size_ += count;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Assign(PetscMemType where, const std::vector<PetscInt> &numbers)
-  {
-    PetscFunctionBegin;
-    size_ = 0;
-    PetscCall(Append(where, numbers.size(), numbers.data()));
+    PetscCall(ArrayDestroy(where_, (void **)&data_));
+    size_  = 0;
+    where_ = where;
+    PetscCall(ArrayCreate(count * sizeof(PetscInt), where, (void **)&data_));
+    PetscCall(ArrayCopy(data_, numbers, count * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+    size_ = count;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* Gives the array away. */
   PetscInt *Release()
   {
-    size_ = capacity_ = 0;
+    size_ = 0;
     return std::exchange(data_, nullptr);
   }
 
 private:
   PetscMemType where_ = PETSC_MEMTYPE_HOST;
   PetscInt    *data_  = nullptr;
-  size_t       size_ = 0, capacity_ = 0;
+  size_t       size_  = 0;
 };
 
 /* ------------------------------------------ the plan ------------------------------------------ */
@@ -117,7 +109,7 @@ public:
     PetscCall(Step([this] { return Borrow(); }));
     if (!phase_->stopped) PetscCall(Reach());
     if (!phase_->stopped) PetscCall(Follow());
-    if (!phase_->stopped) PetscCall(Step([this] { return Number(); }));
+    if (!phase_->stopped) PetscCall(Number());
     const PetscErrorCode back = GiveBack();
     PetscCall(back);
     halo_->made = !phase_->stopped;
@@ -153,7 +145,7 @@ private:
     PetscCall(MatMPIAIJGetSeqAIJ(wish_.A, nullptr, &others, &columns));
     PetscCall(MatGetSize(others, nullptr, &count));
     direct_ = {count, columns};
-    PetscCall(columns_.Append(halo_->where, count, columns));
+    PetscCall(columns_.Assign(halo_->where, count, columns));
     A_.own     = own_.A;
     A_.others  = others_.A;
     A_.begin   = ranges_[rank_];
@@ -182,9 +174,10 @@ private:
   /* The ranks within `overlap` hops. */
   PetscErrorCode Reach()
   {
-    std::vector<HaloList> lists, answers;
-    std::vector<PetscInt> known, direct;
-    bool                  more = true;
+    std::vector<HaloList>    lists, answers;
+    std::vector<PetscInt>    known, direct;
+    std::vector<PetscMPIInt> neighbours;
+    bool                     more = true;
 
     PetscFunctionBegin;
     PetscCall(Step([&] {
@@ -201,7 +194,7 @@ private:
       return PETSC_SUCCESS;
     }));
     if (phase_->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(HaloSendLists(phase_, Size(), lists, &answers)); /* a rank learns who has its columns */
+    PetscCall(HaloSendLists(phase_, Size(), nullptr, lists, &answers)); /* a rank learns who has its columns */
     for (PetscInt hop = 1; !phase_->stopped && more; hop++) {
       PetscCall(Step(
         [&] {
@@ -216,16 +209,21 @@ private:
           known.erase(std::remove(known.begin(), known.end(), (PetscInt)rank_), known.end());
           more = known.size() > before && hop < wish_.overlap;
           lists.clear();
-          for (PetscInt neighbour : direct) lists.push_back({(PetscMPIInt)neighbour, known});
+          neighbours.clear();
+          for (PetscInt neighbour : direct) {
+            lists.push_back({(PetscMPIInt)neighbour, known});
+            neighbours.push_back((PetscMPIInt)neighbour);
+          }
           return PETSC_SUCCESS;
         },
         &more));
       if (phase_->stopped || !more) break;
-      PetscCall(HaloSendLists(phase_, Size(), lists, &answers));
+      PetscCall(HaloSendLists(phase_, Size(), &neighbours, lists, &answers));
     }
     if (!phase_->stopped)
       PetscCall(Step([&] {
         for (PetscInt q : known) {
+          (q < rank_ ? halo_->lower : halo_->higher).push_back((PetscMPIInt)q);
           if (q >= rank_ || ranges_[q] == ranges_[q + 1]) continue;
           if (!bounds_.empty() && bounds_.back() == ranges_[q]) bounds_.back() = ranges_[q + 1];
           else bounds_.insert(bounds_.end(), {ranges_[q], ranges_[q + 1]});
@@ -245,10 +243,14 @@ private:
     return allowed;
   }
 
-  /* Gathers the columns of the rows, layer by layer. */
+  /*
+     Finds the rows to gather. An owner follows the couplings between its own rows to the end by itself. Where they lead to a third
+     rank, it tells the rank that has asked, which asks the third one next. So there are as many rounds as paths change from rank to
+     rank, and not as many as there are layers.
+  */
   PetscErrorCode Follow()
   {
-    std::vector<PetscInt> layer; /* the rows to ask for */
+    Seeds                 seeds;
     std::vector<HaloList> requests, asked, answers, received;
     bool                  more = true;
 
@@ -256,29 +258,28 @@ private:
     halo_->layers = wish_.layers;
     PetscCall(Step(
       [&] {
-        if (wish_.layers > 0) layer = Allowed(direct_.count, direct_.number);
+        if (wish_.layers > 0) seeds.rows = Allowed(direct_.count, direct_.number);
         const std::vector<PetscInt> named = Allowed(given_.count, given_.number);
-        layer.insert(layer.end(), named.begin(), named.end());
-        SortUnique(&layer);
-        more = !layer.empty();
+        seeds.rows.insert(seeds.rows.end(), named.begin(), named.end());
+        SortUnique(&seeds.rows);
+        seeds.depth.assign(seeds.rows.size(), wish_.layers + (wish_.pattern ? 1 : 0));
+        first_   = seeds.rows;
+        more     = !seeds.rows.empty();
+        requests = ByOwner(halo_->lower, ranges_, seeds);
         return PETSC_SUCCESS;
       },
       &more));
-    for (PetscInt depth = 1; !phase_->stopped && more; depth++) {
-      PetscCall(Step([&] {
-        requests = ByOwner(size_, ranges_, layer);
-        return PETSC_SUCCESS;
-      }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), requests, &asked));
+    while (!phase_->stopped && more) {
+      PetscCall(HaloSendLists(phase_, Size(), &halo_->higher, requests, &asked));
       if (!phase_->stopped) PetscCall(Step([&] { return Answer(asked, &answers); }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), answers, &received));
+      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), &halo_->lower, answers, &received));
       if (phase_->stopped) break;
       PetscCall(Step(
         [&] {
-          const bool last = depth >= wish_.layers + (wish_.pattern ? 1 : 0);
           PetscFunctionBegin;
-          PetscCall(Take(requests, received, last, &layer));
-          more = !layer.empty();
+          PetscCall(Take(received, &seeds));
+          more     = !seeds.rows.empty();
+          requests = ByOwner(halo_->lower, ranges_, seeds);
           PetscFunctionReturn(PETSC_SUCCESS);
         },
         &more));
@@ -286,99 +287,196 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The lengths and columns of own rows, for each rank that has asked for some. */
+  /*
+     For each rank that has asked: how many rows it has not heard of yet, these rows, the lengths of these rows, and then columns of
+     other ranks that its couplings lead to, and their depths.
+  */
   PetscErrorCode Answer(const std::vector<HaloList> &asked, std::vector<HaloList> *answers)
   {
-    const auto list = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
+    const auto            follow = OnDevice() ? HaloFollow_CUDA : HaloFollow_Host;
+    const auto            list   = OnDevice() ? HaloLengths_CUDA : HaloLengths_Host;
+    std::vector<PetscInt> reached, fresh, lengths;
+    std::vector<LocalInt> onward;
 
     PetscFunctionBegin;
     answers->clear();
     for (const HaloList &request : asked) {
-      const LocalInt count = (LocalInt)request.numbers.size();
-      Wanted        &known = wanted_[request.rank];
-      answers->push_back({request.rank, {}});
-      PetscCall(list(&A_, count, request.numbers.data(), &answers->back().numbers));
-      Merge(request.numbers, &known.rows);
-      known.entries += (PetscInt64)answers->back().numbers.size() - count;
+      const size_t    count = request.numbers.size() / 2;
+      const PetscInt *rows = request.numbers.data(), *depth = rows + count;
+      Wanted         &known = wanted_[request.rank];
+
+      onward.clear();
+      if (std::any_of(depth, depth + count, [](PetscInt d) { return d > 1; }))
+        PetscCall(follow(&A_, (LocalInt)count, rows, depth, &reached, &onward));
+      else reached.assign(rows, rows + count);
+      fresh.clear();
+      std::set_difference(reached.begin(), reached.end(), known.rows.begin(), known.rows.end(), std::back_inserter(fresh));
+      PetscCall(list(&A_, (LocalInt)fresh.size(), fresh.data(), &lengths));
+      Merge(fresh, &known.rows);
+      for (PetscInt length : lengths) known.entries += length;
+      answers->push_back({request.rank, {(PetscInt)fresh.size()}});
+      std::vector<PetscInt> &answer = answers->back().numbers;
+      answer.insert(answer.end(), fresh.begin(), fresh.end());
+      answer.insert(answer.end(), lengths.begin(), lengths.end());
+      const size_t before = answer.size();
+      for (size_t c = 0; c < onward.size(); c++)
+        if (onward[c] > 0 && direct_.number[c] < ranges_[request.rank]) answer.push_back(direct_.number[c]);
+      for (size_t c = 0, last = answer.size(); before < last && c < onward.size(); c++)
+        if (onward[c] > 0 && direct_.number[c] < ranges_[request.rank]) answer.push_back(onward[c]);
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Keeps the rows that have come, and names the rows of the next layer, of which there are none after the last one. */
-  PetscErrorCode Take(const std::vector<HaloList> &requests, const std::vector<HaloList> &received, bool last,
-                      std::vector<PetscInt> *layer)
+  /* Keeps the rows that have come, and names those to ask for next: none, if none has been reached with a larger depth. */
+  PetscErrorCode Take(const std::vector<HaloList> &received, Seeds *seeds)
   {
-    const auto            find   = OnDevice() ? HaloNewRows_CUDA : HaloNewRows_Host;
-    const size_t          before = gathered_columns_.size();
-    std::vector<PetscInt> found;
+    std::map<PetscInt, PetscInt> next;
 
     PetscFunctionBegin;
-    PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
-    Merge(*layer, &halo_->rows);
-    for (size_t r = 0; r < received.size(); r++) {
-      const std::vector<PetscInt> &rows = requests[r].numbers, &numbers = received[r].numbers;
-      const size_t                 entries = numbers.size() - rows.size();
-      PetscCheck(gathered_columns_.size() + entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_,
-                 wish_.type, wish_.type);
-      from_[received[r].rank] += (PetscInt64)entries;
-      PetscCall(gathered_rows_.Append(halo_->where, rows.size(), rows.data()));
-      PetscCall(gathered_lengths_.Append(halo_->where, rows.size(), numbers.data()));
-      PetscCall(gathered_columns_.Append(halo_->where, entries, numbers.data() + rows.size()));
+    PetscCheck(received.size() == halo_->lower.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
+    for (const HaloList &list : received) {
+      const PetscInt *rows = list.numbers.data() + 1, count = list.numbers[0], *lengths = rows + count, *columns = lengths + count;
+      const size_t    onward = (list.numbers.size() - 1 - 2 * (size_t)count) / 2;
+
+      rows_.insert(rows_.end(), rows, rows + count);
+      lengths_.insert(lengths_.end(), lengths, lengths + count);
+      for (PetscInt k = 0; k < count; k++) from_[list.rank] += lengths[k];
+      for (size_t k = 0; k < onward; k++) {
+        PetscInt &depth = next[columns[k]];
+        depth           = PetscMax(depth, columns[onward + k]);
+      }
     }
-    layer->clear();
-    PetscCall(rows_.Assign(halo_->where, halo_->rows));
-    if (!last)
-      PetscCall(find((LocalInt)(gathered_columns_.size() - before), gathered_columns_.data() + before, A_.begin, halo_->First(),
-                     rows_.data(), &found));
-    *layer = Allowed(found.size(), found.data());
+    *seeds = Seeds{};
+    for (const auto &[row, depth] : next) {
+      const size_t bound = std::upper_bound(bounds_.begin(), bounds_.end(), row) - bounds_.begin();
+      if (bound % 2 == 0 || std::binary_search(first_.begin(), first_.end(), row)) continue; /* these had the largest depth */
+      PetscInt &before = asked_[row];
+      if (before >= depth) continue;
+      before = depth;
+      seeds->rows.push_back(row);
+      seeds->depth.push_back(depth);
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The numbers in the matrix become those of the rank's own, and the blocks of values get their places. */
-  PetscErrorCode Number()
+  /* The rows in the order of their numbers. */
+  void Order()
   {
-    const auto            list   = OnDevice() ? HaloPlaces_CUDA : HaloPlaces_Host;
-    const auto            number = OnDevice() ? HaloNumber_CUDA : HaloNumber_Host;
-    const auto            ghosts = OnDevice() ? HaloGhosts_CUDA : HaloGhosts_Host;
-    const LocalInt        first  = halo_->First();
-    const HaloGathered    gathered{first, (LocalInt)gathered_columns_.size(), gathered_rows_.data(), gathered_lengths_.data(),
-                                gathered_columns_.data()};
+    std::vector<size_t>   order(rows_.size());
+    std::vector<PetscInt> lengths(rows_.size());
+
+    if (!std::is_sorted(rows_.begin(), rows_.end())) {
+      std::iota(order.begin(), order.end(), (size_t)0);
+      std::sort(order.begin(), order.end(), [this](size_t a, size_t b) { return rows_[a] < rows_[b]; });
+      for (size_t k = 0; k < order.size(); k++) lengths[k] = lengths_[order[k]];
+      lengths_.swap(lengths);
+      std::sort(rows_.begin(), rows_.end());
+    }
+    halo_->rows.swap(rows_);
+  }
+
+  /* Now that the sizes are known: the blocks of the entries, and the columns of those that are sent. */
+  PetscErrorCode Send(HaloMessage *message)
+  {
+    const auto            list = OnDevice() ? HaloPlaces_CUDA : HaloPlaces_Host;
+    const auto            name = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
     std::vector<PetscInt> wanted;
     PetscInt64            sent = 0, received = 0;
     LocalInt              end;
-    Numbers               bounds;
     HaloBlocks           &blocks = halo_->blocks;
 
     PetscFunctionBegin;
+    Order();
     halo_->begin = A_.begin;
     halo_->type  = wish_.type;
     PetscCall(LocalIntCast((PetscInt64)halo_->rows.size() + A_.own.n, "rows, with those that it gathers,", &end));
     for (const auto &[rank, known] : wanted_) {
+      if (!known.entries) continue;
       wanted.insert(wanted.end(), known.rows.begin(), known.rows.end());
       blocks.to.push_back(rank);
       PetscCall(LocalIntCast(sent += known.entries, "entries to send to other ranks", &end));
       blocks.to_end.push_back(end);
     }
+    for (const auto &[rank, entries] : from_) received += entries;
+    PetscCheck(received <= LOCAL_INT_MAX - halo_->nnz, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_, wish_.type, wish_.type);
+    received = 0;
     for (const auto &[rank, entries] : from_) {
+      if (!entries) continue;
       blocks.from.push_back(rank);
       blocks.from_end.push_back((LocalInt)(received += entries));
     }
+    PetscCall(CheckRoom());
     PetscCall(list(&A_, (LocalInt)wanted.size(), wanted.data(), &end, &halo_->send));
-    PetscCall(bounds.Assign(halo_->where, bounds_));
-    PetscCall(number(&gathered, rows_.data(), A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign,
-                     &halo_->keep, &halo_->cut));
-    PetscCall(ghosts(&A_, first, rows_.data(), &halo_->ghosts, &halo_->columns));
-    PetscCheck(halo_->foreign.nnz <= LOCAL_INT_MAX - halo_->nnz, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_, wish_.type,
-               wish_.type);
-    halo_->numbers = rows_.Release();
+    PetscCall(HaloMessageCreate(&blocks, MPIU_INT, sizeof(PetscInt), halo_->where, message));
+    PetscCall(name(&A_, blocks.Sent(), halo_->send, (PetscInt *)message->send));
+    PetscCall(HaloMessageReady(message));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The rows so far, with the numbers and values of their entries, and the lists in the memory of the factor. */
+  /*
+     The memory that is sure to be needed: the gathered entries with what is made of them, and the copy of the rank's own rows
+     beside them. It is compared with what the GPU has left before any of it is made; on the host an allocation that fails tells.
+  */
+  PetscErrorCode CheckRoom()
+  {
+    const size_t entry = sizeof(LocalInt) + sizeof(PetscScalar), received = (size_t)halo_->blocks.Received(),
+                 needed = received * (sizeof(PetscInt) + sizeof(LocalInt) + 2 * entry) + (size_t)halo_->nnz * entry;
+    size_t free;
+
+    PetscFunctionBegin;
+    if (!OnDevice() || !halo_->First()) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(DeviceFreeBytes_CUDA(&free));
+    PetscCheck(needed <= free, PETSC_COMM_SELF, PETSC_ERR_MEM,
+               "The rows of other ranks that rank %d gathers, %" LocalInt_FMT " with %" LocalInt_FMT
+               " entries, need %g MB, but its GPU has %g MB left",
+               rank_, halo_->First(), halo_->blocks.Received(), (double)needed / 1e6, (double)free / 1e6);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The numbers in the matrix become those of the rank's own. */
+  PetscErrorCode Receive(HaloMessage *message)
+  {
+    const auto     number = OnDevice() ? HaloNumber_CUDA : HaloNumber_Host;
+    const auto     ghosts = OnDevice() ? HaloGhosts_CUDA : HaloGhosts_Host;
+    const LocalInt first  = halo_->First();
+    Numbers        rows, lengths, bounds;
+
+    PetscFunctionBegin;
+    PetscCall(HaloMessageTake(message));
+    PetscCall(rows.Assign(halo_->where, halo_->rows.size(), halo_->rows.data()));
+    PetscCall(lengths.Assign(halo_->where, lengths_.size(), lengths_.data()));
+    PetscCall(bounds.Assign(halo_->where, bounds_.size(), bounds_.data()));
+    const HaloGathered gathered{first, halo_->blocks.Received(), rows.data(), lengths.data(), (const PetscInt *)message->received};
+    PetscCall(
+      number(&gathered, A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign, &halo_->keep, &halo_->cut));
+    PetscCall(ghosts(&A_, first, rows.data(), &halo_->ghosts, &halo_->columns));
+    halo_->numbers = rows.Release();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Gathers the columns of the rows, in the memory of the factor. */
+  PetscErrorCode Number()
+  {
+    HaloMessage message{};
+
+    PetscFunctionBegin;
+    PetscCall(Step([&] { return Send(&message); }));
+    if (!phase_->stopped) {
+      PetscCall(HaloMessageDeliver(phase_, &message));
+      PetscCall(Step([&] { return Receive(&message); }));
+    }
+    PetscCall(HaloMessageDestroy(&message));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The rows so far, with the numbers and values of their entries. */
   HaloSize Size() const
   {
-    const size_t entries = gathered_columns_.size(), numbers = entries + 2 * gathered_rows_.size() + rows_.size() + columns_.size();
-    return {wish_.type, halo_->First(), entries * (sizeof(LocalInt) + sizeof(PetscScalar)) + numbers * sizeof(PetscInt)};
+    const size_t rows    = PetscMax(rows_.size(), halo_->rows.size());
+    PetscInt64   entries = 0;
+    for (const auto &from : from_) entries += from.second;
+    return {wish_.type, (LocalInt)rows,
+            (size_t)entries * (sizeof(LocalInt) + sizeof(PetscScalar) + sizeof(PetscInt)) + 2 * rows * sizeof(PetscInt)};
   }
 
   static constexpr const char kTooMany[] =
@@ -407,10 +505,11 @@ private:
   Columns                           direct_{}, given_{};
   std::vector<PetscInt>             bounds_; /* first rows of the ranks that may be reached, and where these end */
   std::map<PetscMPIInt, Wanted>     wanted_;
-  std::map<PetscMPIInt, PetscInt64> from_;    /* entries of the rows that come from a rank */
-  Numbers                           columns_; /* those of direct_ */
-  Numbers                           rows_;    /* those of the plan */
-  Numbers                           gathered_rows_, gathered_lengths_, gathered_columns_; /* in the order in which they came */
+  std::map<PetscMPIInt, PetscInt64> from_;           /* entries of the rows that come from a rank */
+  Numbers                           columns_;        /* those of direct_ */
+  std::vector<PetscInt>             first_;          /* the rows that were asked for first, ascending */
+  std::map<PetscInt, PetscInt>      asked_;          /* the others, and the depths that they were asked for with */
+  std::vector<PetscInt>             rows_, lengths_; /* in the order in which they came */
 };
 
 /* ----------------------------------------- the values ----------------------------------------- */
@@ -427,7 +526,7 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   CSRMat     own, other;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&halo->blocks, FINEPC_DOUBLE, halo->where, message));
+  PetscCall(HaloMessageCreate(&halo->blocks, MPI_DOUBLE, sizeof(double), halo->where, message));
   PetscCall(MatGetCSR(A, &own));
   PetscCall(MatGetOtherCSR(A, &other));
   PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
@@ -526,11 +625,27 @@ PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row)
   return (PetscMPIInt)(std::upper_bound(ranges, ranges + size + 1, row) - ranges) - 1;
 }
 
-PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const std::vector<HaloList> &send,
-                             std::vector<HaloList> *received)
+/* How long the lists are that come from ranks which are known. */
+static PetscErrorCode SendLengths(MPI_Comm comm, const std::vector<PetscMPIInt> &to, const std::vector<PetscInt> &sizes,
+                                  const std::vector<PetscMPIInt> &from, PetscInt lengths[], MPI_Request requests[])
+{
+  PetscMPIInt tag, posted = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCommGetNewTag(comm, &tag));
+  for (size_t k = 0; k < from.size(); k++)
+    PetscCallMPI(MPI_Irecv(lengths + k, 1, MPIU_INT, from[k], tag, comm, requests + posted++));
+  for (size_t k = 0; k < to.size(); k++)
+    PetscCallMPI(MPI_Isend(sizes.data() + k, 1, MPIU_INT, to[k], tag, comm, requests + posted++));
+  PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const std::vector<PetscMPIInt> *senders,
+                             const std::vector<HaloList> &send, std::vector<HaloList> *received)
 {
   std::vector<PetscMPIInt> to;
-  std::vector<PetscInt>    sizes;
+  std::vector<PetscInt>    sizes, known; /* of the lists to send, and of those of known senders */
   std::vector<MPI_Request> requests;
   PetscMPIInt              froms = 0, *from = nullptr, tag, count;
   PetscInt                *lengths = nullptr;
@@ -542,20 +657,28 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
       to.push_back(list.rank);
       sizes.push_back(count);
     }
+    if (senders) {
+      known.resize(senders->size());
+      requests.resize(to.size() + known.size());
+    }
     return PETSC_SUCCESS;
   });
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(listed, size), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
-  PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
-                                   (void *)&lengths));
+  if (senders) PetscCall(SendLengths(phase->comm, to, sizes, *senders, known.data(), requests.data()));
+  else
+    PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
+                                     (void *)&lengths));
   phase->outcome->exchanging    = false;
   const PetscErrorCode prepared = Alone([&] {
     received->clear();
+    for (size_t k = 0; k < known.size(); k++) received->push_back({(*senders)[k], std::vector<PetscInt>(known[k])});
     for (PetscMPIInt k = 0; k < froms; k++) received->push_back({from[k], std::vector<PetscInt>(lengths[k])});
     std::sort(received->begin(), received->end(), [](const HaloList &a, const HaloList &b) { return a.rank < b.rank; });
-    requests.reserve(to.size() + froms);
+    requests.clear();
+    requests.reserve(to.size() + received->size());
     return PETSC_SUCCESS;
   });
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(prepared, size), nullptr));
@@ -578,15 +701,17 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision precision, PetscMemType where, HaloMessage *message)
+PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, MPI_Datatype type, size_t bytes, PetscMemType where,
+                                 HaloMessage *message)
 {
-  const size_t bytes = FinePCPrecisionBytes(precision), sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
+  const size_t sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
 
   PetscFunctionBegin;
   message->blocks = blocks;
   message->requests.resize(blocks->to.size() + blocks->from.size());
-  message->precision = precision;
-  message->where     = where;
+  message->type  = type;
+  message->bytes = bytes;
+  message->where = where;
   PetscCall(ArrayCreate(sent, where, &message->send));
   PetscCall(ArrayCreate(received, where, &message->received));
   if (PetscMemTypeDevice(where) && !use_gpu_aware_mpi) {
@@ -638,8 +763,8 @@ PetscErrorCode HaloMessageReady(HaloMessage *message)
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 {
   const HaloBlocks  &blocks   = *message->blocks;
-  const MPI_Datatype type     = message->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
-  const size_t       bytes    = FinePCPrecisionBytes(message->precision);
+  const MPI_Datatype type     = message->type;
+  const size_t       bytes    = message->bytes;
   char              *send     = IsStaged(message) ? message->staged_send.data() : (char *)message->send;
   char              *received = IsStaged(message) ? message->staged_received.data() : (char *)message->received;
   MPI_Request *const requests = message->requests.data();

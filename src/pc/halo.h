@@ -27,41 +27,45 @@ struct HaloRows {
 };
 
 /*
-   `numbers` gets the lengths of `count` rows of the rank, and then their columns, which are ascending in each row. `rows` and
-   `numbers` are numbers in the matrix, on the host.
+   The rows of this rank that couplings between its own rows lead to. It begins with rows [count], ascending, on the host: depth[k]
+   layers of rows are wanted from there on, row rows[k] being the first. `reached` gets these rows, ascending. onward [A->count]
+   gets for each column of other ranks how many layers are wanted from there on, or 0. All rows are numbers in the matrix.
 */
-PetscErrorCode HaloColumns_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers);
-PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers);
+PetscErrorCode HaloFollow_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], const GlobalInt depth[],
+                               std::vector<GlobalInt> *reached, std::vector<LocalInt> *onward);
+PetscErrorCode HaloFollow_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], const GlobalInt depth[],
+                               std::vector<GlobalInt> *reached, std::vector<LocalInt> *onward);
 
-/* *places, which is created, gets the places of the same entries in the same order, and `total` is their number. */
+/* `lengths` gets those of `count` rows of the rank, which are numbers in the matrix, on the host. */
+PetscErrorCode HaloLengths_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths);
+PetscErrorCode HaloLengths_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths);
+
+/* *places, which is created, gets the places of the entries of such rows, by ascending columns in each; `total` is their number. */
 PetscErrorCode HaloPlaces_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places);
 PetscErrorCode HaloPlaces_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places);
 
-/* The distinct ones of `columns` [count] that are below `begin` and not among `rows` [n], ascending. `found` is on the host. */
-PetscErrorCode HaloNewRows_Host(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
-                                std::vector<GlobalInt> *found);
-PetscErrorCode HaloNewRows_CUDA(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
-                                std::vector<GlobalInt> *found);
+/* The columns, as numbers in the matrix, of the entries at these places. */
+PetscErrorCode HaloColumns_Host(const HaloRows *, LocalInt count, const LocalInt places[], GlobalInt columns[]);
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt count, const LocalInt places[], GlobalInt columns[]);
 
-/* Rows of other ranks in the order in which they came. */
+/* Rows of other ranks. */
 struct HaloGathered {
   LocalInt         rows, nnz;
-  const GlobalInt *row;     /* [rows] numbers in the matrix */
+  const GlobalInt *row;     /* [rows] numbers in the matrix, ascending */
   const GlobalInt *length;  /* [rows] */
   const GlobalInt *columns; /* [nnz] numbers in the matrix, of one row after the other */
 };
 
 /*
-   The pattern of the foreign rows, which are numbered in the order of `rows` [gathered->rows], the ascending numbers in the matrix;
-   own rows follow. Columns that are neither among these nor own ones are left out. foreign, keep and cut are created: keep
-   [foreign->nnz] has the places of the entries that are kept among all of the gathered ones, in the new order of the rows, and cut
-   [gathered->rows] says whether a row has columns that are left out although they are within `bounds`: one of bounds[0] to
-   bounds[1] - 1, bounds[2] to bounds[3] - 1 and so on, which ascend.
+   The pattern of the foreign rows, which are numbered in their order; own rows follow. Columns that are neither among these nor own
+   ones are left out. foreign, keep and cut are created: keep [foreign->nnz] has the places of the entries that are kept among all
+   of the gathered ones, and cut [gathered->rows] says whether a row has columns that are left out although they are within
+   `bounds`: one of bounds[0] to bounds[1] - 1, bounds[2] to bounds[3] - 1 and so on, which ascend.
 */
-PetscErrorCode HaloNumber_Host(const HaloGathered *, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
-                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut);
-PetscErrorCode HaloNumber_CUDA(const HaloGathered *, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
-                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut);
+PetscErrorCode HaloNumber_Host(const HaloGathered *, GlobalInt begin, GlobalInt end, LocalInt bound_count, const GlobalInt *bounds,
+                               CSR *foreign, LocalInt **keep, char **cut);
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *, GlobalInt begin, GlobalInt end, LocalInt bound_count, const GlobalInt *bounds,
+                               CSR *foreign, LocalInt **keep, char **cut);
 
 /*
    The pattern of the rank's rows in the columns of the foreign ones, rows [first]. ghosts and places are created: places

@@ -1,7 +1,7 @@
 /*
    A rank's plan to gather rows of other ranks, and the communication that follows it. Rows, lists and values travel between
-   neighbours. All ranks agree about errors after each step, and a rank that is to receive lists learns of it by
-   PetscCommBuildTwoSided(), which sums up a number for each rank on up to 1,024 ranks, and has messages and a barrier beyond that.
+   neighbours. All ranks agree about errors after each step. Once for a plan a rank learns by PetscCommBuildTwoSided() who has
+   columns in its rows, which sums up a number for each rank on up to 1,024 ranks, and has messages and a barrier beyond that.
 
    The messages are own ones, not those of a PetscSF, since a rank's rows follow one another in blocks of values, one for each
    neighbour. A PetscSF would have to be made with a leaf for each entry, for one use where the nonzeros change.
@@ -28,33 +28,35 @@ struct HaloBlocks {
 };
 
 /*
-   Values on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before
-   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received. Where the
-   delivery has failed, messages may still come; the arrays are left then, and the program has to end.
+   Values, or other numbers, on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together;
+   what comes before it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was
+   received. Where the delivery has failed, messages may still come; the arrays are left then, and the program has to end.
 */
 struct HaloMessage {
   const HaloBlocks        *blocks;
-  FinePCPrecision          precision;
+  MPI_Datatype             type;
+  size_t                   bytes; /* of one number of this type */
   PetscMemType             where;
   void                    *send, *received;
   std::vector<char>        staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
   std::vector<MPI_Request> requests;
 };
-PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
+PetscErrorCode HaloMessageCreate(const HaloBlocks *, MPI_Datatype, size_t bytes, PetscMemType, HaloMessage *);
 PetscErrorCode HaloMessageReady(HaloMessage *);
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *, HaloMessage *);
 PetscErrorCode HaloMessageTake(HaloMessage *);
 PetscErrorCode HaloMessageDestroy(HaloMessage *);
 
 struct Halo {
-  const char           *type   = "";    /* for messages: "afsai" or "sfsai" */
-  bool                  made   = false; /* whether the plan is there */
-  PetscMemType          where  = PETSC_MEMTYPE_HOST;
-  PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
-  PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern alone named the rows */
-  LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
-  std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
-  PetscInt             *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
+  const char              *type   = "";    /* for messages: "afsai" or "sfsai" */
+  bool                     made   = false; /* whether the plan is there */
+  PetscMemType             where  = PETSC_MEMTYPE_HOST;
+  PetscInt                 begin  = 0;        /* number of this rank's first row in the matrix */
+  PetscInt                 layers = 0;        /* couplings that were followed, 0 if a pattern alone named the rows */
+  LocalInt                 nnz    = 0;        /* entries of this rank's rows of A */
+  std::vector<PetscMPIInt> lower, higher;     /* ranks that this one may reach, and those that may reach it, ascending */
+  std::vector<PetscInt>    rows;              /* numbers of the foreign rows in the matrix, ascending */
+  PetscInt                *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
   char      *cut = nullptr;     /* [rows.size()] whether a row has columns on ranks that are allowed, but not among the rows */
   HaloBlocks blocks;            /* of the values of rows of A */
   LocalInt  *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
@@ -98,12 +100,14 @@ PetscErrorCode HaloCheckMemory(PetscErrorCode, const HaloSize &);
 size_t   HaloBytes(const Halo *);
 HaloSize HaloSizeOf(const Halo *);
 
-/* Lists of numbers for ranks that don't expect them. Collective, and agreed. */
+/* Lists of numbers for other ranks. Collective, and agreed. Where `senders` are known, each of them sends one, or else it is null.
+ */
 struct HaloList {
   PetscMPIInt           rank;
   std::vector<PetscInt> numbers;
 };
-PetscErrorCode HaloSendLists(PCLocalPhase *, const HaloSize &, const std::vector<HaloList> &send, std::vector<HaloList> *received);
+PetscErrorCode HaloSendLists(PCLocalPhase *, const HaloSize &, const std::vector<PetscMPIInt> *senders,
+                             const std::vector<HaloList> &send, std::vector<HaloList> *received);
 
 /* The rank that owns a row, or a column. */
 PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row);

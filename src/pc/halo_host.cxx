@@ -1,5 +1,7 @@
 /* This file is the host twin of cuda/pc/halo.cu, in plain loops. */
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <numeric>
 
 #include "halo.h"
@@ -71,15 +73,43 @@ PetscErrorCode MakePattern(LocalInt columns, const std::vector<LocalInt> &i, con
 
 /* ------------------------------------ the plan of a gathering --------------------------------- */
 
-PetscErrorCode HaloColumns_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers)
+PetscErrorCode HaloFollow_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], const GlobalInt depth[],
+                               std::vector<GlobalInt> *reached, std::vector<LocalInt> *onward)
+{
+  std::vector<LocalInt>                     wanted(A->own.n, 0); /* layers from a row on */
+  std::map<LocalInt, std::vector<LocalInt>> at;                  /* the rows from which so many are wanted */
+  const auto                                want = [&](LocalInt row, LocalInt layers) {
+    if (wanted[row] >= layers) return;
+    wanted[row] = layers;
+    at[layers].push_back(row);
+  };
+
+  PetscFunctionBegin;
+  onward->assign(A->count, 0);
+  for (LocalInt k = 0; k < count; k++) want((LocalInt)(rows[k] - A->begin), (LocalInt)depth[k]);
+  for (; !at.empty() && at.rbegin()->first > 1; at.erase(std::prev(at.end()))) {
+    const LocalInt layers = at.rbegin()->first;
+    for (LocalInt row : at.rbegin()->second) { /* want() adds rows to another list */
+      if (wanted[row] != layers) continue;
+      for (LocalInt e = A->own.i[row]; e < A->own.i[row + 1]; e++) want(A->own.j[e], layers - 1);
+      for (LocalInt e = A->others.i[row]; e < A->others.i[row + 1]; e++)
+        (*onward)[A->others.j[e]] = PetscMax((*onward)[A->others.j[e]], layers - 1);
+    }
+  }
+  reached->clear();
+  for (LocalInt row = 0; row < A->own.n; row++)
+    if (wanted[row]) reached->push_back(A->begin + row);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloLengths_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths)
 {
   PetscFunctionBegin;
-  numbers->assign(count, 0);
-  for (LocalInt k = 0; k < count; k++)
-    ForRow(*A, (LocalInt)(rows[k] - A->begin), [&](GlobalInt column, LocalInt) {
-      (*numbers)[k]++;
-      numbers->push_back(column);
-    });
+  lengths->clear();
+  for (LocalInt k = 0; k < count; k++) {
+    const LocalInt r = (LocalInt)(rows[k] - A->begin);
+    lengths->push_back(A->own.i[r + 1] - A->own.i[r] + A->others.i[r + 1] - A->others.i[r]);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,38 +125,27 @@ PetscErrorCode HaloPlaces_Host(const HaloRows *A, LocalInt count, const GlobalIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloNewRows_Host(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
-                                std::vector<GlobalInt> *found)
+PetscErrorCode HaloColumns_Host(const HaloRows *A, LocalInt count, const LocalInt places[], GlobalInt columns[])
 {
-  const Places places(n, rows);
-
   PetscFunctionBegin;
-  found->clear();
   for (LocalInt k = 0; k < count; k++)
-    if (columns[k] < begin && places.Find(columns[k]) < 0) found->push_back(columns[k]);
-  std::sort(found->begin(), found->end());
-  found->erase(std::unique(found->begin(), found->end()), found->end());
+    columns[k] = places[k] < A->own.nnz ? A->begin + A->own.j[places[k]] : A->columns[A->others.j[places[k] - A->own.nnz]];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloNumber_Host(const HaloGathered *gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end,
-                               LocalInt bound_count, const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
+PetscErrorCode HaloNumber_Host(const HaloGathered *gathered, GlobalInt begin, GlobalInt end, LocalInt bound_count,
+                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
 {
   const LocalInt        first = gathered->rows;
-  const Places          places(first, rows);
-  std::vector<LocalInt> start(first), from(first), i(1, 0), j, kept;
+  const Places          places(first, gathered->row);
+  std::vector<LocalInt> i(1, 0), j, kept;
   std::vector<char>     is_cut(first, 0);
   LocalInt              place = 0;
 
   PetscFunctionBegin;
-  for (LocalInt g = 0, at = 0; g < first; at += (LocalInt)gathered->length[g++]) {
-    const size_t row = std::lower_bound(rows, rows + first, gathered->row[g]) - rows;
-    start[row]       = at;
-    from[row]        = g;
-  }
   for (LocalInt row = 0; row < first; row++) {
-    for (LocalInt k = 0; k < gathered->length[from[row]]; k++, place++) {
-      const GlobalInt column = gathered->columns[start[row] + k];
+    for (LocalInt k = 0; k < gathered->length[row]; k++, place++) {
+      const GlobalInt column = gathered->columns[place];
       const LocalInt  to     = column >= begin && column < end ? first + (LocalInt)(column - begin) : places.Find(column);
       if (to < 0 && (std::upper_bound(bounds, bounds + bound_count, column) - bounds) % 2) is_cut[row] = 1;
       if (to < 0) continue;

@@ -13,6 +13,9 @@ constexpr bool kHasCUDA = false;
 /* Whether there is a device; false in a build without CUDA. */
 PetscErrorCode DeviceFound_CUDA(PetscBool *);
 
+/* Bytes that the device has left, of which other programs may take some, too. */
+PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
+
 size_t FinePCPrecisionBytes(FinePCPrecision); /* bytes of one value */
 
 /* Plain memory of either kind, by the kind. For a size of zero ArrayCreate() gives a null pointer, which ArrayDestroy() takes. */
