@@ -503,10 +503,10 @@ private:
   CMATCHAggregation                  found;
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
-  std::vector<GlobalInt>             number_of, P_numbers;       /* what `numbers` and `P_j` show */
-  TravellingRows                     sent;                       /* of the Galerkin product, of aggregates from `mine` on */
-  TravellingRows                     M_sent;                     /* of M, all own rows */
-  ReceivedRows                       received, M_received;       /* contributions to both */
+  std::vector<GlobalInt>             number_of, P_numbers; /* what `numbers` and `P_j` show */
+  TravellingRows                     sent;                 /* of the Galerkin product, of aggregates from `mine` on */
+  TravellingRows                     M_sent;               /* of M, all own rows */
+  ReceivedRows                       received, M_received; /* contributions to both */
   std::vector<char>                  packed_rows;
   std::vector<GlobalInt>             length, all_length, sent_j; /* what `travellers` shows */
   std::vector<double>                sent_a;

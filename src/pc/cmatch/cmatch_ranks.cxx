@@ -372,8 +372,8 @@ private:
   }
 
   /*
-     Rows of P of the own rows, of `width` numbers each, go to where they are ghosts. They travel as numbers, not as a PetscSF's units
-     of several: a GPU-aware MPI may send a unit that is a derived type through the host, piece by piece.
+     Rows of P of the own rows, of `width` numbers each, go to where they are ghosts. They travel as numbers, not as a PetscSF's
+     units of several: a GPU-aware MPI may send a unit that is a derived type through the host, piece by piece.
   */
   PetscErrorCode HaloRows(LocalInt l, MPI_Datatype number, void *x, int blank)
   {
@@ -412,11 +412,13 @@ private:
                              void *ghosts) const
   {
     const size_t sent = (size_t)away.Rows() * bytes, came = (size_t)here.Rows() * bytes;
-    const auto   count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * level.width; };
+    const auto   count = [&](const CMATCHRoute &route, LocalInt k) {
+      return (int)(route.begin[k + 1] - route.begin[k]) * level.width;
+    };
     Memory       requests_memory, sent_memory, came_memory;
     MPI_Request *requests;
     char        *out = (char *)packed, *in = (char *)ghosts;
-    PetscMPIInt  tag, posted = 0;
+    PetscMPIInt  tag, posted               = 0;
 
     PetscFunctionBegin;
     PetscCall(requests_memory.Create((size_t)away.neighbours + here.neighbours, &requests));
@@ -572,8 +574,8 @@ private:
 
   PetscErrorCode Prolongator(LocalInt l)
   {
-    const PetscInt          first = keep ? H->level[l].first_coarse : own_first;
-    constexpr int           kNone = 0xff; /* of each byte of -1, which is no aggregate */
+    const PetscInt first = keep ? H->level[l].first_coarse : own_first;
+    constexpr int  kNone = 0xff; /* of each byte of -1, which is no aggregate */
 
     PetscFunctionBegin;
     PetscCall(Alone([&] { return setup->Take(l, first); }));
