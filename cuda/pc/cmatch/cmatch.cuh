@@ -58,14 +58,18 @@ struct CMATCHShared {
   LocalInt               met   = 0; /* aggregates of ghosts, whether they are columns of P or not */
   LocalInt              *inner = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending */
   LocalInt               inners = 0, borders = 0;
-  LocalInt              *add_i  = nullptr;      /* [rows of the next level + 1] where the contributions for a row begin */
-  LocalInt               rows   = 0;            /* own ones of the next level */
-  void                  *values = nullptr;      /* [coarse + foreign] R r, or the correction that is to be interpolated */
-  void                  *added  = nullptr;      /* [contributions] */
-  const LocalInt        *order  = nullptr;      /* [contributions] where each of them is in `added`, or null if they are in order */
-  CMATCHRouteThere       sent, came;            /* of rows that travel */
-  double                *inverse_psi = nullptr; /* [n] of the level's factor, if it has one, until that is scaled */
-  unsigned char         *alone       = nullptr; /* [n + ghosts] whether nothing beside the diagonal counts in a row, likewise */
+  LocalInt              *add_i  = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
+  LocalInt               rows   = 0;       /* own ones of the next level */
+  void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  void                  *added  = nullptr; /* [contributions] */
+  const LocalInt        *order  = nullptr; /* [contributions] where each of them is in `added`, or null if they are in order */
+  CMATCHRouteThere       sent, came;       /* of rows that travel */
+
+  /* of the level's factor, if it has one */
+  double        *inverse_psi = nullptr; /* [n] until the factor is scaled */
+  unsigned char *alone       = nullptr; /* [n + ghosts] whether nothing beside the diagonal counts in a row, likewise */
+  LocalInt      *own_i       = nullptr; /* [n + 1] where rows begin without columns of ghosts, but with the diagonal */
+  LocalInt       own_nnz     = 0;
 };
 
 /* The lists of CMATCHMessages on the device, in the memory of the exchanges. Those that are empty are null. */

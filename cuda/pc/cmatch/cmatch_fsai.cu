@@ -211,31 +211,27 @@ double DiagonalScale(const CMATCHParams &params)
   return params.singular ? 1 + kCMATCHFactorShift : 1;
 }
 
-/* Where the rows of the matrix begin, and its entries. */
-PetscErrorCode PlaceRows(CMATCHSetup *s, const CMATCHLevel &L, bool several, CSR *matrix)
+/* Where rows without columns of ghosts begin, on several ranks. */
+PetscErrorCode CountOwnEntries(CMATCHSetup *s, LocalInt level)
 {
-  LocalInt *count = nullptr;
+  const CMATCHLevel &L     = s->H->level[level];
+  CMATCHShared      &of    = s->H->shared[level];
+  const auto         mark  = s->arena.mark();
+  LocalInt          *count = nullptr;
 
   PetscFunctionBegin;
-  if (!several) {
-    ShiftStarts<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, matrix->i);
-    FinePCCheckLaunch();
-    matrix->nnz = L.nnz + L.n;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  const auto mark = s->arena.mark();
   PetscCall(s->arena.Take((size_t)L.n + 1, &count));
   CountOwn<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, count);
   FinePCCheckLaunch();
   PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
-    return cub::DeviceScan::ExclusiveSum(memory, bytes, count, matrix->i, L.n + 1, s->stream);
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, count, of.own_i, L.n + 1, s->stream);
   }));
-  PetscCall(ArrayCopy_CUDA(&matrix->nnz, matrix->i + L.n, sizeof(matrix->nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(&of.own_nnz, of.own_i + L.n, sizeof(of.own_nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* `alone` and d are in the arena on one rank, and with the level on several ranks, which need them later. */
+/* Row starts, `alone` and d are in the arena on one rank, and with the level on several ranks, which need them later. */
 template <typename T>
 PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
 {
@@ -248,20 +244,23 @@ PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
   double             *a       = nullptr;
 
   PetscFunctionBegin;
-  *A        = Expanded{};
-  A->matrix = CSR{n, n, 0, nullptr, nullptr, nullptr, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
-  PetscCall(arena.Take((size_t)n + 1, &A->matrix.i));
-  PetscCall(PlaceRows(s, L, several, &A->matrix));
-  PetscCall(arena.Take(A->matrix.nnz, &A->matrix.j));
-  PetscCall(arena.Take(A->matrix.nnz, &a));
+  *A            = Expanded{};
+  A->matrix     = CSR{n, n, 0, nullptr, nullptr, nullptr, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  A->matrix.nnz = several ? shared.own_nnz : L.nnz + n;
   if (several) {
-    A->alone = shared.alone;
-    A->d     = shared.inverse_psi;
+    A->matrix.i = shared.own_i;
+    A->alone    = shared.alone;
+    A->d        = shared.inverse_psi;
   } else {
+    PetscCall(arena.Take((size_t)n + 1, &A->matrix.i));
+    ShiftStarts<<<BlocksFor((long long)n + 1), kBlockSize, 0, s->stream>>>(n, L.A_i, A->matrix.i);
+    FinePCCheckLaunch();
     PetscCall(arena.Take(n, &A->alone));
     for (double **vector : {&A->d, &A->r, &A->z, &A->p, &A->q}) PetscCall(arena.Take(n, vector));
     PetscCall(arena.Take((size_t)kSums * kSumBlocks, &A->partial));
   }
+  PetscCall(arena.Take(A->matrix.nnz, &A->matrix.j));
+  PetscCall(arena.Take(A->matrix.nnz, &a));
   PetscCall(arena.Take(1, &longest));
   A->matrix.a = a;
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
@@ -347,18 +346,21 @@ PetscErrorCode ScaleLevel(CMATCHSetup *s, LocalInt level, double lambda, const d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a level on several ranks keeps for its scale. */
-PetscErrorCode TakeShared(CMATCHHierarchyCUDA *H, LocalInt level)
+/* What a level on several ranks keeps for its factor and its scale. */
+PetscErrorCode TakeShared(CMATCHSetup *s, LocalInt level)
 {
-  const CMATCHLevel &L  = H->level[level];
-  CMATCHShared      &of = H->shared[level];
-  Layout             layout;
+  CMATCHHierarchyCUDA *H  = s->H;
+  const CMATCHLevel   &L  = H->level[level];
+  CMATCHShared        &of = H->shared[level];
+  Layout               layout;
 
   PetscFunctionBegin;
   layout.Place(&of.inverse_psi, L.n);
   layout.Place(&of.alone, (size_t)L.n + L.ghosts);
+  layout.Place(&of.own_i, (size_t)L.n + 1);
   H->memory.emplace_back(&H->meter);
   PetscCall(layout.Allocate(&H->memory.back()));
+  if (L.n) PetscCall(CountOwnEntries(s, level));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -375,7 +377,7 @@ PetscErrorCode FactorLevel(CMATCHSetup *s, LocalInt level, bool keep)
   Expanded      A;
 
   PetscFunctionBegin;
-  if (several && !keep) PetscCall(TakeShared(s->H, level));
+  if (several && !keep) PetscCall(TakeShared(s, level));
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Expand<T>(s, level, &A));
   PetscCall(ComputeFactor(s, level, A, keep, factor, &made));
