@@ -136,6 +136,25 @@ typedef enum { KSP_GMRESFUSED_AUTO, KSP_GMRESFUSED_GENERAL, KSP_GMRESFUSED_DEVIC
 PETSC_EXTERN const char *const KSPGMRESFusedPaths[];
 
 /*E
+  KSPGMRESFusedCommunication - how `KSPGMRESFUSED` on several ranks makes sums and exchanges vectors
+
+  Values:
++ `KSP_GMRESFUSED_COMMUNICATION_AUTO` (auto) - NCCL where it can run, else MPI
+. `KSP_GMRESFUSED_COMMUNICATION_MPI` (mpi) - `MPI_Allreduce()` and the products of the matrix; the host decides about iterations
+- `KSP_GMRESFUSED_COMMUNICATION_NCCL` (nccl) - NCCL, and own products; the GPUs decide, and the host learns of the end late
+
+  Level: intermediate
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetCommunication()`
+E*/
+typedef enum {
+  KSP_GMRESFUSED_COMMUNICATION_AUTO,
+  KSP_GMRESFUSED_COMMUNICATION_MPI,
+  KSP_GMRESFUSED_COMMUNICATION_NCCL
+} KSPGMRESFusedCommunication;
+PETSC_EXTERN const char *const KSPGMRESFusedCommunications[];
+
+/*E
   PCBISAISide - on which side of its factor `PCBISAI` makes an approximate inverse the inverse, on the pattern
 
   Values:
@@ -424,6 +443,8 @@ PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);
 
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetPath(KSP, KSPGMRESFusedPath);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetPath(KSP, KSPGMRESFusedPath *);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetCommunication(KSP, KSPGMRESFusedCommunication);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetCommunication(KSP, KSPGMRESFusedCommunication *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetRestart(KSP, PetscInt);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetRestart(KSP, PetscInt *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetFlexible(KSP, PetscBool);

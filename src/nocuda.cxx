@@ -609,6 +609,21 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, 
   return NoCUDA();
 }
 
+PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *, const GMRESOperators *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *, const GMRESBasis *, const GMRESVectors *, PetscBool, PetscReal *)
 {
   return NoCUDA();

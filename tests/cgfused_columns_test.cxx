@@ -148,10 +148,10 @@ Outcome SolveColumns(KSP ksp, Mat B, Mat X)
 }
 
 /*
-   The same counts and reasons, and the same solutions up to this share of their largest entry, or of that of the guess, where that is
-   larger: a solution that is zero, or tiny, is what is left of the guess. On a GPU products and sums of a block are rounded otherwise
-   than those of a column, so that a norm that comes to the tolerance within rounding may pass it an iteration earlier or later. The
-   solutions then differ by what is left of the error.
+   The same counts and reasons, and the same solutions up to this share of their largest entry, or of that of the guess, where that
+   is larger: a solution that is zero, or tiny, is what is left of the guess. On a GPU products and sums of a block are rounded
+   otherwise than those of a column, so that a norm that comes to the tolerance within rounding may pass it an iteration earlier or
+   later. The solutions then differ by what is left of the error.
 */
 void Compare(const Outcome &mine, const Outcome &theirs, bool on_gpu, double tolerance, double guess = 0)
 {
@@ -168,7 +168,7 @@ void Compare(const Outcome &mine, const Outcome &theirs, bool on_gpu, double tol
   for (size_t c = 0; c < mine.x.size(); c++) {
     CAPTURE(c);
     CHECK(Finite(mine.x[c]) == Finite(theirs.x[c]));
-    const bool same = c < first || mine.its[c - first] == theirs.its[c - first];
+    const bool same    = c < first || mine.its[c - first] == theirs.its[c - first];
     double     largest = 0;
     for (double x : theirs.x[c]) largest = std::max(largest, std::fabs(x));
     const double share = largest > 0 ? largest / std::max(largest, guess) : 1.;

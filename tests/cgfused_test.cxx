@@ -17,6 +17,7 @@
 #include "ksp/cgfused.h"
 #include "pc_support.h"
 #include "recorder.h"
+#include "spread.h"
 
 namespace
 {
@@ -84,24 +85,6 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
   if (rank == 0 && size > 1)
     CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: that of several ranks: "
                                                            : "path: general: the matrix is on the host"));
-}
-
-/* The line of the view about the communication of several ranks, after "communication: "; on the first rank. */
-std::string CommunicationOf(KSP ksp)
-{
-  const std::string text = ViewText(ksp), label = "  communication: ";
-  const size_t      at = text.find(label);
-  if (at == std::string::npos) return "";
-  return text.substr(at + label.size(), text.find('\n', at) - at - label.size());
-}
-
-/* After a solve on several ranks: it communicated so. Collective. */
-void CheckCommunication(KSP ksp, const std::string &wanted)
-{
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  const std::string line = CommunicationOf(ksp);
-  if (rank == 0) CHECK(line.substr(0, wanted.size()) == wanted);
 }
 
 struct Run {

@@ -796,6 +796,19 @@ TEST_CASE("gmresfused: PETSc's setters and getters", "[gmresfused]")
   MUST(KSPGMRESFusedSetBasisPrecision(ksp, FINEPC_SINGLE));
   MUST(KSPGMRESFusedGetBasisPrecision(ksp, &precision));
   CHECK(precision == FINEPC_SINGLE);
+  KSPGMRESFusedCommunication communication;
+  MUST(KSPGMRESFusedGetCommunication(ksp, &communication));
+  CHECK(communication == KSP_GMRESFUSED_COMMUNICATION_AUTO);
+  for (KSPGMRESFusedCommunication wanted :
+       {KSP_GMRESFUSED_COMMUNICATION_NCCL, KSP_GMRESFUSED_COMMUNICATION_MPI, KSP_GMRESFUSED_COMMUNICATION_AUTO}) {
+    MUST(KSPGMRESFusedSetCommunication(ksp, wanted));
+    MUST(KSPGMRESFusedGetCommunication(ksp, &communication));
+    CHECK(communication == wanted);
+    const MatObject   A      = CreateMat(Convection(2, 2, 1), MATAIJ);
+    const std::string option = std::string("-ksp_gmresfused_communication ") + KSPGMRESFusedCommunications[wanted];
+    MUST(KSPGMRESFusedGetCommunication(MakeKSP(A, kOurs + option, PCNONE), &communication));
+    CHECK(communication == wanted);
+  }
   MUST(KSPGMRESSetHapTol(ksp, 1e-20));
   MUST(KSPGMRESSetBreakdownTolerance(ksp, 0.5));
   CHECK(Contains(ViewText(ksp), "happy breakdown tolerance=1e-20, breakdown tolerance=0.5"));
@@ -1235,4 +1248,240 @@ TEST_CASE("gmresfused: on several ranks", "[gmresfused][mpi]")
             const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_gmres_restart " + restart;
             Compare(RunOf(MakeKSP(A, kOurs + options, pc)), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-7);
           }
+}
+
+/* ---------------------------------------- several GPUs ---------------------------------------- */
+
+namespace
+{
+
+const std::string kByNCCL = "-ksp_gmresfused_communication nccl ", kByMPI = "-ksp_gmresfused_communication mpi ";
+
+/* Blocks on the GPUs of all ranks, of which each has as many block rows as the share says. */
+MatObject BlocksOfRanks(const HostBlocks &H, const Share &share = Even)
+{
+  MatObject      A;
+  const PetscInt rows = share(H.n, Rank(), Ranks()) * H.bs;
+  MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
+  MUST(MatSetSizes(A, rows, rows, (PetscInt)H.n * H.bs, (PetscInt)H.n * H.bs));
+  MUST(MatSetBlockSize(A, H.bs));
+  MUST(MatSetType(A, MATBAIJCUDA));
+  MUST(MatSetUp(A));
+  SetValues(A, H);
+  return A;
+}
+
+bool Views(KSP ksp, const std::string &text)
+{
+  const std::string view = ViewText(ksp); /* collective */
+  return Rank() != 0 || Contains(view, text);
+}
+
+/* The GPUs of all ranks decide, beside the host with MPI and PETSc's solver. Gives what PETSc's did. */
+Run CompareRanks(Mat A, PCType pc, const std::string &options, double rounding)
+{
+  CAPTURE(pc, options);
+  const KSPObject nccl = MakeKSP(A, kOurs + kByNCCL + options, pc), mpi = MakeKSP(A, kOurs + kByMPI + options, pc);
+  const Run       mine = RunOf(nccl), theirs = RunOf(MakeKSP(A, kPETSc + options, pc));
+  Compare(mine, theirs, rounding);
+  Compare(RunOf(mpi), mine, rounding);
+  Compare(RunOf(nccl), mine, 0); /* the same bits again */
+  CHECK(Views(nccl, "path: device\n"));
+  CHECK(Views(mpi, "path: general: several ranks by MPI\n"));
+  CheckCommunication(nccl, "nccl, version ");
+  CheckCommunication(mpi, "mpi: it was asked for");
+  return theirs;
+}
+
+const char *const kOfBlock = "-sub_pc_type bisai ";
+
+} // namespace
+
+TEST_CASE("gmresfused: NCCL, rows and every preconditioner that is a rank's own", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = CreateMat(Convection(40, 33, 2), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+                  S = CreateMat(Poisson(40, 33), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (const char *side : kSides)
+    for (const char *restart : {"30", "4", "1"})
+      for (const char *more : {"", "-ksp_initial_guess_nonzero "}) {
+        const std::string options = Side(side) + more + "-ksp_rtol 1e-6 -ksp_max_it 60 -ksp_gmres_restart " + restart + " ";
+        for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) CompareRanks(A, pc, options, 1e-6);
+        for (PCType pc : {PCAFSAI, PCSFSAI}) CompareRanks(S, pc, options, 1e-6);
+        CompareRanks(A, PCBJACOBI, options + kOfBlock, 1e-6);
+      }
+}
+
+TEST_CASE("gmresfused: NCCL and blocks", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (LocalInt bs : {1, 2, 3, 4, 5, 8}) {
+    const MatObject A = BlocksOfRanks(RandomBlocks(Convection(17, 12, 2), bs, 3));
+    for (const char *side : kSides)
+      for (const char *restart : {"30", "4"}) {
+        CAPTURE(bs, side, restart);
+        const std::string options = Side(side) + "-ksp_rtol 1e-6 -ksp_max_it 20 -ksp_gmres_restart " + restart + " ";
+        for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI}) CompareRanks(A, pc, options, 1e-6);
+        CompareRanks(A, PCBJACOBI, options + kOfBlock, 1e-6);
+      }
+  }
+}
+
+/* A rank with hardly any rows, and one with none, for which all take the general path. */
+TEST_CASE("gmresfused: NCCL and ranks of uneven size", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (const Layout &layout : Layouts())
+    for (bool blocks : {false, true})
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+        CAPTURE(layout.name, blocks, pc);
+        const HostMatrix  H = Convection(24, 21, 2);
+        const MatObject   A = blocks ? BlocksOfRanks(RandomBlocks(H, 3, 5), layout.share) : Spread(H, MATAIJCUSPARSE, layout.share);
+        const std::string options = "-ksp_rtol 1e-6 -ksp_max_it 25 -ksp_gmres_restart 10 ";
+        const KSPObject   ksp     = MakeKSP(A, kOurs + options, pc);
+        int               empty   = layout.share(H.n, Rank(), Ranks()) == 0;
+        MPI_Allreduce(MPI_IN_PLACE, &empty, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+        Compare(RunOf(ksp), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-6);
+        CHECK(Views(ksp, empty ? "path: general: " : "path: device\n"));
+      }
+}
+
+TEST_CASE("gmresfused: NCCL and entries far away, long restarts", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (const HostMatrix &H : {Unsymmetric(RandomGraph(1000, 9, 4), 7), RandomDense(70, 5)})
+    for (PCType pc : {PCNONE, PCJACOBI})
+      CompareRanks(CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD), pc, "-ksp_rtol 1e-30 -ksp_max_it 6 ", 1e-6);
+  /* more numbers in a sum than there are words for at once: with 128 vectors and more */
+  const MatObject A = CreateMat(Convection(60, 50, 1), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (const char *restart : {"126", "127", "200", "300"})
+    CompareRanks(A, PCNONE, std::string("-ksp_rtol 1e-30 -ksp_max_it 140 -ksp_gmres_restart ") + restart + " ", 1e-4);
+}
+
+TEST_CASE("gmresfused: NCCL and a basis in single precision", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject rows   = CreateMat(Convection(24, 20, 2), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+                  blocks = BlocksOfRanks(RandomBlocks(Convection(17, 12, 2), 4, 3));
+  for (const MatObject *A : {&rows, &blocks})
+    for (PCType pc : {PCJACOBI, PCBISAI}) {
+      CAPTURE(pc);
+      const std::string options = "-ksp_gmresfused_basis_precision single -ksp_rtol 1e-9 ";
+      const KSPObject   nccl = MakeKSP(*A, kOurs + kByNCCL + options, pc), mpi = MakeKSP(*A, kOurs + kByMPI + options, pc);
+      const Run         mine = RunOf(nccl), theirs = RunOf(mpi);
+      CHECK(mine.reason == theirs.reason);
+      CHECK(mine.reason > 0);
+      CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
+      CHECK(TrueResidual(nccl, *A) <= 2e-9);
+      CHECK(Views(nccl, "path: device\n"));
+    }
+}
+
+TEST_CASE("gmresfused: NCCL and every reason to end", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const auto compare = [](const HostMatrix &H, const std::string &options) {
+    CAPTURE(H.n, options);
+    const MatObject A    = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+    const Run       mine = RunOf(MakeKSP(A, kOurs + options, PCNONE)), theirs = RunOf(MakeKSP(A, kPETSc + options, PCNONE));
+    CHECK(mine.reason == theirs.reason);
+    CHECK(mine.iterations == theirs.iterations);
+  };
+  compare(Convection(20, 19, 2), "-ksp_max_it 0 ");
+  compare(Convection(20, 19, 2), "-ksp_max_it 1 ");
+  compare(Convection(20, 19, 2), "-ksp_max_it 30 -ksp_rtol 1e-30 ");
+  compare(Convection(20, 19, 2), "-ksp_max_it 31 -ksp_rtol 1e-30 ");
+  compare(Convection(20, 19, 2), "-ksp_rtol 0.5 -ksp_min_it 9 ");
+  compare(Convection(20, 19, 2), "-ksp_max_it 6 -ksp_convergence_test skip ");
+  compare(Diagonal(std::vector<double>(300, 2.)), "-ksp_rtol 1e-12 "); /* one iteration */
+  HostMatrix spoiled        = Convection(20, 19, 2);
+  spoiled.a[spoiled.i[200]] = kNaN;
+  compare(spoiled, "-ksp_max_it 30 ");
+}
+
+/* One solver, which goes from NCCL to MPI and back while all that it works with changes, and another one in turns with it. */
+TEST_CASE("gmresfused: NCCL and a solver that is used again", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const std::string all = "-ksp_rtol 1e-30 -ksp_max_it 8 -ksp_gmres_restart 5 ";
+  for (bool blocks : {false, true})
+    for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+      CAPTURE(blocks, pc);
+      const auto make = [&](const HostMatrix &H) {
+        return blocks ? BlocksOfRanks(RandomBlocks(H, 2, 3)) : CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+      };
+      const MatObject A = make(Convection(16, 15, 2)), B = make(Unsymmetric(RandomGraph(240, 9, 4), 3)),
+                      C     = make(Unsymmetric(RandomGraph(700, 9, 4), 4));
+      const KSPObject fused = MakeKSP(A, kOurs + all, pc), other = MakeKSP(C, kOurs + all, pc),
+                      petsc = MakeKSP(A, kPETSc + all, pc);
+      const Run  alone      = RunOf(other);
+      const auto compare    = [&](const char *communication) {
+        Compare(RunOf(fused), RunOf(petsc), 1e-7);
+        CheckCommunication(fused, communication);
+        Compare(RunOf(other), alone, 0);
+      };
+      compare("nccl");
+      compare("nccl");
+      ChangeValues(A, 0.4);
+      compare("nccl");
+      MUST(MatShift(A, 0.3));
+      compare("nccl");
+      MUST(KSPGMRESFusedSetCommunication(fused, KSP_GMRESFUSED_COMMUNICATION_MPI));
+      compare("mpi: it was asked for");
+      MUST(MatScale(A, 1.7));
+      compare("mpi: it was asked for");
+      MUST(KSPGMRESFusedSetCommunication(fused, KSP_GMRESFUSED_COMMUNICATION_NCCL));
+      compare("nccl");
+      for (KSP ksp : {(KSP)fused, (KSP)petsc}) MUST(KSPSetOperators(ksp, B, B));
+      compare("nccl");
+      {
+        Recorder recorder;
+        MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
+        Compare(RunOf(fused), RunOf(petsc), 1e-7);
+        CHECK(recorder.calls.size() == 9);
+        CHECK(Views(fused, "path: general: a monitor\n"));
+        MUST(KSPMonitorCancel(fused));
+      }
+      compare("nccl");
+      for (KSP ksp : {(KSP)fused, (KSP)petsc}) {
+        MUST(KSPReset(ksp));
+        MUST(KSPSetOperators(ksp, C, C));
+      }
+      compare("nccl");
+    }
+}
+
+/* What reaches other ranks takes the general path. */
+TEST_CASE("gmresfused: NCCL and preconditioners that reach other ranks", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = CreateMat(Poisson(40, 33), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (const auto &[pc, more] : std::vector<std::pair<PCType, std::string>>{{PCAFSAI, "-pc_afsai_overlap 1 "},
+                                                                            {PCSFSAI, "-pc_sfsai_overlap 1 "},
+                                                                            {PCASM, kOfBlock}}) {
+    CAPTURE(pc);
+    const std::string options = more + "-ksp_rtol 1e-6 ";
+    const KSPObject   ksp     = MakeKSP(A, kOurs + options, pc);
+    Compare(RunOf(ksp), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-6);
+    CHECK(Views(ksp, "path: general: "));
+  }
+}
+
+/* One GPU for several ranks, or no NCCL: the view says why, and who asks for NCCL is told what to do. */
+TEST_CASE("gmresfused: several ranks where NCCL is not possible", "[gmresfused][mpi][gpu][nccl]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1 || WhyNoNCCL().empty()) {
+    SkipTest();
+    return;
+  }
+  const MatObject A   = CreateMat(Convection(20, 19, 2), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject ksp = MakeKSP(A, kOurs, PCJACOBI), refused = MakeKSP(A, kOurs + kByNCCL, PCJACOBI);
+  RunOf(ksp);
+  CheckCommunication(ksp, "mpi: " + WhyNoNCCL());
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+  Errors          errors;
+  CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "-ksp_gmresfused_communication auto"));
+  CHECK(Contains(errors.text, WhyNoNCCL()));
 }

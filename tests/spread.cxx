@@ -112,3 +112,19 @@ void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double 
   }
   CHECK(worst <= tolerance * largest);
 }
+
+std::string CommunicationOf(KSP ksp)
+{
+  const std::string text = ViewText(ksp), label = "  communication: ";
+  const size_t      at = text.find(label);
+  if (at == std::string::npos) return "";
+  return text.substr(at + label.size(), text.find('\n', at) - at - label.size());
+}
+
+void CheckCommunication(KSP ksp, const std::string &wanted)
+{
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const std::string line = CommunicationOf(ksp);
+  if (rank == 0) CHECK(line.substr(0, wanted.size()) == wanted);
+}

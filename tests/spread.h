@@ -38,3 +38,10 @@ std::vector<Type>     FSAITypes();
 constexpr const char *kAll = "-@overlap 1000 -@halo_layers 10000 ";
 HostMatrix            Factor(PC, const Type &);                                             /* all rows of G */
 void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double tolerance); /* relative to the largest entry */
+
+/* ------------------------------------------ several GPUs -------------------------------------- */
+
+/* The line of the view about the communication of several ranks, after "communication: "; on the first rank. */
+std::string CommunicationOf(KSP);
+/* After a solve on several ranks: it communicated so. Collective. */
+void CheckCommunication(KSP, const std::string &wanted);

@@ -211,7 +211,7 @@ PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGColumnsForgetGraph(work));
   for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) {
-    CGFusedGiveSlots(work->nccl, ghosts);
+    CGGhostsGiveSlots(work->nccl, ghosts);
     ghosts->exchange = -1;
   }
   if (work->nccl) NCCLRelease(work->nccl);
@@ -226,13 +226,13 @@ bool CGColumnsAreDirect(const CGColumnsWork *work)
 {
   if (!work->nccl || !NCCLPeers(work->nccl)) return false;
   for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
-    if (ghosts->used && CGFusedIsByNCCL(*ghosts)) return false;
+    if (ghosts->used && CGGhostsAreByNCCL(*ghosts)) return false;
   return true;
 }
 
 CGSend CGColumnsSend(const CGColumnsWork *work, const CGGhosts &ghosts)
 {
-  return work->nccl && ghosts.used && ghosts.direct ? CGFusedSend(&ghosts) : CGSend{};
+  return work->nccl && ghosts.used && ghosts.direct ? CGSendOf(&ghosts) : CGSend{};
 }
 
 /* The number of an exchange for block vectors of this width, which is the same on all ranks. */

@@ -86,7 +86,7 @@ __device__ __forceinline__ bool LeaveColumns(const CGColumnsState *state, int co
 template <int Columns>
 __device__ __forceinline__ void AddColumns(const CGColumnsState *state, const double *own, const double *all, double *total)
 {
-  static_assert(2 * kCGMostColumns <= kPeerSums && kPeerSums <= kWarpSize, "a lane adds a number");
+  static_assert(2 * kCGMostColumns <= kPeerSums && 2 * kCGMostColumns <= kWarpSize, "a lane adds a number");
   const bool     direct = state->peers.ranks > 0;
   const unsigned turn   = direct ? *state->peers.turn : 0;
   const int      k      = (int)threadIdx.x;
@@ -486,8 +486,8 @@ PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, const C
   const int bytes = kProductBlocks * ((int)compiled.sharedSizeBytes + kReserved);
   PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
-  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && CGFusedIsByNCCL(ghosts)), kCGBlock, stream, W,
-                        work->processors, CGColumnsSend(work, ghosts), arguments...));
+  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && CGGhostsAreByNCCL(ghosts)), kCGBlock, stream,
+                        W, work->processors, CGColumnsSend(work, ghosts), arguments...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -497,14 +497,14 @@ PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool e
   const bool crosses = Crosses(work, work->ghosts);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts, p, stream));
+  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts, nullptr, p, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->A, [&](auto even, auto value) {
       return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
                            (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts, stream));
+  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts, stream));
   if (crosses) PetscCall(CGColumnsLaunchGhosts(work, early, p, w, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -541,14 +541,14 @@ PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool earl
   const bool crosses = Crosses(work, work->ghosts1);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts1, work->w, stream));
+  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts1, nullptr, work->w, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->W1, [&](auto even, auto value) {
       return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
                            op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts1, stream));
+  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts1, stream));
   if (crosses) PetscCall(CGColumnsLaunchFirstGhosts(work, early, first, op->d, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -560,14 +560,14 @@ PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool ear
   const bool crosses = Crosses(work, work->ghosts2);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGFusedBeginExchange(op, &work->ghosts2, work->t, stream));
+  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts2, nullptr, work->t, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->W2, [&](auto even, auto value) {
       return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
                            Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGFusedEndExchange(op, &work->ghosts2, stream));
+  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts2, stream));
   if (crosses) PetscCall(CGColumnsLaunchSecondGhosts(work, early, turn == kNoStep, p, next, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -55,9 +55,7 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscCall(CGFusedForgetGraph_CUDA(*work));
   PetscCall(CGFusedUseNCCL(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
-  for (cudaEvent_t event : {(*work)->forked, (*work)->joined})
-    if (event) PetscCallCUDA(cudaEventDestroy(event));
-  if ((*work)->aside) PetscCallCUDA(cudaStreamDestroy((*work)->aside));
+  PetscCall(CGRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   PetscCall(SlicesDestroy_CUDA(&(*work)->W1));
@@ -92,7 +90,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
                             factored ? CGFusedSequenceLanes(n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
-  if (op->B) PetscCall(CGFusedPrepareGhosts(&work->ghosts, *op->B, op->ghosts, changes->A));
+  if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->ghosts, changes->A));
   PetscCall(CGFusedUseNCCL(work, op->nccl));
   if (op->ghosts1.W && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));

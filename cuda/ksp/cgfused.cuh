@@ -5,8 +5,8 @@
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
      cgfused_ranks.cu     an iteration of a rank among several that the host decides about
-     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by the kernels themselves or by NCCL, also
-                          for block vectors
+     cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them, also for block vectors
+     ghosts.cuh           what columns of other ranks are to any solver
      peers.cuh            how kernels write to other GPUs
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
@@ -18,9 +18,8 @@
 #include <type_traits>
 
 #include "buffer.cuh"
+#include "ghosts.cuh"
 #include "mailbox.cuh"
-#include "nccl.cuh"
-#include "scratch.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/cgfused.h"
 #include "pc/cmatch/cmatch.h"
@@ -28,34 +27,6 @@
 constexpr int kCGBlock        = 256; /* threads of a block, but for the resident kernel */
 constexpr int kCGPartials     = 40;  /* sums of blocks for each processor at most: two of 16 blocks beside an exchange */
 constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processor at most, in kernels over vectors */
-
-/* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
-struct CGGhostRows {
-  LocalInt        count;
-  LocalInt        lanes;  /* of a row */
-  PetscBool       single; /* the values are in single precision */
-  const LocalInt *rows;   /* [count] */
-  const LocalInt *i, *j;  /* of all rows of the rank */
-  const void     *a;
-  PetscScalar    *values; /* the ghosts, */
-  const uint4    *words;  /* or where other ranks write them to, if this is not null */
-};
-
-/* Entries of a vector that a product sends to words of other ranks; none where count is 0. */
-struct CGSend {
-  LocalInt        count;
-  const LocalInt *entries; /* [count] */
-  uint4 *const   *there;   /* [count] */
-};
-
-/* The threads of the grid send entries of the vector x(). */
-template <typename Vector>
-__device__ __forceinline__ void SendEntries(const CGSend &send, Vector x, const RankPeers &peers)
-{
-  const unsigned turn = *peers.turn;
-  for (long long k = GridThread(); k < send.count; k += (long long)gridDim.x * blockDim.x)
-    WriteWord(send.there[k], x(send.entries[k]), turn);
-}
 
 /* What a captured graph was made for: its kernels have these parameters. */
 struct CGFusedCaptured {
@@ -69,48 +40,7 @@ struct CGFusedCaptured {
   long               exchanges[3];
 };
 
-/*
-   What an operator on several ranks has beside its slices, the columns that the rank owns: the rows of entries in columns that
-   other ranks own, and the exchange that brings the entries of a vector for them. A has one, and so have the factors of an inverse
-   that crosses ranks.
-*/
-struct CGGhosts {
-  explicit CGGhosts(WorkMeter *meter) :
-      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter), there(meter)
-  {
-  }
-
-  bool             used = false; /* some rank has such entries */
-  CGGhostRows      rows{};
-  Buffer<LocalInt> list;    /* of A: the rows that have entries, and their number behind them */
-  CubScratch       select;  /* of their selection */
-  Buffer<double>   arrived; /* of a factor: the ghosts */
-
-  /* the exchange, where NCCL makes it; see Neighbours */
-  std::vector<Neighbours::Part> to, from;
-  Buffer<LocalInt>              entries, places;
-  Buffer<double>                packed, received;
-  long                          exchange = -1; /* the number of the exchange that these lists are of */
-  long                          number   = 0;  /* of changes of all this */
-
-  /* where the kernels write to other ranks, see peers.cuh */
-  bool            direct = false;
-  LocalInt        slots  = -1; /* the first word of this rank for the ghosts */
-  Buffer<uint4 *> there;       /* the words that the entries go to */
-};
-
-inline CGSend CGFusedSend(const CGGhosts *ghosts)
-{
-  return {(LocalInt)ghosts->entries.size(), ghosts->entries.data(), ghosts->there.data()};
-}
-
-/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
-inline bool CGFusedIsByNCCL(const CGGhosts &ghosts)
-{
-  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
-}
-
-struct CGFusedWork {
+struct CGFusedWork : CGRanks {
   WorkMeter memory; /* of the buffers below */
 
   /* the GPU */
@@ -140,14 +70,10 @@ struct CGFusedWork {
   CGFusedCaptured captured{};
 
   /* a rank among several */
-  CGGhosts         ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
-  NCCL            *nccl   = nullptr;                                    /* sums and exchanges are in the graph */
-  const RankPeers *peers  = nullptr; /* they are made by our kernels, but exchanges that have no room */
-  cudaStream_t     aside  = nullptr; /* of the exchange */
-  cudaEvent_t      forked = nullptr, joined = nullptr;
-  long             solves  = 0;
-  cudaStream_t     stream  = nullptr; /* of the last solve */
-  bool             foreign = false;   /* solves have had more than one stream */
+  CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2; with NCCL it is in the graph */
+  long         solves  = 0;
+  cudaStream_t stream  = nullptr; /* of the last solve */
+  bool         foreign = false;   /* solves have had more than one stream */
 };
 
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
@@ -199,9 +125,7 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 
 /* ------------------------------------ a rank among several ------------------------------------ */
 
-/* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
-PetscErrorCode CGFusedPrepareGhosts(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
-/* The same for a factor. */
+/* CGGhostsKeep() for a factor. */
 PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const CGFactorGhosts &);
 /* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
@@ -212,15 +136,7 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscS
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
-/* Gives back the words that other ranks write the ghosts to, if there are any, to the NCCL that they were taken from. */
-void CGFusedGiveSlots(NCCL *, CGGhosts *);
-/* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
+/* CGGhostsMakeRoom(), and there is no graph any more if it makes other room. */
 PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
-/* Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. */
+/* CGGhostsConnect() with the sums of the work. */
 PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm);
-/*
-   The exchange of entries of x for the ghosts where NCCL makes it, aside of what comes into the stream from here on, until the end
-   is called. Where kernels write to other ranks the product sends, and both do nothing.
-*/
-PetscErrorCode CGFusedBeginExchange(const CGFusedWork *, const CGGhosts *, const PetscScalar *x, cudaStream_t);
-PetscErrorCode CGFusedEndExchange(const CGFusedWork *, const CGGhosts *, cudaStream_t);

@@ -291,7 +291,7 @@ int VectorBlocks(const CGFusedWork *work)
 /* What a product sends. */
 CGSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
 {
-  return work->nccl && ghosts.used && ghosts.direct ? CGFusedSend(&ghosts) : CGSend{};
+  return work->nccl && ghosts.used && ghosts.direct ? CGSendOf(&ghosts) : CGSend{};
 }
 
 /* What comes behind a sum over all ranks by NCCL is not launched early: what is ahead of it is not ours. */
@@ -331,7 +331,7 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscS
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->A, work->nccl && CGFusedIsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
+                         SliceBlocks(work, work->A, work->nccl && CGGhostsAreByNCCL(work->ghosts)), kCGBlock, stream, work->A,
                          work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
     });
   }));
@@ -343,10 +343,10 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
   CGState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(CGFusedBeginExchange(work, &work->ghosts, p, stream));
+  if (work->nccl) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
   PetscCall(CGFusedLaunchOperator(work, early, p, w, stream));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+  PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
   PetscCall(CGFusedLaunchGhosts(work, early, p, w, stream));
   if (!work->peers) PetscCall(NCCLSum(work->nccl, &state->own.delta, &state->all.delta, 1, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -367,17 +367,17 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
-  const bool by_nccl1 = crosses1 && CGFusedIsByNCCL(work->ghosts1), by_nccl2 = crosses2 && CGFusedIsByNCCL(work->ghosts2);
-  if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
+  const bool by_nccl1 = crosses1 && CGGhostsAreByNCCL(work->ghosts1), by_nccl2 = crosses2 && CGGhostsAreByNCCL(work->ghosts2);
+  if (crosses1) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, r, stream));
   PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, by_nccl1),
                          kCGBlock, stream, work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, t, state);
     });
   }));
-  if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
+  if (crosses1) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
-  if (crosses2) PetscCall(CGFusedBeginExchange(work, &work->ghosts2, t, stream));
+  if (crosses2) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, t, stream));
   PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
     return WithKind(work->W2, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1 && !by_nccl2, MultiplySecond<lanes, even, decltype(value)>,
@@ -385,7 +385,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
                          SendOf(work, work->ghosts2), t, r, z, partial, state);
     });
   }));
-  if (crosses2) PetscCall(CGFusedEndExchange(work, &work->ghosts2, stream));
+  if (crosses2) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
   if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, early, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -116,7 +116,10 @@ PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
 {
   PetscFunctionBegin;
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((*work)->mailbox.Wait());
+  PetscCall(GMRESUseNCCL(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
+  PetscCall(CGRanksDestroy(*work));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   delete *work;
   *work = nullptr;
@@ -142,6 +145,7 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *work, LocalInt restart)
   layout.Place(&work->small.sine, rows);
   layout.Place(&work->small.c, rows);
   layout.Place(&work->small.sums, 2 * rows + 1);
+  layout.Place(&work->small.all, 2 * rows + 1);
   work->small.restart = 0;
   PetscCall(layout.Allocate(&work->small_memory));
   work->small.restart = room;
@@ -167,6 +171,23 @@ PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
+static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const PetscScalar *w,
+                                 cudaStream_t stream)
+{
+  return GMRESWithPrecision(basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, DotBasis<V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(), work->small,
+                       work->mailbox.state());
+  });
+}
+
+PetscErrorCode GMRESLaunchDots(GMRESFusedWork *work, LocalInt count, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchDots(work, work->basis, count, work->v.w, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
 {
   cudaStream_t stream;
@@ -175,11 +196,7 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, Loc
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, count));
-  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
-    using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, DotBasis<V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(), work->small,
-                       work->mailbox.state());
-  }));
+  PetscCall(LaunchDots(work, *basis, count, w, stream));
   PetscCall(GetSums(work, 2 * count + 1, sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,6 +5,7 @@
      gmresfused_device.cu     a solve on one rank as the host sees it: products, iterations, restarts
      gmresfused_iteration.cu  the orthogonalization of an iteration of such a solve
      gmresfused_resident.cu   the iterations of a cycle in one kernel, for small systems
+     gmresfused_ranks.cu      what several ranks have beside this: entries for other ranks, and the product with theirs
 
    The recurrences are those of src/ksp/gmresfused.h. The small matrices are kept as there, but that the inverse T of D + L takes
    the place of the products: row j of T follows from the rows before it, and c = T z has no chain of divisions.
@@ -14,6 +15,7 @@
 #include <cstring>
 
 #include "buffer.cuh"
+#include "ghosts.cuh"
 #include "mailbox.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/gmresfused.h"
@@ -44,6 +46,7 @@ struct GMRESState {
   CGTest       test;
   unsigned     ticket;              /* blocks that are done with their part of a sum */
   double       records[kCGRecords]; /* the norm after iteration n is in place n % kCGRecords */
+  RankPeers    peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
 
   /* A phase leaves nothing to the next one: see Mailbox::Begin(). */
   int  Keep() const { return 0; }
@@ -60,9 +63,10 @@ struct GMRESSmallArrays {
   double  *cosine, *sine;
   double  *c;    /* [restart + 1] the coefficients of the next sum over the basis */
   double  *sums; /* [2 * restart + 3] sums over the grid */
+  double  *all;  /* [2 * restart + 3] the same over all ranks, where NCCL makes them */
 };
 
-struct GMRESFusedWork {
+struct GMRESFusedWork : CGRanks {
   WorkMeter           memory; /* of the buffers below */
   int                 processors = 0;
   bool                early      = false; /* a kernel may begin before the one ahead of it has ended */
@@ -89,7 +93,17 @@ struct GMRESFusedWork {
   unsigned         turn          = 1; /* the number of their next sum over the grid */
   Buffer<uint4>    words{&memory};
   Buffer<unsigned> arrived{&memory};
+
+  /* a rank among several */
+  CGGhosts ghosts{&memory};
+  BSR      ghost_blocks{}; /* of a matrix of blocks; then the rows of the ghosts are block rows */
 };
+
+/* Whether kernels add over the ranks themselves. */
+inline bool GMRESIsDirect(const GMRESFusedWork *work)
+{
+  return work->peers != nullptr;
+}
 
 /* Two entries of a vector, which are loaded at once. */
 template <typename V>
@@ -373,6 +387,9 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
 /* Makes room for so many words, and for flags of so many blocks, that kernels write to one another; none is of a turn yet. */
 PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words, size_t blocks);
 
+/* u_k.w and u_k.u_last for so many vectors, and w.w, of this rank, with the w of the solve: they are left in small.sums. */
+PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, cudaStream_t);
+
 /* --------------------------------- gmresfused_iteration.cu ------------------------------------ */
 
 /* Makes ready for cycles of so many iterations. */
@@ -393,3 +410,16 @@ bool GMRESPlanResident(GMRESFusedWork *, const GMRESOperators *, KSPGMRESFusedPa
 PetscErrorCode GMRESAllocateResident(GMRESFusedWork *, LocalInt restart);
 /* The iterations to the end of the cycle, at whose beginning the work is. */
 PetscErrorCode GMRESLaunchResident(GMRESFusedWork *, cudaStream_t);
+
+/* ----------------------------------- gmresfused_ranks.cu -------------------------------------- */
+
+/* The operators' part of several ranks, or that there is none. */
+PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *, const GMRESOperators *, bool changed);
+/* The solver works with this NCCL from now on, or with none. */
+PetscErrorCode GMRESUseNCCL(GMRESFusedWork *, NCCL *);
+/* Entries of D x to the other ranks, ahead of the product with the columns that the rank owns. d may be null. */
+PetscErrorCode GMRESLaunchSend(GMRESFusedWork *, const double *d, const double *x, cudaStream_t);
+/* y = y + E B ghosts behind that product. e may be null. */
+PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *, const double *e, double *y, cudaStream_t);
+/* small.all [1] = the sum over all ranks of what so many blocks have left in `partial`. */
+PetscErrorCode GMRESLaunchSum(GMRESFusedWork *, int parts, cudaStream_t);

@@ -1,11 +1,14 @@
 /*
-   The fused GMRES on one rank as the host sees it. An iteration is
+   The fused GMRES on one rank, or on a rank among several with NCCL, as the host sees it. An iteration is
 
      w = A M u_j, or M A u_j       a product with a copy of A, and the preconditioner's own kernels
      u_{j+1}, and the test of iteration j - 1, by gmresfused_iteration.cu
 
    As long as the method runs, the host knows j. A restart is a sequence of kernels that the host launches after each cycle: y, the
    correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing.
+
+   On several ranks a product sends entries of the vector to other ranks ahead of the columns that the rank owns, and those of other
+   ranks follow; see gmresfused_ranks.cu. All ranks decide from the same bits, and launch the same.
 */
 #include "gmresfused_small.cuh"
 
@@ -85,17 +88,18 @@ __global__ void __launch_bounds__(kGMRESBlock)
 
 /*
    The coefficients of the correction in U: one block solves with R. After a full cycle, of so many iterations, the last one ends
-   here first: there are so many parts of the square of its norm. Otherwise `full` is zero.
+   here first: there are so many parts of the square of its norm, or `all` has this square if it is not null. Otherwise `full` is
+   zero.
 */
 __global__ void __launch_bounds__(kGMRESBlock)
-  SolveSmall(GMRESSmallArrays small, LocalInt full, int parts, const double *partial, GMRESState *state)
+  SolveSmall(GMRESSmallArrays small, LocalInt full, int parts, const double *partial, const double *all, GMRESState *state)
 {
   __shared__ double y[kGMRESMostRestart + 1], rotations[2 * kGMRESMostRestart];
   WaitForPrevious();
   LetNextStart();
   if (full && state->s.stage == kCGRunning) {
     const size_t column = (size_t)(full - 1) * (small.restart + 1);
-    const double square = AddPartial(parts, partial);
+    const double square = all ? *all : AddPartial(parts, partial);
     for (LocalInt k = threadIdx.x; k < full; k += kGMRESBlock) y[k] = small.c[k];
     __syncthreads();
     Append(full - 1, square, y, rotations, small.H + column, small.R + column, small, state);
@@ -176,8 +180,11 @@ __device__ void BeginCycle(double norm, const GMRESSmallArrays &small, GMRESStat
   state->s = s;
 }
 
-/* u_0 = s (r - w), where w is left out if null, about a unit vector, and p the same unless null; its norm, and the tests. */
-template <typename V>
+/*
+   u_0 = s (r - w), where w is left out if null, about a unit vector, and p the same unless null; its norm, and the tests. With
+   `several` the square of the norm is left in `partial`, for the sum over the ranks.
+*/
+template <bool Several, typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   RestartBasis(GMRESArray<V> u, const double *r, const double *w, double *p, double *partial, GMRESSmallArrays small,
                GMRESState *state)
@@ -196,9 +203,19 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   }
   BlockSum(square);
   if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
-  if (!IsLastBlock(&state->ticket)) return;
+  if (Several || !IsLastBlock(&state->ticket)) return;
   square[0] = AddPartial((int)gridDim.x, partial);
   if (threadIdx.x == 0) BeginCycle(sqrt(square[0]) / scale, small, state);
+}
+
+/* What follows from the square of the norm over all ranks, by one thread. */
+__global__ void BeginCycleOfRanks(GMRESSmallArrays small, GMRESState *state)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage != kCGRunning) return;
+  const double scale = state->s.norm > 0 ? 1 / state->s.norm : 1.;
+  BeginCycle(sqrt(small.all[0]) / scale, small, state);
 }
 
 /* ------------------------------------------ launches ------------------------------------------ */
@@ -224,9 +241,9 @@ bool IsApart(const GMRESOperators &op)
   return op.apply || op.bs > 1;
 }
 
-/* y = E A D x */
-PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
-                             cudaStream_t stream)
+/* y = E A D x, by the columns that the rank owns */
+PetscErrorCode LaunchOwnProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
+                                cudaStream_t stream)
 {
   const LocalInt n = work->basis.n;
 
@@ -245,6 +262,17 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double
                          work->processors, d, x, e, y, work->mailbox.state());
     });
   }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y = E A D x */
+PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
+                             cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (work->nccl) PetscCall(GMRESLaunchSend(work, d, x, stream));
+  PetscCall(LaunchOwnProduct(work, d, x, e, y, stream));
+  if (work->nccl) PetscCall(GMRESLaunchGhosts(work, e, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -291,9 +319,10 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   const bool            apply = IsApart(op) && !op.left;
 
   PetscFunctionBegin;
+  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->workers, stream));
   /* the resident kernel has ended its last iteration */
   PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, full && !work->resident ? work->restart : 0,
-                        work->workers, work->partial.data(), state));
+                        work->workers, work->partial.data(), work->nccl ? work->small.all : nullptr, state));
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     if (apply)
@@ -325,9 +354,13 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   }
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(work->early, RestartBasis<V>, GMRESGrid(work, n), kGMRESBlock, stream, u, inverted ? v.w : v.b,
-                       inverted || !guess ? nullptr : v.w, p, work->partial.data(), work->small, state);
+    return LaunchEarly(work->early, work->nccl ? RestartBasis<true, V> : RestartBasis<false, V>, GMRESGrid(work, n), kGMRESBlock,
+                       stream, u, inverted ? v.w : v.b, inverted || !guess ? nullptr : v.w, p, work->partial.data(), work->small,
+                       state);
   }));
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GMRESLaunchSum(work, GMRESGrid(work, n), stream));
+  PetscCall(LaunchEarly(work->early, BeginCycleOfRanks, 1, 1, stream, work->small, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,7 +377,8 @@ PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
 /* Some iterations, to the end of the cycle at most, and the restart after it. */
 PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 {
-  const LocalInt least = work->basis.n < kGMRESSmallRows ? kGMRESLaunches : 1,
+  const bool     small = work->nccl ? (bool)work->op.small : work->basis.n < kGMRESSmallRows;
+  const LocalInt least = small ? kGMRESLaunches : 1,
                  most  = std::min(std::max(work->launched / kGMRESPart, least), kGMRESMostLaunches);
 
   PetscFunctionBegin;
@@ -400,7 +434,8 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators
   work->op   = *op;
   work->op.A = nullptr; /* its rows are lent for this call */
   if (changed) work->uneven = false;
-  work->resident = !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
+  PetscCall(GMRESPrepareRanks(work, op, changed));
+  work->resident = !op->nccl && !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
   if (op->blocks) {
     work->blocks    = *op->blocks;
     work->op.blocks = &work->blocks;
@@ -414,6 +449,21 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators
   }
   if (work->resident) PetscCall(GMRESAllocateResident(work, restart));
   else PetscCall(CopyRows(work, *op->A, LanesFor(op->A->n, op->A->nnz), SLICES_COMPRESSED, changed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt restart)
+{
+  PetscFunctionBegin;
+  PetscCall(GMRESNeedSmall(work, basis->vectors));
+  PetscCall(GMRESPrepareOrthogonalization(work, *basis, restart));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -514,5 +564,6 @@ PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus 
   status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
   status->lanes    = work->op.blocks ? 0 : work->A.lanes;
   status->resident = (PetscBool)work->resident;
+  status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && work->ghosts.direct);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,6 +6,9 @@
    vector, the clerk has time for the rotations and the test of the iteration before, whose norm is one of the sums. So an iteration
    has no end at which the grid waits for a last block.
 
+   On several ranks whose kernels write to one another the clerk adds the sums over the ranks before it goes on. Where NCCL does so,
+   another kernel makes the sums, and this one begins with those of all ranks.
+
    The workers go through the rows upwards for the products and downwards for the vector: what they have read last is still in the
    second-level cache.
 */
@@ -25,6 +28,8 @@ struct Orthogonalization {
   double          *partial; /* [workers] parts of the square of its norm, or null */
   uint4           *words;   /* of each number a part of each group of workers, then the sums, then c and the scale */
   unsigned         turn;    /* of these words */
+  bool             direct;  /* the clerk adds the sums over all ranks */
+  const double    *all;     /* the sums over all ranks, where NCCL has made them, so that there is nothing to sum; or null */
   GMRESSmallArrays small;
   GMRESState      *state;
 };
@@ -131,7 +136,8 @@ __device__ void Clerk(const Orthogonalization &g, double *memory)
   uint4 *const      coefficients = CoefficientsOf(g);
 
   BringSmall(g, my);
-  for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = AwaitWord(totals + s, g.turn);
+  for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = g.all ? g.all[s] : AwaitWord(totals + s, g.turn);
+  if (g.direct) SumOverRanksByBlock(g.state->peers, numbers, my.sums);
   __syncthreads();
   const Projection next = Project(j, my.sums, my.work, my.small);
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) WriteWord(coefficients + k, next.c[k], g.turn);
@@ -153,15 +159,15 @@ __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonaliza
 {
   const LocalInt count = g.j + 1, numbers = 2 * count + 1;
   const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
-  const DotTiles tiles(u.n, count, worker, workers);
-  const int      groups = tiles.groups;
-  uint4 *const   totals = TotalsOf(g);
-
-  tiles.ForEach([&](LocalInt first, LocalInt many) {
-    DotTile(u, count, g.w, first, many, tiles.group, groups,
-            [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
-  });
-  AddParts(numbers, groups, g.words, worker, workers, totals, g.turn);
+  if (!g.all) {
+    const DotTiles tiles(u.n, count, worker, workers);
+    const int      groups = tiles.groups;
+    tiles.ForEach([&](LocalInt first, LocalInt many) {
+      DotTile(u, count, g.w, first, many, tiles.group, groups,
+              [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
+    });
+    AddParts(numbers, groups, g.words, worker, workers, TotalsOf(g), g.turn);
+  }
 
   /* The thread's last entries of the vectors come while the clerk makes the coefficients. */
   const long long step = (long long)workers * 2 * kGMRESBlock, own = 2 * (worker * kGMRESBlock + (LocalInt)threadIdx.x);
@@ -262,11 +268,25 @@ PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBa
 
 PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, cudaStream_t stream)
 {
-  const bool        last = work->position + 1 == work->restart;
-  Orthogonalization g{work->position,     work->restart, work->v.w,   GMRESDoubleCopy(work), last ? work->partial.data() : nullptr,
-                      work->words.data(), work->turn++,  work->small, work->mailbox.state()};
+  const bool        last = work->position + 1 == work->restart, by_nccl = work->nccl && !GMRESIsDirect(work);
+  const LocalInt    numbers = 2 * (work->position + 1) + 1;
+  Orthogonalization g{work->position,
+                      work->restart,
+                      work->v.w,
+                      GMRESDoubleCopy(work),
+                      last ? work->partial.data() : nullptr,
+                      work->words.data(),
+                      work->turn++,
+                      work->nccl && !by_nccl,
+                      by_nccl ? work->small.all : nullptr,
+                      work->small,
+                      work->mailbox.state()};
 
   PetscFunctionBegin;
+  if (by_nccl) {
+    PetscCall(GMRESLaunchDots(work, work->position + 1, stream));
+    PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, numbers, stream));
+  }
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     return LaunchTogether(work->early, Orthogonalize<std::remove_pointer_t<decltype(u.u)>>, work->workers + 1, kGMRESBlock,
                           ClerkBytes(work->restart), stream, u, g);

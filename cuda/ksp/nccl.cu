@@ -380,8 +380,8 @@ void NCCLGiveSlots(NCCL *nccl, LocalInt begin)
   if (place != nccl->taken.end()) nccl->taken.erase(place);
 }
 
-/* By one warp, a thread for each number. */
-static __global__ void __launch_bounds__(kWarpSize) SumNumbers(RankPeers peers, const double *from, double *to, int count)
+/* By one block, a thread for each number. */
+static __global__ void __launch_bounds__(kPeerSums) SumNumbers(RankPeers peers, const double *from, double *to, int count)
 {
   const unsigned turn = *peers.turn;
   const int      k    = (int)threadIdx.x;
@@ -390,7 +390,7 @@ static __global__ void __launch_bounds__(kWarpSize) SumNumbers(RankPeers peers, 
     AddOverRanks(peers, turn, k, x);
     to[k] = x[0];
   }
-  __syncwarp();
+  __syncthreads();
   if (k == 0) *peers.turn = turn + 1;
 }
 
@@ -399,7 +399,7 @@ PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cu
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
   if (nccl->peers.ranks && count <= kPeerSums) {
-    SumNumbers<<<1, kWarpSize, 0, stream>>>(nccl->peers, from, to, count);
+    SumNumbers<<<1, (unsigned)((count + kWarpSize - 1) / kWarpSize * kWarpSize), 0, stream>>>(nccl->peers, from, to, count);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -9,8 +9,8 @@
 
 #include "launch.cuh"
 
-constexpr int kPeersMost = 72; /* ranks: the GPUs of the largest machines whose GPUs write to one another */
-constexpr int kPeerSums  = 32; /* numbers of a sum at most: as many as a warp has threads */
+constexpr int kPeersMost = 72;  /* ranks: the GPUs of the largest machines whose GPUs write to one another */
+constexpr int kPeerSums  = 256; /* numbers of a sum at most: as many as a block has threads */
 
 /* The words of all ranks. There are some for sums, [2][ranks][kPeerSums], and behind them those of exchanges. */
 struct RankPeers {
@@ -89,4 +89,24 @@ __device__ inline void SumOverRanks(const RankPeers &peers, double (&x)[Count], 
 #pragma unroll
   for (int k = 0; k < Count; k++) to[k] = x[k];
   *peers.turn = turn + 1;
+}
+
+/*
+   The same by a block, a thread for each number, of any count: sums [count] become those over all ranks. Where there are more
+   numbers than words, sums follow one another, and no thread begins the next one before all threads have the one before.
+*/
+__device__ inline void SumOverRanksByBlock(const RankPeers &peers, int count, double *sums)
+{
+  const int many = min((int)blockDim.x, kPeerSums);
+  unsigned  turn = *peers.turn;
+  for (int first = 0; first < count; first += many, turn++) {
+    const int k = first + (int)threadIdx.x;
+    __syncthreads();
+    if ((int)threadIdx.x >= many || k >= count) continue;
+    double x[1] = {sums[k]};
+    AddOverRanks(peers, turn, (int)threadIdx.x, x);
+    sums[k] = x[0];
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) *peers.turn = turn;
 }

@@ -2,13 +2,15 @@
 #include <petscdevice.h>
 
 #include "cgfusedimpl.h"
+#include "sparse/bsr_mat.h"
 
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
 {
-  Mat B;
+  Mat             own, B;
+  const PetscInt *columns;
 
   PetscFunctionBegin;
-  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &B, nullptr));
+  PetscCall(MatGetRankParts(A, &own, &B, &columns));
   PetscCall(PetscObjectGetId((PetscObject)B, &now->id));
   PetscCall(MatGetNonzeroState(B, &now->state));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -75,9 +75,14 @@ static PetscErrorCode KSPGMRESSetBreakdownTolerance_GMRESFused(KSP ksp, PetscRea
 
 const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "resident", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
 
+const char *const KSPGMRESFusedCommunications[] =
+  {"auto", "mpi", "nccl", "KSPGMRESFusedCommunication", "KSP_GMRESFUSED_COMMUNICATION_", nullptr};
+
 static const Option<KSP> kOptions[] = {
   {"-ksp_gmresfused_path", "who decides about iterations", "KSPGMRESFusedSetPath",
    Field<&KSP_GMRESFused::path>(OneOf(KSPGMRESFusedPaths)), Invalidates::NOTHING},
+  {"-ksp_gmresfused_communication", "how several ranks make sums and exchange vectors", "KSPGMRESFusedSetCommunication",
+   Field<&KSP_GMRESFused::communication>(OneOf(KSPGMRESFusedCommunications)), Invalidates::NOTHING},
   {"-ksp_gmresfused_restart", "iterations of a cycle", "KSPGMRESFusedSetRestart",
    Field<&KSP_GMRESFused::restart>(Between(1, kGMRESMostRestart)), Invalidates::NOTHING},
   {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration", "KSPGMRESFusedSetFlexible",
@@ -249,6 +254,21 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
 
 /* ------------------------------------ view, reset, destroy ------------------------------------ */
 
+static PetscErrorCode ViewCommunication(const KSP_GMRESFused *g, PetscViewer viewer)
+{
+  char        version[32];
+  GMRESStatus status;
+
+  PetscFunctionBegin;
+  if (g->nccl && g->work) {
+    PetscCall(NCCLVersion_CUDA(g->nccl, version, sizeof(version)));
+    PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, one sum an iteration%s\n", version,
+                                     status.direct ? "; the kernels write to the other GPUs" : ""));
+  } else if (*g->why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", g->why_mpi));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer)
 {
   GMRESStatus status;
@@ -289,6 +309,7 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   }
   if (g->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
   else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
+  if (g->several) PetscCall(ViewCommunication(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",
@@ -308,10 +329,13 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(GMRESFusedResetBasis(g));
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
+  PetscCall(CGFusedResetExchange(&g->exchange));
   PetscCall(VecDestroy(&g->solution));
   PetscCall(GMRESFusedResetBlocks(g));
-  g->A       = CopiedFrom{};
-  g->why     = CGFusedReason{};
+  g->A = g->block = CopiedFrom{};
+  g->nccl         = nullptr;
+  g->why_mpi      = "";
+  g->why          = CGFusedReason{};
   g->columns = g->known = 0;
   g->solved             = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -370,6 +394,8 @@ static PetscErrorCode Create(KSP ksp)
   Options Database Keys:
 + -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
   `resident`: by one kernel for all iterations of a cycle; `auto`: `resident` for small systems, else `device`, where they can run
+. -ksp_gmresfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: by the host, which decides about
+  iterations; `nccl`: between the GPUs, which decide; `auto`: `nccl` where each rank has a GPU of its own and there is NCCL
 . -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
 . -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 . -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision
@@ -393,15 +419,20 @@ static PetscErrorCode Create(KSP ksp)
   often. A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
   `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
 
-  On one rank with vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`,
-  `PCCMATCH`, `PCJACOBI`, `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products,
+  With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCCMATCH`,
+  `PCJACOBI`, `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products,
   orthogonalization, Givens rotations, the test and the restarts follow one another without the host, which learns of the end late.
   A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
   has 480 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
   iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
   other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
-  several ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says
-  why.
+  and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI`
+  with one block a rank, and one of finepc's types on it by `KSPPREONLY`, counts as this type.
+
+  On several ranks the GPUs decide where each rank has a GPU of its own, and rows, and there is NCCL, NVIDIA's library for
+  communication between GPUs. Each of them sends the entries of the vector that the others need while it multiplies with the columns
+  that it owns, and there is one sum over all ranks an iteration, from which all GPUs decide alike. The preconditioner must not
+reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See `KSPGMRESFusedSetCommunication()`.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
@@ -419,6 +450,7 @@ static PetscErrorCode Create(KSP ksp)
   algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
 
 .seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetRestart()`,
+          `KSPGMRESFusedSetCommunication()`,
           `KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
           `KSPGMRESSetBreakdownTolerance()`
 M*/

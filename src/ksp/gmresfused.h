@@ -120,7 +120,7 @@ GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, const PetscReal c[], Pets
 */
 LocalInt GMRESSmallSolve(const GMRESSmall *, LocalInt count, PetscReal c[]);
 
-/* ---------------------------- one rank: the GPU decides about iterations ---------------------- */
+/* ------------------ one rank, or several with NCCL: the GPU decides about iterations ---------- */
 
 /* Why the iterations ended. */
 enum GMRESStop {
@@ -143,6 +143,16 @@ struct GMRESOperators {
   PetscErrorCode (*apply)(PC, const PetscScalar *x, PetscScalar *y); /* or null */
   PC        pc;                                                      /* the first argument of apply */
   PetscBool left;                                                    /* M A, not A M */
+
+  /* a rank among several; A and blocks have the columns that the rank owns */
+  NCCL             *nccl; /* makes the exchange and the sums; null on one rank */
+  MPI_Comm          comm;
+  const CSRView    *B;            /* the columns that other ranks own, numbered as the ghosts arrive, */
+  const BSR        *ghost_blocks; /* or its blocks; as with A, one of these two */
+  PetscScalar      *ghosts;       /* where they arrive */
+  const Neighbours *neighbours;   /* the lists of the exchange, */
+  long              exchange;     /* which have another number whenever they are made again */
+  PetscBool         small;        /* the ranks have few rows on average: it is the same on all of them */
 };
 
 /* Arrays on the GPU, [n]. p holds the first residual, and with a basis in single precision u_j; w and t are work. */
@@ -168,6 +178,12 @@ PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *, LocalInt n, LocalInt bs, Lo
 */
 PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed, KSPGMRESFusedPath,
                                       LocalInt restart);
+/* Waits for what is left of the last solve, before memory that it works with is given back. */
+PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *);
+/* All other memory of a solve with this basis, so that a rank among several asks for it before they wait for one another. */
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt restart);
+/* Makes the exchange by NCCL ready, where the two calls before have been made on all ranks; collective. */
+PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *, const GMRESOperators *);
 /*
    p = r = b, or b - A x with a guess, or M of it with M on the left, and its norm, for which it waits. The arrays stay those of the
    solve.
@@ -194,5 +210,6 @@ struct GMRESStatus {
   size_t    bytes;    /* on the GPU, beside the basis */
   LocalInt  lanes;    /* lanes a row of the copy of A, or 0 without one */
   PetscBool resident; /* one kernel for the iterations of a cycle */
+  PetscBool direct;   /* on several ranks: kernels make the sums and the exchange, not NCCL */
 };
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *);

@@ -54,6 +54,56 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
 }
 
 /*@
+  KSPGMRESFusedSetCommunication - Sets how `KSPGMRESFUSED` on several ranks makes its sums and exchanges vectors
+
+  Logically Collective
+
+  Input Parameters:
++ ksp           - the Krylov space context
+- communication - `KSP_GMRESFUSED_COMMUNICATION_AUTO` (default), `KSP_GMRESFUSED_COMMUNICATION_MPI` or
+                  `KSP_GMRESFUSED_COMMUNICATION_NCCL`, see `KSPGMRESFusedCommunication`
+
+  Options Database Key:
+. -ksp_gmresfused_communication <communication> - how several ranks make sums and exchange vectors
+
+  Level: intermediate
+
+  Notes:
+  With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels write
+  to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU of its own
+  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one.
+  `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL cannot be had; then it is an error to ask for NCCL.
+
+  The iterates are the same to rounding.
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedCommunication`, `KSPGMRESFusedGetCommunication()`
+@*/
+PetscErrorCode KSPGMRESFusedSetCommunication(KSP ksp, KSPGMRESFusedCommunication communication)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetCommunication_C", communication);
+}
+
+/*@
+  KSPGMRESFusedGetCommunication - Gets how `KSPGMRESFUSED` was asked to make sums and exchange vectors on several ranks
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. communication - see `KSPGMRESFusedSetCommunication()`
+
+  Level: intermediate
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetCommunication()`
+@*/
+PetscErrorCode KSPGMRESFusedGetCommunication(KSP ksp, KSPGMRESFusedCommunication *communication)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetCommunication_C", communication);
+}
+
+/*@
   KSPGMRESFusedSetRestart - Sets the number of iterations after which `KSPGMRESFUSED` begins with a new basis
 
   Logically Collective

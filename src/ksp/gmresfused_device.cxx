@@ -1,6 +1,8 @@
-/* The fused GMRES whose iterations the GPU decides about, on one rank. */
+/* The fused GMRES whose iterations the GPU decides about, on one rank or on several with NCCL. */
 #include <petsc/private/pcimpl.h>
 
+#include "agree.h"
+#include "entry.h"
 #include "gmresfusedimpl.h"
 #include "sparse/bsr_mat.h"
 
@@ -81,37 +83,157 @@ PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the operators those of now. */
-static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
+/* What a preparation finds and borrows. */
+struct Preparation {
+  Mat                   A;
+  Mat                   parts[2]; /* the columns that the rank owns, and on several ranks those that others own */
+  bool                  blocks;
+  CSRMat                csr[2];
+  bool                  lent[2];
+  CopiedFrom            now, block_now;
+  PetscBool             changed;
+  std::vector<PetscInt> columns; /* numbers of the single columns of other ranks */
+  PetscLogDouble        flops;
+};
+
+static PetscErrorCode FindParts(KSP ksp, Preparation *p)
 {
-  KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
-  PetscBool       changed = PETSC_FALSE;
-  CopiedFrom      now;
-  CSRMat          csr;
-  Mat             A;
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  PetscInt        count, bs;
+  const PetscInt *columns = nullptr;
   PetscErrorCode (*blocks)(Mat, const BSR **);
 
   PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(PCGetOperators(ksp->pc, &p->A, nullptr));
+  p->parts[0] = p->A;
+  if (g->several) PetscCall(MatGetRankParts(p->A, &p->parts[0], &p->parts[1], &columns));
+  PetscCall(CGFusedHasChanged((PetscObject)p->A, g->A, &p->now, &p->changed));
+  PetscCall(CGFusedHasChanged((PetscObject)p->parts[0], g->block, &p->block_now, &p->changed));
+  g->A = g->block = CopiedFrom{}; /* until the copy is made */
+  PetscCall(PetscObjectQueryFunction((PetscObject)p->parts[0], kDeviceBlocksQuery, &blocks));
+  p->blocks = blocks;
+  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetLocalSize(p->parts[1], nullptr, &count));
+  PetscCall(MatGetBlockSize(p->parts[1], &bs));
+  if (!p->blocks) bs = 1;
+  p->columns.resize(count);
+  for (PetscInt k = 0; k < count; k++) p->columns[k] = columns[k / bs] * bs + k % bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a rank does alone before the exchange is made. */
+static PetscErrorCode Begin(KSP ksp, Preparation *p)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  LocalInt        count;
+
+  PetscFunctionBegin;
+  PetscCall(FindParts(ksp, p));
   PetscCall(GetBlocks(ksp));
-  PetscCall(CGFusedHasChanged((PetscObject)A, g->A, &now, &changed));
-  g->A = CopiedFrom{}; /* until the copy is made */
-  PetscCall(PetscObjectQueryFunction((PetscObject)A, kDeviceBlocksQuery, &blocks));
-  if (blocks) {
-    PetscCall((*blocks)(A, &g->op.blocks));
-    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed, g->path, g->small.restart));
-    *product_flops = 2. * g->op.blocks->nnz * g->op.blocks->bs * g->op.blocks->bs;
-  } else {
-    PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
-    PetscCall(MatGetCSR(A, &csr));
-    g->op.A = &csr.A;
-    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed, g->path, g->small.restart));
-    *product_flops = 2. * csr.A.nnz;
-    g->op.A        = nullptr;
-    PetscCall(MatRestoreCSR(&csr));
-    PetscCall(PetscLogEventEnd(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
+  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
+  if (g->exchange.same) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GMRESFusedWait_CUDA(g->work));
+  PetscCall(CGFusedExchangeRoom(&g->exchange, count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetDeviceBlocks(Mat part, const BSR **blocks, PetscLogDouble *flops)
+{
+  PetscErrorCode (*query)(Mat, const BSR **);
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectQueryFunction((PetscObject)part, kDeviceBlocksQuery, &query));
+  PetscCall((*query)(part, blocks));
+  *flops += 2. * (*blocks)->nnz * (*blocks)->bs * (*blocks)->bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetRows(KSP ksp, Preparation *p)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetCSR(p->A, &p->csr[0]));
+  p->lent[0] = true;
+  g->op.A    = &p->csr[0].A;
+  p->flops += 2. * g->op.A->nnz;
+  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  LocalInt        count;
+  const PetscInt *columns;
+  PetscCall(MatGetGhostCSR(p->A, &p->csr[1], &count, &columns));
+  p->lent[1] = true;
+  g->op.B    = &p->csr[1].A;
+  p->flops += 2. * g->op.B->nnz;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a rank does alone with the exchange. */
+static PetscErrorCode Copy(KSP ksp, Preparation *p)
+{
+  constexpr PetscInt kSmallRows = 100000; /* of a rank whose iterations take less time than the host needs to look at them */
+  KSP_GMRESFused    *g          = (KSP_GMRESFused *)ksp->data;
+  PetscMPIInt        size;
+  PetscInt           rows;
+
+  PetscFunctionBegin;
+  if (p->blocks) {
+    PetscCall(GetDeviceBlocks(p->parts[0], &g->op.blocks, &p->flops));
+    if (g->several) PetscCall(GetDeviceBlocks(p->parts[1], &g->op.ghost_blocks, &p->flops));
+  } else PetscCall(GetRows(ksp, p));
+  if (g->several) {
+    PetscCall(CGFusedExchangeLists(&g->exchange));
+    PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
+    PetscCall(MatGetSize(p->A, &rows, nullptr));
+    g->op.nccl       = g->nccl;
+    g->op.comm       = PetscObjectComm((PetscObject)p->A);
+    g->op.ghosts     = g->exchange.ghosts;
+    g->op.neighbours = &g->exchange.lists;
+    g->op.exchange   = g->exchange.number;
+    g->op.small      = (PetscBool)(rows / size < kSmallRows);
   }
-  g->A = now;
+  PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed, g->path, g->small.restart));
+  if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. */
+static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
+{
+  constexpr char  kText[] = "copy the operators of the solver to its GPU";
+  KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
+  const MPI_Comm  comm    = PetscObjectComm((PetscObject)ksp);
+  PetscErrorCode  code    = CallGuarded(Begin, ksp, p);
+
+  PetscFunctionBegin;
+  if (g->several && !g->exchange.same) {
+    PetscCall(AgreeOnError(comm, code, kText));
+    code = CGFusedExchangeConnect(&g->exchange, p->A, (LocalInt)p->columns.size(), p->columns.data());
+  }
+  if (!code) code = CallGuarded(Copy, ksp, p);
+  if (g->several) PetscCall(AgreeOnError(comm, code, kText));
+  PetscCall(code);
+  if (g->several) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the operators those of now; collective. */
+static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  Preparation     p{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
+  const PetscErrorCode code = PrepareAll(ksp, &p);
+  g->op.A = g->op.B = nullptr;
+  for (int k = 1; k >= 0; k--)
+    if (p.lent[k]) PetscCall(MatRestoreCSR(&p.csr[k])); /* of other ranks the work keeps pointers, whose memory the matrix keeps */
+  PetscCall(code);
+  PetscCall(PetscLogEventEnd(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
+  *product_flops = p.flops;
+  g->A           = p.now;
+  g->block       = p.block_now;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

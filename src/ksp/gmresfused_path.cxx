@@ -1,15 +1,16 @@
 /* Why a solve of the fused GMRES takes the general path. */
+#include <petsc/private/pcimpl.h>
+
 #include "gmresfusedimpl.h"
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
 
 /* What was asked for, and what the host has to do in every iteration. */
-static const char *WhyNotAsItIsAsked(KSP ksp, PetscMPIInt size)
+static const char *WhyNotAsItIsAsked(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
   if (g->path == KSP_GMRESFUSED_GENERAL) return "it was asked for";
-  if (size > 1) return "several ranks";
   if (g->flexible) return "a flexible solve";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return "a second pass of orthogonalization was asked for";
   if (ksp->numbermonitors) return "a monitor";
@@ -28,6 +29,24 @@ static PetscErrorCode IsOfType(PetscObject object, const char text[], CGFusedRea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether the rank's parts of A are bound to the CPU, or not of a type whose rows or blocks are on the GPU. */
+static PetscErrorCode PartsAreOnHost(Mat A, PetscBool *on_host)
+{
+  Mat             parts[2];
+  const PetscInt *columns;
+
+  PetscFunctionBegin;
+  *on_host = PETSC_FALSE;
+  PetscCall(MatGetRankParts(A, &parts[0], &parts[1], &columns));
+  for (Mat part : parts) {
+    PetscBool ours, bound;
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)part, &ours, MATSEQAIJCUSPARSE, MATSEQBAIJCUDA, ""));
+    PetscCall(MatBoundToCPU(part, &bound));
+    if (!ours || bound) *on_host = PETSC_TRUE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A matrix whose products are our own: on the GPU, not bound to the CPU. */
 static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
 {
@@ -37,9 +56,11 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATSEQBAIJCUDA, ""));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATSEQBAIJ, ""));
+  PetscCall(
+    PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATSEQBAIJCUDA, MATMPIAIJCUSPARSE, MATMPIBAIJCUDA, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATSEQBAIJ, MATMPIAIJ, MATMPIBAIJ, ""));
   PetscCall(MatBoundToCPU(A, &bound));
+  if (ours && kHasCUDA && !bound && ((const KSP_GMRESFused *)ksp->data)->several) PetscCall(PartsAreOnHost(A, &bound));
   PetscCall(MatGetNullSpace(A, &null_space));
   if (on_host) why->text = "the matrix is on the host";
   else if (!ours) PetscCall(IsOfType((PetscObject)A, "the matrix is not aijcusparse or baijcuda, but ", why));
@@ -68,16 +89,40 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The preconditioner that PCBJACOBI applies to the rank's rows where these are its one block, otherwise the KSP's. */
+static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
+{
+  PetscBool   bjacobi, once;
+  PetscInt    blocks;
+  PetscMPIInt size;
+  KSP        *inner;
+  PC          of_block;
+
+  PetscFunctionBegin;
+  *pc = ksp->pc;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCBJACOBI, &bjacobi));
+  if (!bjacobi) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCBJacobiGetSubKSP(ksp->pc, &blocks, nullptr, &inner));
+  if (blocks != 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectTypeCompare((PetscObject)inner[0], KSPPREONLY, &once));
+  PetscCall(KSPGetPC(inner[0], &of_block));
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)of_block), &size));
+  if (once && size == 1 && of_block->setupcalled) *pc = of_block;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
   PetscBool petsc, ours;
+  PC        pc;
 
   PetscFunctionBegin;
+  PetscCall(PreconditionerOfRows(ksp, &pc));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
-  PetscCall(PCLocalIsOnDevice(ksp->pc, &ours));
+  PetscCall(PCLocalIsOnDevice(pc, &ours));
   if (ours) {
     op->apply = PCLocalApplyOnDevice;
-    op->pc    = ksp->pc;
+    op->pc    = pc;
   } else if (!petsc)
     PetscCall(IsOfType((PetscObject)ksp->pc,
                        "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
@@ -85,28 +130,85 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+/* As GMRESFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
+static PetscErrorCode WhyGeneralHere(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
-  PetscMPIInt size;
-  Mat         A;
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  PetscBool             can;
 
   PetscFunctionBegin;
-  *op = GMRESOperators{};
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
-             "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
-  *why = CGFusedReason{WhyNotAsItIsAsked(ksp, size)};
+  *op  = GMRESOperators{};
+  *why = CGFusedReason{WhyNotAsItIsAsked(ksp)};
   if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
   if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, op, why));
   if (!*why) {
-    const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-    PetscBool             can;
-
     PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
     if (!can) why->text = "the GPU, or the part of it that there is, cannot keep all blocks of a kernel at once";
   }
   op->left = (PetscBool)(ksp->pc_side == PC_LEFT);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether the exchange of the last solve fits the matrix as it is now. */
+static PetscErrorCode HasExchange(KSP ksp, Mat A, PetscBool *has)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  CopiedFrom            now;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedGhostPattern(A, &now));
+  *has = (PetscBool)(g->exchange.sf && now.id == g->exchange.pattern.id && now.state == g->exchange.pattern.state);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Finds NCCL where the GPUs of all ranks can decide, if all of them want it; otherwise the reason for MPI. */
+static PetscErrorCode FindNCCL(KSP ksp, PetscBool wanted)
+{
+  KSP_GMRESFused *g    = (KSP_GMRESFused *)ksp->data;
+  const MPI_Comm  comm = PetscObjectComm((PetscObject)ksp);
+
+  PetscFunctionBegin;
+  if (!wanted) {
+    g->why_mpi = g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI ? "it was asked for" : "another rank asked for it";
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(NCCLOf(comm, &g->nccl, &g->why_mpi));
+  PetscCheck(
+    g->nccl || g->communication != KSP_GMRESFUSED_COMMUNICATION_NCCL, comm, PETSC_ERR_SUP,
+    "-ksp_gmresfused_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, "
+    "or use -ksp_gmresfused_communication auto",
+    g->why_mpi);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  PetscMPIInt     size;
+  PetscBool       same = PETSC_FALSE;
+  Mat             A;
+  int             all[3]; /* whether the ranks can take the path, have the exchange, and want NCCL */
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
+  g->several = (PetscBool)(size > 1);
+  g->nccl    = nullptr;
+  g->why_mpi = "";
+  PetscCall(WhyGeneralHere(ksp, op, why));
+  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!*why) PetscCall(HasExchange(ksp, A, &same));
+  all[0] = !*why;
+  all[1] = same;
+  all[2] = g->communication != KSP_GMRESFUSED_COMMUNICATION_MPI;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 3, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
+  g->exchange.same = (PetscBool)all[1];
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
+  PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
+  if (!g->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

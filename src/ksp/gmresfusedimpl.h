@@ -29,7 +29,8 @@ struct KSP_GMRESFused {
   static const OptionTable<KSP> options;
 
   /* options */
-  KSPGMRESFusedPath path = KSP_GMRESFUSED_AUTO;
+  KSPGMRESFusedPath          path          = KSP_GMRESFUSED_AUTO;
+  KSPGMRESFusedCommunication communication = KSP_GMRESFUSED_COMMUNICATION_AUTO;
 
   PetscInt        restart             = 30;
   PetscBool       flexible            = PETSC_FALSE;
@@ -43,10 +44,16 @@ struct KSP_GMRESFused {
   /* the path of the last solve */
   GMRESOperators op{};
   CGFusedReason  why;              /* why it took the general path; none if it did not */
-  CopiedFrom     A;                /* what the copy in work was made of */
+  CopiedFrom     A, block;         /* what the copy in work was made of; block is the rank's own part of a parallel A */
   PetscScalar   *d      = nullptr; /* M of PCJACOBI or PCPBJACOBI on the GPU, as in GMRESOperators */
   LocalInt       d_rows = 0, d_bs = 0;
   CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
+
+  /* several ranks */
+  PetscBool       several = PETSC_FALSE; /* the last solve had several ranks */
+  NCCL           *nccl    = nullptr;     /* it made the sums and the exchange of the last solve */
+  const char     *why_mpi = "";          /* why it did not, where the GPUs could have decided otherwise */
+  CGFusedExchange exchange;              /* for products with A, with NCCL */
 
   /* the vectors, made by the first solve */
   GMRESBasis      basis[GMRES_BASES] = {};
@@ -74,7 +81,10 @@ GMRESRefinement GMRESFusedRefinementOf(KSP);
 
 /* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
 
-/* Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type. */
+/*
+   Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type. All
+   ranks take the same path; collective.
+*/
 PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */

@@ -7,6 +7,7 @@
 #include "agree.h"
 #include "entry.h"
 #include "local.h"
+#include "pcinverse.h"
 #include "sparse/csr_mat.h"
 
 /* ------------------------------------------- set-up ------------------------------------------- */
@@ -471,15 +472,34 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
+/* Whether an application needs other ranks, as far as it may: of the types that can reach them, those with two factors tell. */
+static PetscErrorCode ReachesOthers(PC pc, PetscBool *reaches)
 {
-  const PC_Local *local = (const PC_Local *)pc->data;
-  PetscMPIInt     size;
+  PetscMPIInt      size;
+  const PCInverse *inverse;
+  PetscErrorCode (*query)(PC, const PCInverse **);
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  *device = (PetscBool)(size == 1 && pc->ops->apply == Entry<PCApply_Local> && !pc->failedreason && local->rows &&
-                        PetscMemTypeDevice(local->where));
+  *reaches = (PetscBool)(size > 1 && ((const PC_Local *)pc->data)->gather);
+  if (!*reaches) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, kInverseQuery, &query));
+  if (!query) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((*query)(pc, &inverse));
+  *reaches = (PetscBool)(inverse->ghosts1.exchange.sf || inverse->ghosts2.exchange.sf);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
+{
+  const PC_Local *local = (const PC_Local *)pc->data;
+  PetscBool       reaches;
+
+  PetscFunctionBegin;
+  *device = PETSC_FALSE;
+  if (pc->ops->apply != Entry<PCApply_Local> || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ReachesOthers(pc, &reaches));
+  *device = (PetscBool)(!reaches && local->rows && PetscMemTypeDevice(local->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -114,9 +114,9 @@ PetscErrorCode PCApplyTranspose_Local(PC, Vec x, Vec y);
 PetscErrorCode PCMatApply_Local(PC, Mat X, Mat Y);
 
 /*
-   For a solver that has its vectors as arrays on the device. Whether the PC is one of these types on one rank with a factor there,
-   so that the next function may be called. It gives y = M^{-1} x, launches on the current stream, and neither waits nor allocates
-   nor logs.
+   For a solver that has its vectors as arrays on the device. Whether the PC is one of these types with a factor there that reaches
+   no other rank, so that the next function may be called. It gives y = M^{-1} x, launches on the current stream, and neither waits
+   nor allocates nor logs.
 */
 PetscErrorCode PCLocalIsOnDevice(PC, PetscBool *);
 PetscErrorCode PCLocalApplyOnDevice(PC, const PetscScalar *x, PetscScalar *y);

@@ -380,3 +380,13 @@ PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat
   PetscCall(freed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode MatGetRankParts(Mat A, Mat *own, Mat *other, const PetscInt **columns)
+{
+  PetscErrorCode (*query)(Mat, Mat *, Mat *, const PetscInt **);
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectQueryFunction((PetscObject)A, kPartsQuery, &query));
+  PetscCall((query ? query : MatMPIAIJGetSeqAIJ)(A, own, other, columns));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -57,3 +57,9 @@ constexpr const char *kDeviceBlocksQuery = "MatGetDeviceBlocks_C";
    parts of the rank in its own columns and in those of other ranks, whose block columns have these numbers.
 */
 constexpr const char *kPartsQuery = "MatGetParts_C";
+
+/*
+   The sequential matrices of a rank's own columns and of those of other ranks, and the numbers of the latter, of a MATMPIAIJ or of
+   a type that composes the method: block columns there.
+*/
+PetscErrorCode MatGetRankParts(Mat, Mat *own, Mat *other, const PetscInt **columns);

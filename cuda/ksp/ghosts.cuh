@@ -1,0 +1,192 @@
+/*
+   Columns of other ranks in a solver whose iterations the GPUs of several ranks decide about: the rows that have entries there, the
+   exchange that brings the entries of a vector for them, the ghosts, and the product with these. Kernels make the exchange where
+   they can write to the other GPUs, see peers.cuh, otherwise NCCL does.
+*/
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "buffer.cuh"
+#include "cgscalars.cuh"
+#include "nccl.cuh"
+#include "scratch.cuh"
+#include "sparse/csr.h"
+
+constexpr int      kGhostBlock     = 256; /* threads of a block */
+constexpr LocalInt kMostGhostLanes = 8;   /* of a row of entries of other ranks */
+
+/* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
+struct CGGhostRows {
+  LocalInt        count;
+  LocalInt        lanes;  /* of a row */
+  PetscBool       single; /* the values are in single precision */
+  const LocalInt *rows;   /* [count] */
+  const LocalInt *i, *j;  /* of all rows of the rank */
+  const void     *a;
+  PetscScalar    *values; /* the ghosts, */
+  const uint4    *words;  /* or where other ranks write them to, if this is not null */
+};
+
+/* Entries of a vector that a product sends to words of other ranks; none where count is 0. */
+struct CGSend {
+  LocalInt        count;
+  const LocalInt *entries; /* [count] */
+  uint4 *const   *there;   /* [count] */
+};
+
+/* The threads of the grid send entries of the vector x(). */
+template <typename Vector>
+__device__ __forceinline__ void SendEntries(const CGSend &send, Vector x, const RankPeers &peers)
+{
+  const unsigned turn = *peers.turn;
+  for (long long k = GridThread(); k < send.count; k += (long long)gridDim.x * blockDim.x)
+    WriteWord(send.there[k], x(send.entries[k]), turn);
+}
+
+/* How a solver reaches the other ranks. */
+struct CGRanks {
+  NCCL            *nccl   = nullptr; /* makes sums and exchanges; null where there is none, or one rank */
+  const RankPeers *peers  = nullptr; /* they are made by our kernels, but exchanges that have no room */
+  cudaStream_t     aside  = nullptr; /* of the exchange */
+  cudaEvent_t      forked = nullptr, joined = nullptr;
+};
+
+/*
+   What an operator on several ranks has beside its slices, the columns that the rank owns: the rows of entries in columns that
+   other ranks own, and the exchange that brings the entries of a vector for them. A has one, and so have the factors of an inverse
+   that crosses ranks.
+*/
+struct CGGhosts {
+  explicit CGGhosts(WorkMeter *meter) :
+      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter), there(meter)
+  {
+  }
+
+  bool             used = false; /* some rank has such entries */
+  CGGhostRows      rows{};
+  Buffer<LocalInt> list;    /* of A: the rows that have entries, and their number behind them */
+  CubScratch       select;  /* of their selection */
+  Buffer<double>   arrived; /* of a factor: the ghosts */
+
+  /* the exchange, where NCCL makes it; see Neighbours */
+  std::vector<Neighbours::Part> to, from;
+  Buffer<LocalInt>              entries, places;
+  Buffer<double>                packed, received;
+  long                          exchange = -1; /* the number of the exchange that these lists are of */
+  long                          number   = 0;  /* of changes of all this */
+
+  /* where the kernels write to other ranks, see peers.cuh */
+  bool            direct = false;
+  LocalInt        slots  = -1; /* the first word of this rank for the ghosts */
+  Buffer<uint4 *> there;       /* the words that the entries go to */
+};
+
+inline CGSend CGSendOf(const CGGhosts *ghosts)
+{
+  return {(LocalInt)ghosts->entries.size(), ghosts->entries.data(), ghosts->there.data()};
+}
+
+/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
+inline bool CGGhostsAreByNCCL(const CGGhosts &ghosts)
+{
+  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
+}
+
+/* --------------------------------- the product with the ghosts -------------------------------- */
+
+/*
+   The rows that have entries times the ghosts, Lanes lanes a row.
+
+   The sum of a first row does not depend on the product ahead of this kernel, which had waited for the decision, and for the turn
+   of the words, before it let this kernel start. So the sum is made while the product ends.
+*/
+template <int Lanes, typename V, typename Product, typename State>
+__global__ void __launch_bounds__(kGhostBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, State *state)
+{
+  const V *const a                    = (const V *)B.a;
+  const LocalInt stride               = (LocalInt)(gridDim.x * kGhostBlock / Lanes);
+  const bool     ended                = __ldcg((const int *)&state->s.stage) >= kCGDecided;
+  const unsigned turn                 = B.words ? __ldcg(state->peers.turn) : 0;
+  double         sums[Product::kSums] = {};
+  bool           waited               = false;
+  const auto     wait                 = [&]() {
+    if (!waited) {
+      WaitForPrevious();
+      LetNextStart();
+    }
+    waited = true;
+  };
+  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); !ended && k < B.count; k += stride) {
+    /* k is the same in all lanes of the warp */
+    const LocalInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
+                   end = at < B.count ? B.i[row + 1] : 0;
+    double sum         = 0;
+    for (LocalInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
+      sum += (double)a[e] * (B.words ? AwaitWord(B.words + B.j[e], turn) : B.values[B.j[e]]);
+    sum = GroupSum<Lanes>(sum);
+    wait();
+    if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
+  }
+  wait();
+  if (!ended && GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
+}
+
+/*
+   product.AddRow() for each row of B that has entries, with its sum over the ghosts, and Finish() with the sums, by so many blocks
+   at most. There is room for Product::kSums numbers of each of them in `partial`.
+*/
+template <typename Product, typename State>
+PetscErrorCode CGGhostsMultiply(bool early, int most, const CGGhostRows &B, Product product, double *partial, State *state,
+                                cudaStream_t stream)
+{
+  const auto with = [&](auto lanes) {
+    constexpr int Lanes  = decltype(lanes)::value;
+    const int     blocks = std::max(1, std::min(BlocksFor((long long)B.count * Lanes, kGhostBlock), most));
+    if (B.single)
+      return LaunchEarly(early, MultiplyGhosts<Lanes, float, Product, State>, blocks, kGhostBlock, stream, B, product, partial,
+                         state);
+    return LaunchEarly(early, MultiplyGhosts<Lanes, double, Product, State>, blocks, kGhostBlock, stream, B, product, partial,
+                       state);
+  };
+
+  PetscFunctionBegin;
+  if (!B.words) early = false; /* another stream is waited for */
+  switch (B.lanes) {
+  case 1: PetscCall(with(std::integral_constant<int, 1>())); break;
+  case 2: PetscCall(with(std::integral_constant<int, 2>())); break;
+  case 4: PetscCall(with(std::integral_constant<int, 4>())); break;
+  default: PetscCall(with(std::integral_constant<int, kMostGhostLanes>())); break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- ghosts.cu ------------------------------------------ */
+
+/* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
+PetscErrorCode CGGhostsKeep(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
+/* As many lanes as a row has entries on average. */
+LocalInt CGGhostLanes(LocalInt rows, LocalInt nnz);
+/* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
+PetscErrorCode CGGhostsMakeRoom(CGRanks *, CGGhosts *, const Neighbours &, long exchange);
+/*
+   Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. The
+   numbers own [2] and all [2] on the GPU are for a first sum.
+*/
+PetscErrorCode CGGhostsConnect(CGRanks *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm, const double *own, double *all);
+/* Gives back the words that other ranks write the ghosts to, if there are any, to the NCCL that they were taken from. */
+void CGGhostsGiveSlots(NCCL *, CGGhosts *);
+/* The same, and forgets the exchange. */
+void CGGhostsForget(CGRanks *, CGGhosts *);
+/* Frees stream and events. */
+PetscErrorCode CGRanksDestroy(CGRanks *);
+/*
+   The exchange of entries of x for the ghosts, or of d x, where NCCL makes it, aside of what comes into the stream from here on,
+   until the end is called. Where kernels write to other ranks they have to send, and both do nothing.
+*/
+PetscErrorCode CGGhostsBegin(const CGRanks *, const CGGhosts *, const PetscScalar *d, const PetscScalar *x, cudaStream_t);
+PetscErrorCode CGGhostsEnd(const CGRanks *, const CGGhosts *, cudaStream_t);
+/* How many ghosts there are, where each rank's part goes into a piece of them. */
+LocalInt CGGhostsCount(const CGGhosts &);

@@ -1,0 +1,158 @@
+/*
+   What the fused GMRES has beside the kernels of one rank, on several ranks with NCCL: a product sends the entries of its vector
+   that other ranks need, and adds the columns that these own; and sums over the ranks that no other kernel makes.
+
+   Where kernels write to other GPUs, they send and receive by words, in the turn of the next sum over the ranks. There is one
+   between two exchanges: an iteration has one, and so has a restart behind its product.
+*/
+#include "gmresfused.cuh"
+
+namespace
+{
+
+static_assert(kGhostBlock == kGMRESBlock, "one size of blocks");
+
+/* ------------------------------------------ kernels ------------------------------------------- */
+
+/* Entries of d x, or of x without d, to the words of other ranks. */
+__global__ void __launch_bounds__(kGMRESBlock) SendVector(CGSend send, const double *d, const double *x, const GMRESState *state)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage != kCGRunning) return;
+  SendEntries(send, [=](LocalInt k) { return d ? d[k] * x[k] : x[k]; }, state->peers);
+}
+
+/* y = y + E B ghosts, by rows */
+struct AddToProduct {
+  static constexpr int kSums = 1; /* of which nothing follows */
+
+  const double *e;
+  double       *y;
+
+  __device__ void AddRow(LocalInt row, double sum, double (&)[kSums]) const { y[row] += e ? e[row] * sum : sum; }
+  __device__ void Finish(GMRESState *, const double (&)[kSums]) const { }
+};
+
+/* The same for blocks of bs rows, of which those with entries are listed: a thread has a row of a block row. */
+__global__ void __launch_bounds__(kGMRESBlock) MultiplyGhostBlocks(CGGhostRows B, LocalInt bs, double *y, const GMRESState *state)
+{
+  const double *const a = (const double *)B.a;
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage != kCGRunning) return;
+  const unsigned  turn  = B.words ? *state->peers.turn : 0;
+  const long long count = (long long)B.count * bs;
+  for (long long k = GridThread(); k < count; k += (long long)gridDim.x * kGMRESBlock) {
+    const LocalInt row = B.rows[k / bs], r = (LocalInt)(k % bs);
+    double         sum = 0;
+    for (LocalInt e = B.i[row]; e < B.i[row + 1]; e++) {
+      const double *const block = a + (size_t)e * bs * bs + r;
+      const size_t        first = (size_t)B.j[e] * bs;
+#pragma unroll 4
+      for (LocalInt c = 0; c < bs; c++)
+        sum += block[(size_t)c * bs] * (B.words ? AwaitWord(B.words + first + c, turn) : B.values[first + c]);
+    }
+    y[(size_t)row * bs + r] += sum;
+  }
+}
+
+/* sums [1] = the sum of so many parts, by one block */
+__global__ void __launch_bounds__(kGMRESBlock) SumParts(int parts, const double *partial, double *sums)
+{
+  WaitForPrevious();
+  LetNextStart();
+  const double sum = AddPartial(parts, partial);
+  if (threadIdx.x == 0) sums[0] = sum;
+}
+
+} // namespace
+
+/* ------------------------------------------ set-up -------------------------------------------- */
+
+PetscErrorCode GMRESUseNCCL(GMRESFusedWork *work, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (work->nccl) {
+    CGGhostsForget(work, &work->ghosts);
+    NCCLRelease(work->nccl);
+  }
+  work->nccl  = nccl;
+  work->peers = nccl ? NCCLPeers(nccl) : nullptr;
+  if (nccl) NCCLHold(nccl);
+  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
+  else work->mailbox.Watch(nullptr);
+  if (work->peers)
+    PetscCall(
+      ArrayCopy_CUDA(&work->mailbox.state()->peers, work->peers, sizeof(*work->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op, bool changed)
+{
+  PetscFunctionBegin;
+  PetscCall(GMRESUseNCCL(work, op->nccl));
+  work->op.B            = nullptr; /* its rows are lent */
+  work->op.ghost_blocks = nullptr;
+  work->ghost_blocks    = BSR{};
+  PetscCall(GMRESMayStartEarly(&work->early));
+  if (!op->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (op->ghost_blocks) {
+    const BSR    &W = *op->ghost_blocks;
+    const CSRView rows{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
+    work->ghost_blocks = W;
+    PetscCall(CGGhostsKeep(&work->ghosts, rows, op->ghosts, changed));
+  } else PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->ghosts, changed));
+  PetscCall(CGGhostsMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *work, const GMRESOperators *op)
+{
+  PetscFunctionBegin;
+  PetscCall(CGGhostsConnect(work, &work->ghosts, *op->neighbours, op->exchange, op->comm, work->small.sums, work->small.all));
+  /* behind what NCCL does, and behind what waits for another stream, no kernel begins before its time */
+  if (!GMRESIsDirect(work) || !work->ghosts.direct) work->early = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ launches ------------------------------------------ */
+
+PetscErrorCode GMRESLaunchSend(GMRESFusedWork *work, const double *d, const double *x, cudaStream_t stream)
+{
+  const CGSend send = CGSendOf(&work->ghosts);
+
+  PetscFunctionBegin;
+  PetscCall(CGGhostsBegin(work, &work->ghosts, d, x, stream));
+  if (!work->ghosts.direct || !send.count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+    LaunchEarly(work->early, SendVector, GMRESGrid(work, send.count), kGMRESBlock, stream, send, d, x, work->mailbox.state()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, const double *e, double *y, cudaStream_t stream)
+{
+  const CGGhostRows &B     = work->ghosts.rows;
+  const LocalInt     bs    = work->ghost_blocks.bs;
+  GMRESState *const  state = work->mailbox.state();
+
+  PetscFunctionBegin;
+  PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
+  if (!B.count) PetscFunctionReturn(PETSC_SUCCESS);
+  if (work->op.blocks) {
+    PetscCall(LaunchEarly(work->early, MultiplyGhostBlocks, GMRESGrid(work, B.count * bs), kGMRESBlock, stream, B, bs, y, state));
+  } else {
+    PetscCall(
+      CGGhostsMultiply(work->early, work->processors * kGMRESBlocks, B, AddToProduct{e, y}, work->partial.data(), state, stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchSum(GMRESFusedWork *work, int parts, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(work->early, SumParts, 1, kGMRESBlock, stream, parts, work->partial.data(), work->small.sums));
+  PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, 1, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
