@@ -421,5 +421,5 @@ PetscErrorCode GMRESUseNCCL(GMRESFusedWork *, NCCL *);
 PetscErrorCode GMRESLaunchSend(GMRESFusedWork *, const double *d, const double *x, cudaStream_t);
 /* y = y + E B ghosts behind that product. e may be null. */
 PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *, const double *e, double *y, cudaStream_t);
-/* small.all [1] = the sum over all ranks of what so many blocks have left in `partial`. */
+/* small.all [1] = the sum over all ranks of what so many blocks have left in `partial`, unless the method has stopped. */
 PetscErrorCode GMRESLaunchSum(GMRESFusedWork *, int parts, cudaStream_t);

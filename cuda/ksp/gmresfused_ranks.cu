@@ -57,13 +57,18 @@ __global__ void __launch_bounds__(kGMRESBlock) MultiplyGhostBlocks(CGGhostRows B
   }
 }
 
-/* sums [1] = the sum of so many parts, by one block */
-__global__ void __launch_bounds__(kGMRESBlock) SumParts(int parts, const double *partial, double *sums)
+/* sums [1] = the sum of so many parts, or all [1] that over all ranks where kernels add it up, by one block */
+template <bool Direct>
+__global__ void __launch_bounds__(kGMRESBlock)
+  SumParts(int parts, const double *partial, GMRESSmallArrays small, const GMRESState *state)
 {
   WaitForPrevious();
   LetNextStart();
-  const double sum = AddPartial(parts, partial);
-  if (threadIdx.x == 0) sums[0] = sum;
+  if (state->s.stage != kCGRunning) return;
+  double sum[1] = {AddPartial(parts, partial)};
+  if (threadIdx.x != 0) return;
+  if (Direct) SumOverRanks(state->peers, sum, small.all);
+  else small.sums[0] = sum[0];
 }
 
 } // namespace
@@ -152,7 +157,9 @@ PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, const double *e, double *
 PetscErrorCode GMRESLaunchSum(GMRESFusedWork *work, int parts, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(work->early, SumParts, 1, kGMRESBlock, stream, parts, work->partial.data(), work->small.sums));
-  PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, 1, stream));
+  const bool direct = GMRESIsDirect(work);
+  PetscCall(LaunchEarly(work->early, direct ? SumParts<true> : SumParts<false>, 1, kGMRESBlock, stream, parts, work->partial.data(),
+                        work->small, work->mailbox.state()));
+  if (!direct) PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, 1, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -276,7 +276,7 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionBegin;
   PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
   const char *why = g->path == KSP_GMRESFUSED_RESIDENT && !status.resident
-                      ? ": the resident kernel takes small systems by rows, a short restart, and jacobi or none"
+                      ? ": the resident kernel takes small systems by rows, a short restart, and jacobi or none, on one rank"
                       : "";
   PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "device", why));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
