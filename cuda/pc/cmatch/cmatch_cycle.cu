@@ -376,10 +376,20 @@ struct Four<double> {
   using Type = double4_16a;
 };
 
-/* x = x + P e. A thread takes a row. */
-template <typename T, bool OfFour>
-__global__ void __launch_bounds__(kBlockSize) Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a,
-                                                         const T *__restrict__ e, T *x, const CMATCHControl *control)
+/* The correction of a rank's own aggregates, of which it has so many on the next level, and behind them what other ranks have sent.
+ */
+template <typename T>
+struct SharedCorrection {
+  LocalInt mine;
+  const T *__restrict__ const own, *__restrict__ const values;
+
+  __device__ __forceinline__ T operator[](LocalInt j) const { return j < mine ? own[j] : values[j]; }
+};
+
+/* x = x + P e, with e as an array or a SharedCorrection. A thread takes a row. */
+template <typename T, bool OfFour, typename Correction>
+__global__ void __launch_bounds__(kBlockSize)
+  Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a, const Correction e, T *x, const CMATCHControl *control)
 {
   const long long i = GridThread();
   if (OfFour) {
@@ -751,13 +761,15 @@ private:
     PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i,
                           L.R_j, (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
     PetscCall(VisitNext(l + 1));
-    PetscCall(Correct(l, V(l + 1).x[now_[l + 1]]));
+    using Array = const T *__restrict__;
+    PetscCall(Correct<Array>(l, V(l + 1).x[now_[l + 1]]));
     PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* x = x + P e */
-  PetscErrorCode Correct(LocalInt l, const T *e)
+  template <typename Correction>
+  PetscErrorCode Correct(LocalInt l, Correction e)
   {
     const CMATCHLevel &L = H_->level[l];
     T *const           x = V(l).x[now_[l]];
@@ -765,10 +777,10 @@ private:
     PetscFunctionBegin;
     if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
     if (L.width == 4)
-      PetscCall(LaunchEarly(Early(l), Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+      PetscCall(LaunchEarly(Early(l), Prolongate<T, true, Correction>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
                             (const T *)L.P_a, e, x, H_->control));
     else
-      PetscCall(LaunchEarly(Early(l), Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+      PetscCall(LaunchEarly(Early(l), Prolongate<T, false, Correction>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
                             (const T *)L.P_a, e, x, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -907,8 +919,7 @@ private:
     PetscCall(DownEnd(l, values + L.mine, added));
     PetscCall(SolveNext(l, &e));
     PetscCall(Up(l, e, values + L.mine));
-    if (L.mine) PetscCallCUDA(cudaMemcpyAsync(values, e, L.mine * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
-    PetscCall(Correct(l, values));
+    PetscCall(Correct(l, SharedCorrection<T>{L.mine, e, values}));
     if (!Passed(l)) PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

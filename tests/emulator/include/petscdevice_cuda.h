@@ -11,6 +11,9 @@
     PetscCheck(cuda_error_ == cudaSuccess, PETSC_COMM_SELF, PETSC_ERR_GPU, "error %d of the emulator", (int)cuda_error_); \
   } while (0)
 
+/* PETSc would look for a driver. The emulator is the one GPU of every rank. */
+#define PetscDeviceInitialize(type) PETSC_SUCCESS
+
 inline PetscErrorCode PetscGetCurrentCUDAStream(cudaStream_t *stream)
 {
   *stream = nullptr;
