@@ -496,6 +496,26 @@ PetscErrorCode CGRankFence_CUDA(const CGFusedWork *)
   return NoCUDA();
 }
 
+PetscErrorCode CGRankFirst_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankFirstGhosts_CUDA(CGFusedWork *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankSecond_CUDA(CGFusedWork *, const CGRankVectors *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankSecondGhosts_CUDA(CGFusedWork *, const CGRankVectors *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *)
 {
   return NoCUDA();

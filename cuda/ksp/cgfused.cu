@@ -96,8 +96,8 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
   if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
-  if (op->ghosts1.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
-  if (op->ghosts2.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
+  if (op->nccl && op->ghosts1.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
+  if (op->nccl && op->ghosts2.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -95,6 +95,9 @@ LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz);
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
 PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* t = D (r + W1 r), and z = t + W2 t with its sums, by the rank's own columns; `shared`: with NCCL's kernels beside it. */
+PetscErrorCode CGFusedLaunchFirst(CGFusedWork *, bool early, bool shared, const PetscScalar *r, cudaStream_t);
+PetscErrorCode CGFusedLaunchSecond(CGFusedWork *, bool early, bool shared, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the `start`. */

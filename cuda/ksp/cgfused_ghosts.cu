@@ -47,8 +47,10 @@ struct AddToFirst {
   __device__ void Finish(CGState *, const double (&)[kSums]) const { }
 };
 
-/* z = z + W2 ghosts, with the changes of the sums z.z and z.r, which the product with the rank's own columns has left for all ranks
- */
+/*
+   z = z + W2 ghosts, with the changes of the sums z.z and z.r, which the product with the rank's own columns has left for all
+   ranks, or for the host.
+*/
 struct AddToSecond {
   static constexpr int kSums = 2;
 
@@ -64,7 +66,9 @@ struct AddToSecond {
   }
   __device__ void Finish(CGState *state, const double (&sums)[kSums]) const
   {
-    LeaveSums(state, state->own.nn + (state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : 0), state->own.rz + sums[1]);
+    const double nn = state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : 0;
+    if (state->s.several) LeaveSums(state, state->own.nn + nn, state->own.rz + sums[1]);
+    else state->sums = CGSums{state->sums.nn + nn, state->sums.rz + sums[1]};
   }
 };
 
@@ -99,7 +103,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts
   PetscFunctionBegin;
   ghosts->used = from.W;
   if (!from.W) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
+  if (!from.values && ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
   rows.count  = from.touched;
   rows.lanes  = CGGhostLanes(from.touched, from.W->nnz);
   rows.single = (PetscBool)(from.W->precision == FINEPC_SINGLE);
@@ -107,7 +111,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts
   rows.i      = from.W->i;
   rows.j      = from.W->j;
   rows.a      = from.W->a;
-  rows.values = ghosts->arrived.data();
+  rows.values = from.values ? from.values : ghosts->arrived.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

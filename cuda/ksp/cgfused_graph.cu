@@ -352,6 +352,33 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGFusedLaunchFirst(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
+    return WithKind(work->W1, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, shared), kCGBlock, stream,
+                         work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, work->t.data(),
+                         work->mailbox.state());
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchSecond(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, PetscScalar *z,
+                                   cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
+    return WithKind(work->W2, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2, shared), kCGBlock, stream,
+                         work->W2, work->processors, SendOf(work, work->ghosts2), work->t.data(), r, z, work->partial.data(),
+                         work->mailbox.state());
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
 {
   CGState *const state  = work->mailbox.state();
@@ -369,22 +396,11 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
   const bool by_nccl1 = crosses1 && CGGhostsAreByNCCL(work->ghosts1), by_nccl2 = crosses2 && CGGhostsAreByNCCL(work->ghosts2);
   if (crosses1) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, r, stream));
-  PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
-    return WithKind(work->W1, [&](auto even, auto value) {
-      return LaunchEarly(early && !by_nccl1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, by_nccl1),
-                         kCGBlock, stream, work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, t, state);
-    });
-  }));
+  PetscCall(CGFusedLaunchFirst(work, early && !by_nccl1, by_nccl1, r, stream));
   if (crosses1) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
   if (crosses2) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, t, stream));
-  PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
-    return WithKind(work->W2, [&](auto even, auto value) {
-      return LaunchEarly(early && !by_nccl1 && !by_nccl2, MultiplySecond<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->W2, by_nccl2), kCGBlock, stream, work->W2, work->processors,
-                         SendOf(work, work->ghosts2), t, r, z, partial, state);
-    });
-  }));
+  PetscCall(CGFusedLaunchSecond(work, early && !by_nccl1 && !by_nccl2, by_nccl2, r, z, stream));
   if (crosses2) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
   if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, early, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);

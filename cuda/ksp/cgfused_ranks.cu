@@ -63,12 +63,53 @@ PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
     UpdateRank<false>
       <<<CGFusedSumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, nullptr, v->s, *v, work->partial.data(), work->mailbox.state());
     FinePCCheckLaunch();
-    PetscCall(CGFusedLaunchInverse(work, work->early, v->r, v->z, stream));
+    if (!work->ghosts1.used) PetscCall(CGFusedLaunchInverse(work, work->early, v->r, v->z, stream));
   } else {
     UpdateRank<true>
       <<<CGFusedSumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, work->d, v->s, *v, work->partial.data(), work->mailbox.state());
     FinePCCheckLaunch();
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankFirst_CUDA(CGFusedWork *work, const CGRankVectors *v, const PetscScalar **t)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  *t = work->t.data();
+  PetscCall(CGFusedLaunchFirst(work, false, false, v->r, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankFirstGhosts_CUDA(CGFusedWork *work)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(CGFusedLaunchFirstGhosts(work, false, work->t.data(), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankSecond_CUDA(CGFusedWork *work, const CGRankVectors *v)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(CGFusedLaunchSecond(work, false, false, v->r, v->z, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankSecondGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(CGFusedLaunchSecondGhosts(work, false, v->r, v->z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

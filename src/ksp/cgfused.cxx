@@ -353,9 +353,9 @@ static PetscErrorCode Create(KSP ksp)
   on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and
   `-info` tells it.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, factors that reach other ranks,
-  `PCCMATCH` or two reductions on several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other
-  than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, `PCCMATCH` or two reductions on
+  several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other than
+  `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector
   operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in

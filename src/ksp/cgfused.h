@@ -30,7 +30,8 @@
      p = z + b p,  w = s + b w                  w = A p
      x = x + a p,  r = r - a w
 
-   The product s = A z has the same two parts: that of the rank's own columns is made while the ghosts travel.
+   The product s = A z has the same two parts: that of the rank's own columns is made while the ghosts travel. So have the products
+   with factors of M that reach other ranks, which have an exchange each.
 
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
@@ -91,13 +92,14 @@ struct CGFusedWork;
 
 struct CMATCHHierarchy;
 
-/* A factor's entries in columns of other ranks, and the exchange by NCCL that brings the entries of the vector for them. */
+/* A factor's entries in columns of other ranks, and the exchange that brings the entries of the vector for them. */
 struct CGFactorGhosts {
   const CSR        *W;     /* as in PCInverseGhosts; null if no rank has such entries */
   LocalInt          count; /* columns */
   LocalInt          touched;
-  const LocalInt   *rows; /* [touched] that have entries */
-  const Neighbours *neighbours;
+  const LocalInt   *rows;       /* [touched] that have entries */
+  const Neighbours *neighbours; /* with NCCL */
+  PetscScalar      *values;     /* by MPI: where they arrive; null with NCCL */
 };
 
 /*
@@ -117,7 +119,7 @@ struct CGFusedOperators {
   NCCL             *nccl;             /* makes the exchange and the sums; null where the host does, by MPI */
   const Neighbours *neighbours;       /* with nccl: the lists of the exchange, */
   long              exchange;         /* which have another number whenever they are made again */
-  CGFactorGhosts    ghosts1, ghosts2; /* with nccl: M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W) */
+  CGFactorGhosts    ghosts1, ghosts2; /* M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W) */
   long              factor_exchange;  /* the number of their lists */
 };
 
@@ -194,13 +196,21 @@ struct CGRankVectors {
 
 /*
    A solve is one call of Begin, and in each iteration Update, an exchange of ghosts during which Product runs, Ghosts, and a sum
-   over all ranks. The step and the direction of an iteration are made by the next Update, when a and b are known.
+   over all ranks. The step and the direction of an iteration are made by the next Update, when a and b are known. Where factors of
+   M reach other ranks, there follow an exchange of entries of r during which First runs, FirstGhosts, an exchange of entries of t
+   during which Second runs, and SecondGhosts.
 */
 
 /* z = p = s = w = 0 */
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
-/* p = z + b p, w = s + b w, x = x + a p, r = r - a w, z = M r; in the first iteration a = b = 0 */
+/* p = z + b p, w = s + b w, x = x + a p, r = r - a w, and z = M r unless M reaches other ranks; in the first iteration a = b = 0 */
 PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
+/* t = D (r + W1 r) by the rank's own columns, then t += D W1 ghosts; t is of the work. */
+PetscErrorCode CGRankFirst_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar **t);
+PetscErrorCode CGRankFirstGhosts_CUDA(CGFusedWork *);
+/* z = t + W2 t by the rank's own columns, then z += W2 ghosts */
+PetscErrorCode CGRankSecond_CUDA(CGFusedWork *, const CGRankVectors *);
+PetscErrorCode CGRankSecondGhosts_CUDA(CGFusedWork *, const CGRankVectors *);
 /* s = A z by the rank's own columns */
 PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
 /* s += B ghosts, and the rank's sums z.r, (norm)^2 and z.s, for which it waits */

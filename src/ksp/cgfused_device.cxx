@@ -60,9 +60,11 @@ static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscB
   if (changed) cg->factor_exchange++;
   for (int k = 0; k < 2; k++) {
     if (!from[k]->exchange.sf) continue;
-    if (changed) PetscCall(NeighboursFromSF(from[k]->exchange.sf, lists[k]));
-    *to[k] = CGFactorGhosts{&from[k]->W, from[k]->exchange.count, from[k]->touched, from[k]->rows, lists[k]};
+    if (cg->nccl && changed) PetscCall(NeighboursFromSF(from[k]->exchange.sf, lists[k]));
+    *to[k] = CGFactorGhosts{&from[k]->W,   from[k]->exchange.count,       from[k]->touched,
+                            from[k]->rows, cg->nccl ? lists[k] : nullptr, cg->nccl ? nullptr : from[k]->exchange.values};
   }
+  if (!cg->nccl && M->ghosts1.exchange.sf) cg->crossing = M;
   op->factor_exchange = cg->factor_exchange;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -123,6 +125,7 @@ static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation 
   CGFusedOperators *op = &now->op;
 
   PetscFunctionBegin;
+  cg->crossing = nullptr;
   if (cg->several) {
     if (cg->nccl) PetscCall(CGFusedExchangeLists(&cg->exchange));
     op->ghosts     = cg->exchange.ghosts;
@@ -133,7 +136,7 @@ static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation 
     op->W1 = &M->M->W1;
     op->W2 = &M->M->W2;
     op->d  = M->M->d;
-    if (cg->nccl) PetscCall(ConnectFactors(cg, M->M, now->changes.M, op));
+    if (cg->several) PetscCall(ConnectFactors(cg, M->M, now->changes.M, op));
   }
   op->cycle = M->cycle;
   PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->path));

@@ -222,8 +222,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
   PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!cg->nccl && M->M && M->M->ghosts1.exchange.sf) why->text = "the factor reaches other ranks, which takes NCCL";
-  else if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
+  if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
   else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -71,6 +71,25 @@ PetscErrorCode CGFusedRankBegin(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* z = M r by factors that reach other ranks. */
+static PetscErrorCode ApplyCrossing(const KSP_CGFused *cg, const CGRankVectors *v)
+{
+  const GhostExchange *first = &cg->crossing->ghosts1.exchange, *second = &cg->crossing->ghosts2.exchange;
+  const LocalInt       n = cg->crossing->rows;
+  const PetscScalar   *t;
+
+  PetscFunctionBegin;
+  PetscCall(GhostExchangeBegin(first, 1, v->r, n));
+  PetscCall(CGRankFirst_CUDA(cg->work, v, &t));
+  PetscCall(GhostExchangeEnd(first, 1, v->r));
+  PetscCall(CGRankFirstGhosts_CUDA(cg->work));
+  PetscCall(GhostExchangeBegin(second, 1, t, n));
+  PetscCall(CGRankSecond_CUDA(cg->work, v));
+  PetscCall(GhostExchangeEnd(second, 1, t));
+  PetscCall(CGRankSecondGhosts_CUDA(cg->work, v));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscReal sums[3])
 {
   const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
@@ -84,6 +103,7 @@ PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
   PetscCall(PetscLogGpuTimeEnd());
+  if (cg->crossing) PetscCall(ApplyCrossing(cg, &v));
   PetscCall(CGRankFence_CUDA(cg->work));
   PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange.sf, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA,
                                          cg->exchange.ghosts, MPI_REPLACE));

@@ -101,10 +101,11 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
-  CGFusedExchange exchange;                      /* for products with A */
-  Neighbours      lists1, lists2;                /* of the exchanges for factors that reach other ranks, with NCCL */
-  long            factor_exchange = 0;           /* how often these were made, on all ranks as often */
-  PetscBool       same_factors    = PETSC_FALSE; /* the factors are those of the copies, on all ranks */
+  CGFusedExchange  exchange;                      /* for products with A */
+  Neighbours       lists1, lists2;                /* of the exchanges for factors that reach other ranks, with NCCL */
+  const PCInverse *crossing        = nullptr;     /* factors that reach other ranks, whose exchanges PETSc makes, during a solve */
+  long             factor_exchange = 0;           /* how often these were made, on all ranks as often */
+  PetscBool        same_factors    = PETSC_FALSE; /* the factors are those of the copies, on all ranks */
 
   /* several right-hand sides, see cgfused_columns.h */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
