@@ -1308,7 +1308,8 @@ TEST_CASE("gmresfused: NCCL, rows and every preconditioner that is a rank's own"
         const std::string options = Side(side) + more + "-ksp_rtol 1e-6 -ksp_max_it 60 -ksp_gmres_restart " + restart + " ";
         for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) CompareRanks(A, pc, options, 1e-6);
         for (PCType pc : {PCAFSAI, PCSFSAI}) CompareRanks(S, pc, options, 1e-6);
-        CompareRanks(A, PCBJACOBI, options + kOfBlock, 1e-6);
+        const Options block(kOfBlock); /* which PCBJACOBI reads in its set-up */
+        CompareRanks(A, PCBJACOBI, options, 1e-6);
       }
 }
 
@@ -1322,7 +1323,8 @@ TEST_CASE("gmresfused: NCCL and blocks", "[gmresfused][mpi][gpu][nccl]")
         CAPTURE(bs, side, restart);
         const std::string options = Side(side) + "-ksp_rtol 1e-6 -ksp_max_it 20 -ksp_gmres_restart " + restart + " ";
         for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI}) CompareRanks(A, pc, options, 1e-6);
-        CompareRanks(A, PCBJACOBI, options + kOfBlock, 1e-6);
+        const Options block(kOfBlock); /* which PCBJACOBI reads in its set-up */
+        CompareRanks(A, PCBJACOBI, options, 1e-6);
       }
   }
 }
@@ -1461,6 +1463,7 @@ TEST_CASE("gmresfused: NCCL and preconditioners that reach other ranks", "[gmres
                                                                             {PCASM, kOfBlock}}) {
     CAPTURE(pc);
     const std::string options = more + "-ksp_rtol 1e-6 ";
+    const Options     scope(more); /* which PCASM reads in its set-up */
     const KSPObject   ksp     = MakeKSP(A, kOurs + options, pc);
     Compare(RunOf(ksp), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-6);
     CHECK(Views(ksp, "path: general: "));
