@@ -365,11 +365,12 @@ def report(model, two, out):
         "set-up exchanges by PetscSF on each path.\n")
     say("Assumed: " + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ".\n")
     if two:
-        say("## Two GPUs\n\n| system | path | us an iteration | model | % | set-up, ms | model | % | iterations |\n"
-            "|:--|:--|--:|--:|--:|--:|--:|--:|--:|")
+        say("## Two GPUs\n\n| system | path | commit | us an iteration | model | % | set-up, ms | model | % | iterations |\n"
+            "|:--|:--|:--|--:|--:|--:|--:|--:|--:|--:|")
         for path, run in two:
             t, s = model.iterate(path, run.rows / 2, 2), model.set_up(path, run.rows / 2, 2)
-            say(f"| {run.name} | {PATHS[path]} | {run.iteration:.0f} | {t:.0f} | {100 * (t / run.iteration - 1):+.0f} | "
+            commit = run.where.rsplit(" ", 1)[-1]
+            say(f"| {run.name} | {PATHS[path]} | {commit} | {run.iteration:.0f} | {t:.0f} | {100 * (t / run.iteration - 1):+.0f} | "
                 f"{run.setup:.2f} | {s:.2f} | {100 * (s / run.setup - 1):+.0f} | {run.iterations} |")
         say()
     say("## Weak scaling, 121³ unknowns a GPU\n")
@@ -386,9 +387,8 @@ def report(model, two, out):
         say(f"| us an iteration, {words} | " + " | ".join(
             f"{model.iterate(path, rows, p):.0f} ({model.iterate('light', rows, 1) / model.iterate(path, rows, p):.2f})"
             for p in WEAK) + " |")
-    for path in ("host", "aware"):
-        say(f"| set-up, ms, {PATHS[path] if path == 'host' else 'GPU-aware, also with the light path'} | "
-            + cells([model.set_up(path, rows, p) for p in WEAK], "{:.1f}") + " |")
+    for path, words in PATHS.items():
+        say(f"| set-up, ms, {words} | " + cells([model.set_up(path, rows, p) for p in WEAK], "{:.1f}") + " |")
     for path, words in PATHS.items():
         say(f"| set-up and solve, ms, {words} | " + cells(
             [model.total(path, rows, p) for p in WEAK], "{:.1f}") + " |")
