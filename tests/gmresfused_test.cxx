@@ -1464,7 +1464,7 @@ TEST_CASE("gmresfused: NCCL and preconditioners that reach other ranks", "[gmres
     CAPTURE(pc);
     const std::string options = more + "-ksp_rtol 1e-6 ";
     const Options     scope(more); /* which PCASM reads in its set-up */
-    const KSPObject   ksp     = MakeKSP(A, kOurs + options, pc);
+    const KSPObject   ksp = MakeKSP(A, kOurs + options, pc);
     Compare(RunOf(ksp), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-6);
     CHECK(Views(ksp, "path: general: "));
   }
