@@ -369,6 +369,7 @@ private:
     CMATCHRoute             away, here;
     MPI_Aint                low, bytes;
     void                   *packed = nullptr, *ghosts = nullptr;
+    HaloMemory              memory;
 
     PetscFunctionBegin;
     PetscCallMPI(MPI_Type_get_extent(number, &low, &bytes));
@@ -379,39 +380,52 @@ private:
       PetscFunctionBegin;
       ghosts = (char *)x + level.rows * bytes;
       PetscCall(setup->PackOwnRows(away, (size_t)bytes, x, &packed));
+      PetscCall(memory.Create(away, here, IsStaged() ? bytes : 0));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscCall(Together([&] {
       PetscFunctionBegin;
       if (Bad()) {
+        PetscCall(memory.Create(away, here, IsStaged() ? bytes : 0));
         PetscCall(setup->Spare((size_t)(away.Rows() + here.Rows()) * bytes, blank, &packed));
         ghosts = (char *)packed + away.Rows() * bytes;
       }
-      PetscCall(DeliverRows(level, width, number, bytes, away, to, packed, here, from, ghosts));
+      PetscCall(DeliverRows(level, width, number, bytes, memory, away, to, packed, here, from, ghosts));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* What a rank needs to exchange rows: requests, and where rows are staged, so many bytes of each on the host. */
+  struct HaloMemory {
+    MPI_Request *requests = nullptr;
+    char        *sent = nullptr, *came = nullptr;
+    Memory       requests_memory, sent_memory, came_memory;
+
+    PetscErrorCode Create(const CMATCHRoute &away, const CMATCHRoute &here, size_t staged)
+    {
+      PetscFunctionBegin;
+      PetscCall(requests_memory.Create((size_t)away.neighbours + here.neighbours, &requests));
+      if (!staged) PetscFunctionReturn(PETSC_SUCCESS);
+      PetscCall(sent_memory.Create(away.Rows() * staged, &sent));
+      PetscCall(came_memory.Create(here.Rows() * staged, &came));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  };
+
   /* Sends packed rows of so many bytes, and receives those of ghosts, which are in the order of the ranks that send them. */
   PetscErrorCode DeliverRows(const CMATCHRanksLevel &level, LocalInt width, MPI_Datatype number, size_t bytes,
-                             const CMATCHRoute &away, const PetscMPIInt to[], void *packed, const CMATCHRoute &here,
-                             const PetscMPIInt from[], void *ghosts) const
+                             const HaloMemory &memory, const CMATCHRoute &away, const PetscMPIInt to[], void *packed,
+                             const CMATCHRoute &here, const PetscMPIInt from[], void *ghosts) const
   {
-    const size_t sent = (size_t)away.Rows() * bytes, came = (size_t)here.Rows() * bytes;
-    const auto   count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * width; };
-    Memory       requests_memory, sent_memory, came_memory;
-    MPI_Request *requests;
-    char        *out = (char *)packed, *in = (char *)ghosts;
-    PetscMPIInt  tag, posted               = 0;
+    const auto  count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * width; };
+    char *const out = IsStaged() ? memory.sent : (char *)packed, *const in = IsStaged() ? memory.came : (char *)ghosts;
+    MPI_Request *requests = memory.requests;
+    PetscMPIInt  tag, posted = 0;
 
     PetscFunctionBegin;
-    PetscCall(requests_memory.Create((size_t)away.neighbours + here.neighbours, &requests));
-    if (IsStaged()) {
-      PetscCall(sent_memory.Create(sent, &out));
-      PetscCall(came_memory.Create(came, &in));
-      PetscCall(ArrayCopy(out, packed, sent, PETSC_MEMTYPE_HOST, ranks->where));
-    } else PetscCall(WaitForGPU());
+    if (IsStaged()) PetscCall(ArrayCopy(out, packed, away.Rows() * bytes, PETSC_MEMTYPE_HOST, ranks->where));
+    else PetscCall(WaitForGPU());
     PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
     for (LocalInt k = 0; k < here.neighbours; k++)
       PetscCallMPI(MPI_Irecv(in + here.row[here.begin[k]] * bytes, count(here, k), number, from[k], tag,
@@ -420,7 +434,7 @@ private:
       PetscCallMPI(MPI_Isend(out + away.begin[k] * bytes, count(away, k), number, to[k], tag,
                              PetscObjectComm((PetscObject)level.halo), requests + posted++));
     PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-    if (IsStaged()) PetscCall(ArrayCopy(ghosts, in, came, ranks->where, PETSC_MEMTYPE_HOST));
+    if (IsStaged()) PetscCall(ArrayCopy(ghosts, in, here.Rows() * bytes, ranks->where, PETSC_MEMTYPE_HOST));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
