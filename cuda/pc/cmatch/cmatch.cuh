@@ -96,10 +96,10 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
-  WorkMeter                 work_meter;                          /* of the memory of a set-up */
-  Buffer<char>              work{&work_meter};                   /* of the last set-up, if it is kept */
-  Buffer<char>              report{&work_meter};                 /* the same, see CMATCHSetup */
-  Buffer<char>              outbox[2];                           /* what a set-up on several ranks sends, see NeedOutbox() */
+  WorkMeter                 work_meter;                                               /* of the memory of a set-up */
+  Buffer<char>              work{&work_meter};                                        /* of the last set-up, if it is kept */
+  Buffer<char>              report{&work_meter};                                      /* the same, see CMATCHSetup */
+  Buffer<char>              outbox[2] = {Buffer<char>(&meter), Buffer<char>(&meter)}; /* what a set-up on several ranks sends */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */

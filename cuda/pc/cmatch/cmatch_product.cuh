@@ -299,8 +299,8 @@ __global__ void __launch_bounds__(kBlockSize)
 }
 
 /*
-   A group of lanes takes a row that is one listed row, whose columns differ. Rows that list more, or that are longer than Room, are
-   listed in `wide`. Sorted and Split as above.
+   A group of lanes takes a row that is one listed row, whose columns differ. Rows that list more, or that have more entries than
+   kRoom, are listed in `wide`. Sorted and Split as above.
 */
 template <bool Sorted, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kBlockSize)
