@@ -447,6 +447,8 @@ PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetCommunication(KSP, KSPGMRESFusedComm
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetCommunication(KSP, KSPGMRESFusedCommunication *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetRestart(KSP, PetscInt);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetRestart(KSP, PetscInt *);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetStepSize(KSP, PetscInt);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetStepSize(KSP, PetscInt *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetFlexible(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetFlexible(KSP, PetscBool *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP, FinePCPrecision);

@@ -598,13 +598,13 @@ PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscScalar *, PetscReal[])
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, LocalInt, const PetscScalar *const[], PetscReal[])
 {
   return NoCUDA();
 }
 
-PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscReal[], PetscReal, const PetscScalar *,
-                                PetscScalar *, PetscReal *)
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const GMRESCombination *, const PetscScalar *const[],
+                                PetscScalar *, PetscReal[])
 {
   return NoCUDA();
 }

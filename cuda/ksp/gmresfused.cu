@@ -1,7 +1,7 @@
 /*
    CUDA twin of src/ksp/gmresfused_host.cxx, for the general path.
 
-   The products: a block takes some entries of kGMRESTile vectors at most, and blocks that take the same entries of other vectors
+   The products: a block takes some entries of GMRESTile() vectors at most, and blocks that take the same entries of other vectors
    run beside it, so that w and u_j, which all of them need, come from memory once. Each thread keeps the sums of its entries in
    registers to the end.
 */
@@ -12,43 +12,66 @@ namespace
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
-/* u_k.w and u_k.u_last for all vectors, and w.w: the sums are left in small.sums. */
-template <typename V>
+/* The sums of GMRESDots_CUDA(), which are left in small.sums. */
+template <int Step, typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
-  DotBasis(GMRESArray<V> u, LocalInt count, const double *w, double *partial, GMRESSmallArrays small, GMRESState *state)
+  DotBasis(GMRESArray<V> u, LocalInt count, GMRESProducts<Step> of, double *partial, GMRESSmallArrays small, GMRESState *state)
 {
-  const DotTiles tiles(u.n, count, blockIdx.x, gridDim.x);
+  const DotTiles tiles(u.n, count, GMRESTile(Step), blockIdx.x, gridDim.x);
   tiles.ForEach([&](LocalInt first, LocalInt many) {
-    DotTile(u, count, w, first, many, tiles.group, tiles.groups,
+    DotTile(u, count, of, first, many, tiles.group, tiles.groups,
             [&](LocalInt number, double sum) { partial[(size_t)number * tiles.groups + tiles.group] = sum; });
   });
-  if (IsLastBlock(&state->ticket)) AddPartials(2 * count + 1, tiles.groups, partial, small.sums);
+  if (IsLastBlock(&state->ticket)) AddPartials(GMRESSumsOf(count, Step), tiles.groups, partial, small.sums);
 }
 
-/* p = s (w - U c) = u_count, and p.p, which is left in small.sums if `sum` says so */
-template <typename V>
+/* s_0 and s_1 of GMRESCombination */
+struct Scales {
+  double s[kGMRESMostStep];
+};
+
+/*
+   The vectors from u_count on, as many as there are products, and p, which is the last one. The squares of their norms are left in
+   small.sums if `sum` says so.
+*/
+template <int Products, typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
-  UpdateBasis(GMRESArray<V> u, LocalInt count, double scale, bool sum, const double *w, double *p, double *partial,
+  UpdateBasis(GMRESArray<V> u, LocalInt count, Scales scale, bool sum, GMRESProducts<Products> of, double *p, double *partial,
               GMRESSmallArrays small, GMRESState *state)
 {
-  __shared__ double c[kGMRESMostRestart + 1];
-  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
+  __shared__ double memory[Products * (kGMRESMostRestart + 1)];
+  const double     *c[Products];
+#pragma unroll
+  for (int s = 0; s < Products; s++) {
+    double *const to = memory + s * (kGMRESMostRestart + 1);
+    for (LocalInt k = threadIdx.x; k < count + s; k += kGMRESBlock) to[k] = small.c[s * (small.restart + 1) + k];
+    c[s] = to;
+  }
   __syncthreads();
-  double   square[1] = {0};
-  V *const next      = u.at(count);
+  double square[Products] = {};
   for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
-    const V      stored = (V)(scale * AddBasis<-1>(u, count, c, (LocalInt)i, w[i]));
-    const double value  = (double)stored;
-    next[i]             = stored;
-    p[i]                = value;
-    square[0] += value * value;
+    double x[Products], first = 0;
+#pragma unroll
+    for (int s = 0; s < Products; s++) x[s] = of.w[s][i];
+    AddBasis<-1>(u, count, c, (LocalInt)i, x);
+#pragma unroll
+    for (int s = 0; s < Products; s++) {
+      const V stored = (V)(scale.s[s] * (s ? x[s] - c[s][count] * first : x[s]));
+      first          = (double)stored;
+      u.at(count + s)[i] = stored;
+      square[s] += first * first;
+    }
+    p[i] = first;
   }
   if (!sum) return;
   BlockSum(square);
-  if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
+  if (threadIdx.x == 0)
+    for (int s = 0; s < Products; s++) partial[s * gridDim.x + blockIdx.x] = square[s];
   if (!IsLastBlock(&state->ticket)) return;
-  square[0] = AddPartial((int)gridDim.x, partial);
-  if (threadIdx.x == 0) small.sums[0] = square[0];
+  for (int s = 0; s < Products; s++) {
+    const double total = AddPartial((int)gridDim.x, partial + s * gridDim.x);
+    if (threadIdx.x == 0) small.sums[s] = total;
+  }
 }
 
 /* x = s x = u_k */
@@ -70,16 +93,21 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   __shared__ double c[kGMRESMostRestart + 1];
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
   __syncthreads();
-  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock)
-    t[i] = AddBasis<1>(u, count, c, (LocalInt)i, 0.);
+  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
+    const double *const of[1] = {c};
+    double              x[1]  = {0};
+    AddBasis<1>(u, count, of, (LocalInt)i, x);
+    t[i] = x[0];
+  }
 }
 
-/* Coefficients of the host, of which a copy is made before this returns. */
-PetscErrorCode SetCoefficients(GMRESFusedWork *work, LocalInt count, const PetscReal c[], cudaStream_t stream)
+/* Coefficients of the host for sum s, of which a copy is made before this returns. */
+PetscErrorCode SetCoefficients(GMRESFusedWork *work, LocalInt s, LocalInt count, const PetscReal c[], cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(GMRESNeedSmall(work, count));
-  PetscCallCUDA(cudaMemcpyAsync(work->small.c, c, count * sizeof(*c), cudaMemcpyHostToDevice, stream));
+  PetscCallCUDA(
+    cudaMemcpyAsync(work->small.c + s * (work->small.restart + 1), c, count * sizeof(*c), cudaMemcpyHostToDevice, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -106,7 +134,7 @@ PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
   PetscCall(GMRESMayStartEarly(&work->early));
   PetscCall(SharedMemoryLimit(&work->room));
   PetscCall(work->mailbox.CreatePinned());
-  PetscCall(work->partial.Allocate((size_t)(2 * kGMRESTile + 1) * GMRESDotGrid(work)));
+  PetscCall(work->partial.Allocate((size_t)GMRESTileSums(kGMRESMostStep) * GMRESDotGrid(work)));
   PetscCallCUDA(cudaMemsetAsync(work->mailbox.state(), 0, sizeof(GMRESState), stream));
   PetscCallCUDA(cudaStreamSynchronize(stream)); /* the next call may come with another stream */
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,12 +171,13 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *work, LocalInt restart)
   layout.Place(&work->small.rhs, rows);
   layout.Place(&work->small.cosine, rows);
   layout.Place(&work->small.sine, rows);
-  layout.Place(&work->small.c, rows);
-  layout.Place(&work->small.sums, 2 * rows + 1);
-  layout.Place(&work->small.all, 2 * rows + 1);
+  layout.Place(&work->small.c, kGMRESMostStep * rows);
+  layout.Place(&work->small.sums, (size_t)GMRESSumsOf(room + 1, kGMRESMostStep));
+  layout.Place(&work->small.all, (size_t)GMRESSumsOf(room + 1, kGMRESMostStep));
   work->small.restart = 0;
   PetscCall(layout.Allocate(&work->small_memory));
   work->small.restart = room;
+  work->small.rows    = room + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -171,24 +200,26 @@ PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
-static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const PetscScalar *w,
+template <int Step>
+static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const GMRESProducts<Step> &of,
                                  cudaStream_t stream)
 {
   return GMRESWithPrecision(basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, DotBasis<V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(), work->small,
-                       work->mailbox.state());
+    return LaunchEarly(false, DotBasis<Step, V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, of, work->partial.data(),
+                       work->small, work->mailbox.state());
   });
 }
 
 PetscErrorCode GMRESLaunchDots(GMRESFusedWork *work, LocalInt count, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchDots(work, work->basis, count, work->v.w, stream));
+  PetscCall(LaunchDots(work, work->basis, count, GMRESProducts<1>{{work->v.w[0]}}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, LocalInt step,
+                              const PetscScalar *const w[], PetscReal sums[])
 {
   cudaStream_t stream;
 
@@ -196,26 +227,40 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, Loc
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, count));
-  PetscCall(LaunchDots(work, *basis, count, w, stream));
-  PetscCall(GetSums(work, 2 * count + 1, sums, stream));
+  if (step == 1) PetscCall(LaunchDots(work, *basis, count, GMRESProducts<1>{{w[0]}}, stream));
+  else PetscCall(LaunchDots(work, *basis, count, GMRESProducts<2>{{w[0], w[1]}}, stream));
+  PetscCall(GetSums(work, (LocalInt)GMRESSums(count, step), sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscReal s,
-                                const PetscScalar *w, PetscScalar *p, PetscReal *pp)
+template <int Products>
+static PetscErrorCode LaunchUpdate(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const Scales &scale, bool sum,
+                                   const GMRESProducts<Products> &of, PetscScalar *p, cudaStream_t stream)
 {
+  return GMRESWithPrecision(basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, UpdateBasis<Products, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, scale, sum, of, p,
+                       work->partial.data(), work->small, work->mailbox.state());
+  });
+}
+
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const GMRESCombination *of,
+                                const PetscScalar *const w[], PetscScalar *p, PetscReal pp[])
+{
+  Scales       scale{};
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(work->mailbox.Wait());
-  PetscCall(SetCoefficients(work, count, c, stream));
-  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
-    using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, UpdateBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, s, pp != nullptr, w, p,
-                       work->partial.data(), work->small, work->mailbox.state());
-  }));
-  if (pp) PetscCall(GetSums(work, 1, pp, stream));
+  PetscCall(GMRESNeedSmall(work, count + of->products - 1)); /* more room would move what has been set */
+  for (LocalInt s = 0; s < of->products; s++) {
+    PetscCall(SetCoefficients(work, s, count + s, of->c[s], stream));
+    scale.s[s] = of->s[s];
+  }
+  if (of->products == 1) PetscCall(LaunchUpdate(work, *basis, count, scale, pp, GMRESProducts<1>{{w[0]}}, p, stream));
+  else PetscCall(LaunchUpdate(work, *basis, count, scale, pp, GMRESProducts<2>{{w[0], w[1]}}, p, stream));
+  if (pp) PetscCall(GetSums(work, of->products, pp, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -240,7 +285,7 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(work->mailbox.Wait());
-  PetscCall(SetCoefficients(work, count, c, stream));
+  PetscCall(SetCoefficients(work, 0, count, c, stream));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     return LaunchEarly(false, CombineBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, work->small, t);

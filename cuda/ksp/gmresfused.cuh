@@ -3,7 +3,7 @@
 
      gmresfused.cu            the twins of the host, over the basis
      gmresfused_device.cu     a solve on one rank as the host sees it: products, iterations, restarts
-     gmresfused_iteration.cu  the orthogonalization of an iteration of such a solve
+     gmresfused_iteration.cu  the orthogonalization of a step of such a solve
      gmresfused_resident.cu   the iterations of a cycle in one kernel, for small systems
      gmresfused_ranks.cu      what several ranks have beside this: entries for other ranks, and the product with theirs
 
@@ -22,10 +22,21 @@
 
 constexpr int kGMRESBlock     = 256; /* threads of a block */
 constexpr int kGMRESWarps     = kGMRESBlock / kWarpSize;
-constexpr int kGMRESTile      = 8;  /* vectors of the basis whose products a block makes */
-constexpr int kGMRESDotBlocks = 2;  /* blocks of such a kernel on a processor */
+constexpr int kGMRESDotBlocks = 2;  /* blocks of a kernel that makes products with the basis, on a processor */
 constexpr int kGMRESBlocks    = 4;  /* of a kernel that sums over the basis */
 constexpr int kGMRESAhead     = 16; /* vectors of which such a kernel loads an entry at once */
+
+/* Vectors of the basis whose products a block makes at once, in a step of so many products: what registers allow. */
+__host__ __device__ constexpr int GMRESTile(int step)
+{
+  return step == 1 ? 8 : 6;
+}
+
+/* Numbers that such a block sums. */
+__host__ __device__ constexpr int GMRESTileSums(int step)
+{
+  return 2 * step * GMRESTile(step) + step * (step + 1) / 2;
+}
 
 struct GMRESScalars {
   LocalInt  iteration; /* iterations that are complete */
@@ -36,7 +47,9 @@ struct GMRESScalars {
   GMRESStop stop;
   double    value;            /* the number that made the method stop */
   double    norm, cycle_norm; /* of the residual, by the recurrence, and where the cycle began */
-  double    scale;            /* of the vector that comes next */
+  double    scale[kGMRESMostStep]; /* of the vectors that come next */
+  bool      second;           /* the second one of them, of two, is of use */
+  double    lacking;          /* the most that two vectors of a step of the cycle lack in being orthogonal */
   double    happy, breakdown; /* tolerances */
 };
 
@@ -53,17 +66,30 @@ struct GMRESState {
   void Restore(int) { }
 };
 
-/* The small matrices: column j of H and R, and row j of T, begin at entry j * (restart + 1). The restart is that of the room. */
+/* The small matrices: row j of T begins at entry j * (restart + 1), column j of H and R at entry j * rows. */
 struct GMRESSmallArrays {
-  LocalInt restart;
+  LocalInt restart; /* of the room */
+  LocalInt rows;
   double  *T, *H, *R;
   double  *square; /* [restart + 1] D */
   double  *norm;   /* [restart + 1] */
   double  *rhs;    /* [restart + 1] */
   double  *cosine, *sine;
-  double  *c;    /* [restart + 1] the coefficients of the next sum over the basis */
-  double  *sums; /* [2 * restart + 3] sums over the grid */
-  double  *all;  /* [2 * restart + 3] the same over all ranks, where NCCL makes them */
+  double  *c;    /* [kGMRESMostStep (restart + 1)] the coefficients of the next sums over the basis, those of one behind the other */
+  double  *sums; /* [GMRESSumsOf(restart + 1, kGMRESMostStep)] sums over the grid */
+  double  *all;  /* the same over all ranks, where NCCL makes them */
+};
+
+/* GMRESSums() for the GPU, too. */
+__host__ __device__ constexpr LocalInt GMRESSumsOf(LocalInt count, int step)
+{
+  return 2 * step * count + step * (step + 1) / 2;
+}
+
+/* The products of a step. */
+template <int Step>
+struct GMRESProducts {
+  const double *w[Step];
 };
 
 struct GMRESFusedWork : CGRanks {
@@ -83,6 +109,7 @@ struct GMRESFusedWork : CGRanks {
   GMRESBasis     basis{};
   GMRESVectors   v{};
   LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
+  LocalInt       step = 1, fresh = 1;       /* products of a step, and vectors that the last one of the cycle has made */
   LocalInt       launched = 0;              /* iterations of the solve that are launched */
   int            workers  = 0;              /* blocks that orthogonalize */
 
@@ -213,17 +240,17 @@ __device__ double BlockSums(const double (&x)[Count])
 }
 
 /*
-   How the blocks of a grid share the products with the basis: a tile is some vectors, kGMRESTile at most, and a group of rows is
-   one block's in each tile. Blocks that take the same rows of other vectors run beside one another, so that w and u_j, which all of
-   them need, come from memory once.
+   How the blocks of a grid share the products with the basis: a tile is some vectors, `most` at most, and a group of rows is one
+   block's in each tile. Blocks that take the same rows of other vectors run beside one another, so that the products and the newest
+   vectors, which all of them need, come from memory once.
 */
 struct DotTiles {
   LocalInt count;
   int      tiles, width, abreast, groups, group, tile;
 
-  __device__ DotTiles(LocalInt n, LocalInt count, int block, int blocks) : count(count)
+  __device__ DotTiles(LocalInt n, LocalInt count, int most, int block, int blocks) : count(count)
   {
-    tiles   = (count + kGMRESTile - 1) / kGMRESTile;
+    tiles   = (count + most - 1) / most;
     width   = (count + tiles - 1) / tiles;
     abreast = min(tiles, blocks);
     groups  = max(1, (int)min((long long)blocks / abreast, (n + 2LL * kGMRESBlock - 1) / (2 * kGMRESBlock)));
@@ -243,54 +270,78 @@ struct DotTiles {
 };
 
 /*
-   The block's parts of the products of a tile: put(number, part) is called by one thread for each of the numbers u_k.w at k,
-   u_k.u_last at count + k, and w.w at 2 count, by that of the first tile. Each thread keeps the sums of its entries in registers to
-   the end.
+   The block's parts of the products of a tile, numbered as in GMRESDots_Host(): put(number, part) is called by one thread for each
+   of them, for those among the w by the block of the first tile. Each thread keeps the sums of its entries in registers to the end.
 */
-template <typename V, typename Put>
-__device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const double *w, LocalInt first, LocalInt many,
-                                        int group, int groups, Put put)
+template <int Step, typename V, typename Put>
+__device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const GMRESProducts<Step> &of, LocalInt first,
+                                        LocalInt many, int group, int groups, Put put)
 {
-  using Pair                         = typename GMRESArray<V>::Pair;
-  const int step                     = 2 * kGMRESBlock;
-  double    sums[2 * kGMRESTile + 1] = {};
-#pragma unroll 2
-  for (long long i = group * step + 2 * threadIdx.x; i + 1 < u.n; i += (long long)groups * step) {
-    const double w_0 = w[i], w_1 = w[i + 1];
-    const Pair   last = u.PairAt(count - 1, (LocalInt)i);
-    if (first == 0) sums[2 * kGMRESTile] += w_0 * w_0 + w_1 * w_1;
-    Pair v[kGMRESTile];
+  using Pair            = typename GMRESArray<V>::Pair;
+  constexpr int kTile   = GMRESTile(Step), kSums = 2 * Step * kTile, kUnroll = Step == 1 ? 2 : 1;
+  const int     step    = 2 * kGMRESBlock;
+  LocalInt      newest[Step]; /* numbers of the vectors whose products are made, too */
+  double        sums[GMRESTileSums(Step)] = {};
 #pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) v[k] = u.PairAt(first + k, (LocalInt)i);
+  for (int t = 0; t < Step; t++) newest[t] = max(count - Step + t, 0);
+
+  const auto add = [&](const double (&w)[Step], const double (&last)[Step], const auto &v) {
+    if (first == 0) {
 #pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
+      for (int t = 0; t < Step; t++)
+#pragma unroll
+        for (int s = 0; s <= t; s++) sums[kSums + t * (t + 1) / 2 + s] += w[s] * w[t];
+    }
+#pragma unroll
+    for (int k = 0; k < kTile; k++)
       if (k < many) {
-        sums[k] += (double)v[k].x * w_0 + (double)v[k].y * w_1;
-        sums[kGMRESTile + k] += (double)v[k].x * (double)last.x + (double)v[k].y * (double)last.y;
+#pragma unroll
+        for (int t = 0; t < Step; t++) {
+          sums[t * kTile + k] += v(k) * w[t];
+          sums[(Step + t) * kTile + k] += v(k) * last[t];
+        }
       }
+  };
+
+#pragma unroll kUnroll
+  for (long long i = group * step + 2 * threadIdx.x; i + 1 < u.n; i += (long long)groups * step) {
+    double w_0[Step], w_1[Step], last_0[Step], last_1[Step];
+    Pair   v[kTile];
+#pragma unroll
+    for (int t = 0; t < Step; t++) {
+      const Pair last = u.PairAt(newest[t], (LocalInt)i);
+      w_0[t]          = of.w[t][i];
+      w_1[t]          = of.w[t][i + 1];
+      last_0[t]       = (double)last.x;
+      last_1[t]       = (double)last.y;
+    }
+#pragma unroll
+    for (int k = 0; k < kTile; k++)
+      if (k < many) v[k] = u.PairAt(first + k, (LocalInt)i);
+    add(w_0, last_0, [&](int k) { return (double)v[k].x; });
+    add(w_1, last_1, [&](int k) { return (double)v[k].y; });
   }
   if (u.n % 2 && group == 0 && threadIdx.x == 0) { /* the last entry has no other one beside it */
-    const LocalInt i   = u.n - 1;
-    const double   w_i = w[i], last_i = (double)u.at(count - 1)[i];
-    if (first == 0) sums[2 * kGMRESTile] += w_i * w_i;
+    const LocalInt i = u.n - 1;
+    double         w[Step], last[Step];
 #pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) {
-        const double v = (double)u.at(first + k)[i];
-        sums[k] += v * w_i;
-        sums[kGMRESTile + k] += v * last_i;
-      }
+    for (int t = 0; t < Step; t++) {
+      w[t]    = of.w[t][i];
+      last[t] = (double)u.at(newest[t])[i];
+    }
+    add(w, last, [&](int k) { return (double)u.at(first + k)[i]; });
   }
   const double sum   = BlockSums(sums); /* of the thread's own number */
-  const int    which = threadIdx.x / kGMRESTile, k = threadIdx.x % kGMRESTile;
-  if (which < 2 && k < many) put(which * count + first + k, sum);
-  else if (which == 2 && k == 0 && first == 0) put(2 * count, sum);
+  const int    which = threadIdx.x / kTile, k = threadIdx.x % kTile;
+  if (which < 2 * Step && k < many) put(which * count + first + k, sum);
+  else if (first == 0 && threadIdx.x >= kSums && threadIdx.x < GMRESTileSums(Step))
+    put(2 * Step * count + (LocalInt)threadIdx.x - kSums, sum);
 }
 
-/* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, at entry i, in an order that is always the same */
-template <int Sign, typename V>
-__device__ __forceinline__ double AddBasis(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double x)
+/* x_s - sum_k c_s[k] u_k, or with Sign = 1 x_s + sum_k c_s[k] u_k, at entry i for each s, in an order that is always the same */
+template <int Sign, int Sums, typename V>
+__device__ __forceinline__ void AddBasis(const GMRESArray<V> &u, LocalInt count, const double *const (&c)[Sums], LocalInt i,
+                                         double (&x)[Sums])
 {
   for (LocalInt k = 0; k < count; k += kGMRESAhead) {
     V v[kGMRESAhead];
@@ -298,9 +349,11 @@ __device__ __forceinline__ double AddBasis(const GMRESArray<V> &u, LocalInt coun
     for (int t = 0; t < kGMRESAhead; t++) v[t] = k + t < count ? u.at(k + t)[i] : (V)0;
 #pragma unroll
     for (int t = 0; t < kGMRESAhead; t++)
-      if (k + t < count) x += Sign * c[k + t] * (double)v[t];
+      if (k + t < count) {
+#pragma unroll
+        for (int s = 0; s < Sums; s++) x[s] += Sign * c[s][k + t] * (double)v[t];
+      }
   }
-  return x;
 }
 
 /* The entries i and i + 1 of some vectors of the basis, where i is even; the second one may be that of room behind the vectors. */
@@ -315,30 +368,31 @@ struct BasisPairs {
     for (int t = 0; t < kGMRESAhead; t++)
       if (first + t < count) v[t] = u.PairAt(first + t, i);
   }
-  /* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, over these vectors */
-  template <int Sign>
-  __device__ __forceinline__ double2 Add(LocalInt first, LocalInt count, const double *c, double2 x) const
+  /* x_s - sum_k c_s[k] u_k, or with Sign = 1 x_s + sum_k c_s[k] u_k, over these vectors */
+  template <int Sign, int Sums>
+  __device__ __forceinline__ void Add(LocalInt first, LocalInt count, const double *const (&c)[Sums], double2 (&x)[Sums]) const
   {
 #pragma unroll
     for (int t = 0; t < kGMRESAhead; t++)
       if (first + t < count) {
-        x.x += Sign * c[first + t] * (double)v[t].x;
-        x.y += Sign * c[first + t] * (double)v[t].y;
+#pragma unroll
+        for (int s = 0; s < Sums; s++) {
+          x[s].x += Sign * c[s][first + t] * (double)v[t].x;
+          x[s].y += Sign * c[s][first + t] * (double)v[t].y;
+        }
       }
-    return x;
   }
 };
 
 /* AddBasis() at entries i and i + 1. The pairs may have the first vectors at these entries already. */
-template <int Sign, typename V>
-__device__ __forceinline__ double2 AddBasisPair(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double2 x,
-                                                BasisPairs<V> &pairs, bool loaded)
+template <int Sign, int Sums, typename V>
+__device__ __forceinline__ void AddBasisPair(const GMRESArray<V> &u, LocalInt count, const double *const (&c)[Sums], LocalInt i,
+                                             double2 (&x)[Sums], BasisPairs<V> &pairs, bool loaded)
 {
   for (LocalInt k = 0; k < count; k += kGMRESAhead) {
     if (k > 0 || !loaded) pairs.Load(u, k, count, i);
-    x = pairs.template Add<Sign>(k, count, c, x);
+    pairs.template Add<Sign>(k, count, c, x);
   }
-  return x;
 }
 
 /* The decision about an end; the columns that the cycle has are still to be added to x. */
@@ -372,7 +426,7 @@ inline const double *GMRESNewest(const GMRESFusedWork *work)
 /* Blocks of a kernel that makes the products with the basis, of one that sums over it, and of any other over vectors. */
 inline int GMRESDotGrid(const GMRESFusedWork *work)
 {
-  constexpr int kTiles = kGMRESMostRestart / kGMRESTile + 1; /* each needs a block */
+  constexpr int kTiles = kGMRESMostRestart / GMRESTile(kGMRESMostStep) + 1; /* each needs a block */
   return std::max(kTiles, work->processors * kGMRESDotBlocks);
 }
 inline int GMRESGrid(const GMRESFusedWork *work, LocalInt n)
@@ -387,7 +441,7 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
 /* Makes room for so many words, and for flags of so many blocks, that kernels write to one another; none is of a turn yet. */
 PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words, size_t blocks);
 
-/* u_k.w and u_k.u_last for so many vectors, and w.w, of this rank, with the w of the solve: they are left in small.sums. */
+/* The sums of GMRESDots_CUDA() with the first product of the solve: they are left in small.sums. */
 PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, cudaStream_t);
 
 /* --------------------------------- gmresfused_iteration.cu ------------------------------------ */
@@ -395,10 +449,11 @@ PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, cudaStream_t);
 /* Makes ready for cycles of so many iterations. */
 PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *, const GMRESBasis &, LocalInt restart);
 /*
-   What follows w = A M u_j in an iteration that the GPU decides about, where j is the position: the test of iteration j - 1, the
-   products with the basis, and u_{j+1}. At the end of a cycle it leaves the parts of the square of its norm, one for each worker.
+   What follows the products in a step that the GPU decides about, which begins at u_j, where j is the position: the tests of the
+   iterations of the step before, the products with the basis, and the new vectors, as many as there are products. At the end of a
+   cycle it leaves the parts of the squares of their norms, one for each worker, those of one vector behind the other.
 */
-PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, cudaStream_t);
+PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, LocalInt products, cudaStream_t);
 /* Whether the kernels of a solve may be launched early. */
 PetscErrorCode GMRESMayStartEarly(bool *early);
 

@@ -1,8 +1,9 @@
 /*
-   The fused GMRES on one rank, or on a rank among several with NCCL, as the host sees it. An iteration is
+   The fused GMRES on one rank, or on a rank among several with NCCL, as the host sees it. A step from u_j, of one iteration or two, is
 
-     w = A M u_j, or M A u_j       a product with a copy of A, and the preconditioner's own kernels
-     u_{j+1}, and the test of iteration j - 1, by gmresfused_iteration.cu
+     w_0 = A M u_j, or M A u_j     a product with a copy of A, and the preconditioner's own kernels
+     w_1 of w_0 likewise           where the step has two
+     u_{j+1}, with two u_{j+2}, and the tests of the iterations of the step before, by gmresfused_iteration.cu
 
    As long as the method runs, the host knows j. A restart is a sequence of kernels that the host launches after each cycle: y, the
    correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing.
@@ -87,29 +88,36 @@ __global__ void __launch_bounds__(kGMRESBlock)
 }
 
 /*
-   The coefficients of the correction in U: one block solves with R. After a full cycle, of so many iterations, the last one ends
-   here first: there are so many parts of the square of its norm, or `all` has this square if it is not null. Otherwise `full` is
-   zero.
+   The coefficients of the correction in U: one block solves with R. After a full cycle the iterations of its last step end here first:
+   this step has made so many vectors, up to number `full`, and there are so many parts of the square of the norm of each, or `all` has
+   the square of the only one if it is not null. Otherwise `made` is zero.
 */
-__global__ void __launch_bounds__(kGMRESBlock)
-  SolveSmall(GMRESSmallArrays small, LocalInt full, int parts, const double *partial, const double *all, GMRESState *state)
+__global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small, LocalInt full, LocalInt made, int parts,
+                                                          const double *partial, const double *all, GMRESState *state)
 {
-  __shared__ double y[kGMRESMostRestart + 1], rotations[2 * kGMRESMostRestart];
+  constexpr LocalInt kColumns = kGMRESMostRestart + 1;
+  __shared__ double  c[kGMRESMostStep * kColumns], rotations[2 * kGMRESMostRestart];
+  double *const      y = c;
   WaitForPrevious();
   LetNextStart();
-  if (full && state->s.stage == kCGRunning) {
-    const size_t column = (size_t)(full - 1) * (small.restart + 1);
-    const double square = all ? *all : AddPartial(parts, partial);
-    for (LocalInt k = threadIdx.x; k < full; k += kGMRESBlock) y[k] = small.c[k];
+  if (made && state->s.stage == kCGRunning) {
+    const LocalInt first = full - made;
+    double         squares[kGMRESMostStep];
+#pragma unroll
+    for (int s = 0; s < kGMRESMostStep; s++) {
+      if (s >= made) break;
+      squares[s] = all ? *all : AddPartial(parts, partial + s * parts);
+      for (LocalInt k = threadIdx.x; k <= first + s; k += kGMRESBlock) c[s * kColumns + k] = small.c[s * (small.restart + 1) + k];
+    }
     __syncthreads();
-    Append(full - 1, square, y, rotations, small.H + column, small.R + column, small, state);
+    EndStep(first, made, squares, c, kColumns, rotations, small, state);
     __syncthreads();
   }
-  const LocalInt ld = small.restart + 1, count = state->s.stage == kCGStopped ? 0 : state->s.column;
+  const LocalInt count = state->s.stage == kCGStopped ? 0 : state->s.column;
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) y[k] = small.rhs[k];
   __syncthreads();
   for (LocalInt k = count - 1; k >= 0; k--) {
-    const double *R = small.R + (size_t)k * ld;
+    const double *R = small.R + (size_t)k * small.rows;
     if (threadIdx.x == 0) y[k] /= R[k];
     __syncthreads();
     const double y_k = y[k];
@@ -139,15 +147,17 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
   __syncthreads();
   for (long long i = 2 * GridThread(); i < u.n; i += 2LL * gridDim.x * kGMRESBlock) {
-    BasisPairs<V> pairs;
-    const bool    both = i + 1 < u.n;
-    const double2 sum  = AddBasisPair<1>(u, count, c, (LocalInt)i, make_double2(0., 0.), pairs, false);
-    const auto    put  = [&](long long at, double x) {
+    BasisPairs<V>       pairs;
+    const bool          both   = i + 1 < u.n;
+    const double *const of[1]  = {c};
+    double2             sum[1] = {};
+    AddBasisPair<1>(u, count, of, (LocalInt)i, sum, pairs, false);
+    const auto put = [&](long long at, double x) {
       const double scaled = d ? d[at] * x : x;
       to[at]              = Add ? to[at] + scaled : scaled;
     };
-    put(i, sum.x);
-    if (both) put(i + 1, sum.y);
+    put(i, sum[0].x);
+    if (both) put(i + 1, sum[0].y);
   }
   if (Add && IsLastHere(&state->ticket)) HaveSolution(state);
 }
@@ -168,6 +178,7 @@ __device__ void BeginCycle(double norm, const GMRESSmallArrays &small, GMRESStat
 {
   GMRESScalars s = state->s;
   s.column = s.known = 0;
+  s.lacking          = 0;
   if (!isfinite(norm)) Stop(s, GMRES_NOT_FINITE, norm);
   else if (s.norm > 0 && fabs(norm - s.norm) > s.breakdown * s.cycle_norm) Stop(s, GMRES_BREAKDOWN, norm);
   else {
@@ -288,22 +299,21 @@ PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* w = A M u_j, or M A u_j. A diagonal M is part of a product by rows. */
-PetscErrorCode LaunchOperator(GMRESFusedWork *work, cudaStream_t stream)
+/* w = A M u, or M A u. A diagonal M is part of a product by rows. */
+PetscErrorCode LaunchOperator(GMRESFusedWork *work, const double *u, double *w, cudaStream_t stream)
 {
   const GMRESOperators &op = work->op;
   const GMRESVectors   &v  = work->v;
-  const double *const   u  = GMRESNewest(work);
 
   PetscFunctionBegin;
   if (!IsApart(op) && (!op.blocks || !op.d)) {
-    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, v.w, stream));
+    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, w, stream));
   } else if (op.left) {
     PetscCall(LaunchProduct(work, nullptr, u, nullptr, v.t, stream));
-    PetscCall(LaunchInverse(work, v.t, v.w, stream));
+    PetscCall(LaunchInverse(work, v.t, w, stream));
   } else {
     PetscCall(LaunchInverse(work, u, v.t, stream));
-    PetscCall(LaunchProduct(work, nullptr, v.t, nullptr, v.w, stream));
+    PetscCall(LaunchProduct(work, nullptr, v.t, nullptr, w, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -321,8 +331,9 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   PetscFunctionBegin;
   if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->workers, stream));
   /* the resident kernel has ended its last iteration */
-  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, full && !work->resident ? work->restart : 0,
-                        work->workers, work->partial.data(), work->nccl ? work->small.all : nullptr, state));
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart,
+                        full && !work->resident ? work->fresh : 0, work->workers, work->partial.data(),
+                        work->nccl ? work->small.all : nullptr, state));
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     if (apply)
@@ -331,8 +342,8 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
                        state);
   }));
   if (!apply) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(LaunchInverse(work, v.t, v.w, stream));
-  PetscCall(LaunchEarly(work->early, AddCorrection, GMRESGrid(work, n), kGMRESBlock, stream, n, v.w, v.x, state));
+  PetscCall(LaunchInverse(work, v.t, v.w[0], stream));
+  PetscCall(LaunchEarly(work->early, AddCorrection, GMRESGrid(work, n), kGMRESBlock, stream, n, v.w[0], v.x, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -346,16 +357,16 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   const bool            inverted = op.left && (op.apply || op.d);
 
   PetscFunctionBegin;
-  if (guess) PetscCall(LaunchProduct(work, nullptr, v.x, nullptr, v.w, stream));
+  if (guess) PetscCall(LaunchProduct(work, nullptr, v.x, nullptr, v.w[0], stream));
   if (inverted) {
     if (guess)
-      PetscCall(LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w, v.t, state));
-    PetscCall(LaunchInverse(work, guess ? v.t : v.b, v.w, stream));
+      PetscCall(LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w[0], v.t, state));
+    PetscCall(LaunchInverse(work, guess ? v.t : v.b, v.w[0], stream));
   }
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     return LaunchEarly(work->early, work->nccl ? RestartBasis<true, V> : RestartBasis<false, V>, GMRESGrid(work, n), kGMRESBlock,
-                       stream, u, inverted ? v.w : v.b, inverted || !guess ? nullptr : v.w, p, work->partial.data(), work->small,
+                       stream, u, inverted ? v.w[0] : v.b, inverted || !guess ? nullptr : v.w[0], p, work->partial.data(), work->small,
                        state);
   }));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
@@ -371,6 +382,22 @@ PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
   PetscCall(LaunchCorrection(work, true, stream));
   PetscCall(LaunchResidual(work, true, GMRESDoubleCopy(work), stream));
   work->position = 0;
+  work->fresh    = 1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A step of the cycle. */
+PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
+{
+  const LocalInt products = std::min(work->step, work->restart - work->position);
+
+  PetscFunctionBegin;
+  for (LocalInt s = 0; s < products; s++)
+    PetscCall(LaunchOperator(work, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
+  PetscCall(GMRESLaunchOrthogonalization(work, products, stream));
+  work->fresh = products;
+  work->position += products;
+  work->launched += products;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -387,14 +414,9 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
     PetscCall(LaunchRestart(work, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  for (LocalInt k = 0; k < most; k++) {
-    PetscCall(LaunchOperator(work, stream));
-    PetscCall(GMRESLaunchOrthogonalization(work, stream));
-    work->launched++;
-    if (++work->position < work->restart) continue;
-    PetscCall(LaunchRestart(work, stream));
-    break;
-  }
+  for (const LocalInt end = std::min(work->position + most, work->restart); work->position < end;)
+    PetscCall(LaunchStep(work, stream));
+  if (work->position == work->restart) PetscCall(LaunchRestart(work, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -462,6 +484,7 @@ PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *work)
 PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt restart)
 {
   PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, basis->vectors));
   PetscCall(GMRESPrepareOrthogonalization(work, *basis, restart));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -499,9 +522,11 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  work->step = work->resident || work->nccl ? 1 : std::min(start->step, start->restart);
   if (!work->resident) PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart));
   work->restart  = start->restart;
   work->position = 0;
+  work->fresh    = 1;
   work->launched = 0;
   s.iteration    = start->iteration;
   s.stage        = kCGRunning;
@@ -537,7 +562,7 @@ PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
 
 PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, LocalInt *columns)
 {
-  const size_t        rows = (size_t)small->restart + 1, ld = (size_t)work->small.restart + 1;
+  const size_t        rows = (size_t)small->restart + 1, ld = work->small.rows;
   std::vector<double> from(2 * ld * small->restart);
   GMRESScalars        s;
   cudaStream_t        stream;
@@ -563,6 +588,7 @@ PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus 
   PetscFunctionBegin;
   status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
   status->lanes    = work->op.blocks ? 0 : work->A.lanes;
+  status->step     = work->step;
   status->resident = (PetscBool)work->resident;
   status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && work->ghosts.direct);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,10 +1,10 @@
 /*
-   The orthogonalization of an iteration by one kernel, whose blocks stay from the products with the basis to the new vector.
+   The orthogonalization of a step by one kernel, whose blocks stay from the products with the basis to the new vectors.
 
    The workers are all blocks but the first one. They make their parts of the products, and some of their warps add these parts up.
-   The first block, the clerk, takes the sums and gives the coefficients of the new vector to the workers. While they make the
-   vector, the clerk has time for the rotations and the test of the iteration before, whose norm is one of the sums. So an iteration
-   has no end at which the grid waits for a last block.
+   The first block, the clerk, takes the sums and gives the coefficients of the new vectors to the workers. While they make the
+   vectors, the clerk has time for the rotations and the tests of the iterations of the step before, whose norms are among the sums.
+   So a step has no end at which the grid waits for a last block.
 
    On several ranks whose kernels write to one another the clerk adds the sums over the ranks before it goes on. Where NCCL does so,
    another kernel makes the sums, and this one begins with those of all ranks.
@@ -20,80 +20,96 @@ namespace
 constexpr LocalInt kOnChipRestart = 64; /* the small matrices of cycles up to this one fit into shared memory */
 
 /* The parameters of the kernel. */
+template <int Step>
 struct Orthogonalization {
-  LocalInt         j;       /* the newest vector is u_j */
-  LocalInt         restart; /* iterations of the cycle */
-  const double    *w;
-  double          *p;       /* u_{j+1} in double precision, or null */
-  double          *partial; /* [workers] parts of the square of its norm, or null */
-  uint4           *words;   /* of each number a part of each group of workers, then the sums, then c and the scale */
-  unsigned         turn;    /* of these words */
-  bool             direct;  /* the clerk adds the sums over all ranks */
-  const double    *all;     /* the sums over all ranks, where NCCL has made them, so that there is nothing to sum; or null */
-  GMRESSmallArrays small;
-  GMRESState      *state;
+  LocalInt            j;        /* the newest vector is u_j */
+  LocalInt            products; /* of this step; where it is one of two, both w are the same */
+  LocalInt            fresh;    /* vectors that the step before has made, or u_0 */
+  LocalInt            restart;  /* iterations of the cycle */
+  GMRESProducts<Step> of;
+  double             *p;       /* the last new vector in double precision, or null */
+  double             *partial; /* [products][workers] parts of the squares of the norms, or null */
+  uint4              *words;   /* of each number a part of each group of workers, then the sums, then what the clerk makes of them */
+  unsigned            turn;    /* of these words */
+  bool                direct;  /* the clerk adds the sums over all ranks */
+  const double       *all;     /* the sums over all ranks, where NCCL has made them, so that there is nothing to sum; or null */
+  GMRESSmallArrays    small;
+  GMRESState         *state;
 };
 
 /*
    Words for the parts of so many workers. A number has as many parts as there are groups, see DotTiles: beside one another the
    workers have the numbers of as many tiles as there are groups for; and if there are more tiles than workers there is one group.
 */
-__host__ __device__ constexpr size_t PartsFor(LocalInt restart, size_t workers)
+__host__ __device__ constexpr size_t PartsFor(LocalInt restart, int step, size_t workers)
 {
-  const size_t of_tiles = (2 * kGMRESTile + 1) * workers, most = GMRESMostSums(restart);
+  const size_t of_tiles = GMRESTileSums(step) * workers, most = GMRESSumsOf(restart + 1, step);
   return of_tiles > most ? of_tiles : most;
 }
 
-constexpr size_t WordsFor(LocalInt restart, size_t workers)
+/* What the clerk gives to the workers: c_s, the scales, and e. */
+__host__ __device__ constexpr LocalInt CoefficientWords(LocalInt count, int step)
 {
-  return PartsFor(restart, workers) + GMRESMostSums(restart) + restart + 2;
+  return step * (count + 1) + step - 1;
 }
 
-__device__ __forceinline__ uint4 *TotalsOf(const Orthogonalization &g)
+constexpr size_t WordsFor(LocalInt restart, int step, size_t workers)
 {
-  return g.words + PartsFor(g.restart, gridDim.x - 1);
+  return PartsFor(restart, step, workers) + GMRESSumsOf(restart + 1, step) + CoefficientWords(restart + 1, step);
 }
 
-__device__ __forceinline__ uint4 *CoefficientsOf(const Orthogonalization &g)
+template <int Step>
+__device__ __forceinline__ uint4 *TotalsOf(const Orthogonalization<Step> &g)
 {
-  return TotalsOf(g) + GMRESMostSums(g.restart);
+  return g.words + PartsFor(g.restart, Step, gridDim.x - 1);
+}
+
+template <int Step>
+__device__ __forceinline__ uint4 *CoefficientsOf(const Orthogonalization<Step> &g)
+{
+  return TotalsOf(g) + GMRESSumsOf(g.restart + 1, Step);
 }
 
 /* ------------------------------------------ the clerk ----------------------------------------- */
 
-/* What the clerk has in shared memory; workers have c in the same place. */
+/* What the clerk has in shared memory; workers have what the clerk gives them in the same place. */
 struct ClerkMemory {
-  double          *sums;   /* [GMRESMostSums] */
-  double          *work;   /* [3 (restart + 1)] */
-  double          *before; /* [restart + 1] c of the iteration before */
+  double          *sums;   /* [GMRESSumsOf] */
+  double          *work;   /* [ProjectNumbers] */
+  double          *before; /* [step][restart + 1] c of the step before */
   GMRESSmallArrays small;  /* in shared memory but for H and R, or all of it where it is otherwise */
 };
 
-constexpr size_t ClerkBytes(LocalInt restart)
+constexpr size_t ClerkBytes(LocalInt restart, int step)
 {
-  const size_t columns = (size_t)restart + 1, numbers = GMRESMostSums(restart) + 4 * columns;
-  return (numbers + (restart <= kOnChipRestart ? SmallNumbers(columns) : 0)) * sizeof(double);
+  const size_t columns = (size_t)restart + 1,
+               numbers = GMRESSumsOf(restart + 1, step) + ProjectNumbers(columns, step) + step * columns;
+  return (numbers + (restart <= kOnChipRestart ? SmallNumbers(columns, step) : 0)) * sizeof(double);
 }
 
-__device__ __forceinline__ ClerkMemory DivideMemory(const Orthogonalization &g, double *place)
+template <int Step>
+__device__ __forceinline__ ClerkMemory DivideMemory(const Orthogonalization<Step> &g, double *place)
 {
   const size_t  columns = (size_t)g.restart + 1;
   SharedDoubles memory{place};
   ClerkMemory   to{};
-  to.sums   = memory.Take(GMRESMostSums(g.restart));
-  to.work   = memory.Take(3 * columns);
-  to.before = memory.Take(columns);
+  to.sums   = memory.Take(GMRESSumsOf(g.restart + 1, Step));
+  to.work   = memory.Take(ProjectNumbers(columns, Step));
+  to.before = memory.Take(Step * columns);
   to.small  = g.small;
-  if (g.restart <= kOnChipRestart) TakeSmall(g.restart, memory, &to.small);
+  if (g.restart <= kOnChipRestart) TakeSmall(g.restart, Step, memory, &to.small);
   return to;
 }
 
-/* What is known of the columns before column j. */
-__device__ void BringSmall(const Orthogonalization &g, const ClerkMemory &my)
+/* What is known of the vectors before those that are new, and of the columns before those that now end. */
+template <int Step>
+__device__ void BringSmall(const Orthogonalization<Step> &g, const ClerkMemory &my)
 {
-  const LocalInt j  = g.j;
+  const LocalInt j = g.j, first = j - g.fresh; /* u_first is the vector from which the step before began */
   const size_t   ld = (size_t)g.small.restart + 1, columns = (size_t)g.restart + 1;
-  for (LocalInt k = threadIdx.x; k < j; k += kGMRESBlock) my.before[k] = g.small.c[k];
+#pragma unroll
+  for (int s = 0; s < Step; s++)
+    for (LocalInt k = threadIdx.x; k <= first + s; k += kGMRESBlock) my.before[s * columns + k] = g.small.c[s * ld + k];
   if (my.small.T == g.small.T) return;
   for (LocalInt e = threadIdx.x; e < j * j; e += kGMRESBlock) {
     const LocalInt i = e / j, k = e % j;
@@ -109,101 +125,126 @@ __device__ void BringSmall(const Orthogonalization &g, const ClerkMemory &my)
 }
 
 /* What has come to that. */
-__device__ void KeepSmall(const Orthogonalization &g, const ClerkMemory &my)
+template <int Step>
+__device__ void KeepSmall(const Orthogonalization<Step> &g, const ClerkMemory &my)
 {
-  const LocalInt j  = g.j;
+  const LocalInt j = g.j, base = j + 1 - g.fresh; /* the first new vector */
   const size_t   ld = (size_t)g.small.restart + 1, columns = (size_t)g.restart + 1;
   if (my.small.T == g.small.T) return;
-  for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) {
-    g.small.T[j * ld + k] = my.small.T[j * columns + k];
-    g.small.c[k]          = my.small.c[k];
-  }
+#pragma unroll
+  for (int s = 0; s < Step; s++)
+    for (LocalInt k = threadIdx.x; k <= j + s; k += kGMRESBlock) g.small.c[s * ld + k] = my.small.c[s * columns + k];
+  for (LocalInt l = base; l <= j; l++)
+    for (LocalInt k = threadIdx.x; k <= l; k += kGMRESBlock) g.small.T[l * ld + k] = my.small.T[l * columns + k];
   if (threadIdx.x != 0) return;
-  g.small.square[j] = my.small.square[j];
-  g.small.norm[j]   = my.small.norm[j];
-  if (j == 0) return;
-  g.small.cosine[j - 1] = my.small.cosine[j - 1];
-  g.small.sine[j - 1]   = my.small.sine[j - 1];
-  g.small.rhs[j - 1]    = my.small.rhs[j - 1];
-  g.small.rhs[j]        = my.small.rhs[j];
+  for (LocalInt l = base; l <= j; l++) {
+    g.small.square[l] = my.small.square[l];
+    g.small.norm[l]   = my.small.norm[l];
+    g.small.rhs[l]    = my.small.rhs[l];
+    if (l == 0) continue;
+    g.small.cosine[l - 1] = my.small.cosine[l - 1];
+    g.small.sine[l - 1]   = my.small.sine[l - 1];
+    g.small.rhs[l - 1]    = my.small.rhs[l - 1];
+  }
 }
 
-__device__ void Clerk(const Orthogonalization &g, double *memory)
+template <int Step>
+__device__ void Clerk(const Orthogonalization<Step> &g, double *memory)
 {
   const ClerkMemory my = DivideMemory(g, memory);
-  const LocalInt    j = g.j, count = j + 1, numbers = 2 * count + 1;
+  const LocalInt    j = g.j, count = j + 1, numbers = GMRESSumsOf(count, Step), made = j > 0 ? g.fresh : 0;
   const uint4      *totals       = TotalsOf(g);
   uint4 *const      coefficients = CoefficientsOf(g);
+  double            squares[Step];
 
   BringSmall(g, my);
   for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = g.all ? g.all[s] : AwaitWord(totals + s, g.turn);
   if (g.direct) SumOverRanksByBlock(g.state->peers, numbers, my.sums);
   __syncthreads();
-  const Projection next = Project(j, my.sums, my.work, my.small);
-  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) WriteWord(coefficients + k, next.c[k], g.turn);
-  if (threadIdx.x == 0) WriteWord(coefficients + count, next.scale, g.turn);
-  __syncthreads(); /* work is used again */
-  if (j > 0) {     /* iteration j - 1 ends with the norm of u_j */
-    const size_t column = (size_t)(j - 1) * (g.small.restart + 1);
-    Append(j - 1, my.sums[count + j], my.before, my.work, g.small.H + column, g.small.R + column, my.small, g.state);
-    __syncthreads();
+  const Projection<Step> next = Project<Step>(j, g.fresh, my.sums, my.work, my.small);
+  for (LocalInt k = threadIdx.x; k < Step * count; k += kGMRESBlock) WriteWord(coefficients + k, next.c[k], g.turn);
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int s = 0; s < Step; s++) WriteWord(coefficients + Step * count + s, next.scale[s], g.turn);
+    if (Step > 1) WriteWord(coefficients + Step * (count + 1), next.e, g.turn);
   }
-  if (threadIdx.x == 0) TakeScale(next, g.state);
+#pragma unroll
+  for (int s = 0; s < Step; s++) { /* of the vectors from u_{j+1-made} on */
+    const LocalInt l = min(j + 1 - made + s, j);
+    squares[s]       = my.sums[(Step + l - count + Step) * count + l];
+  }
+  __syncthreads(); /* work is used again */
+  EndStep(j - made, made, squares, my.before, g.restart + 1, my.work, my.small, g.state);
+  if (threadIdx.x == 0) TakeScale(next, g.products, g.state);
   KeepSmall(g, my);
 }
 
 /* ----------------------------------------- the workers ---------------------------------------- */
 
-template <typename V>
-__device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization &g, double *c)
+template <int Step, typename V>
+__device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization<Step> &g, double *given)
 {
-  const LocalInt count = g.j + 1, numbers = 2 * count + 1;
+  const LocalInt count = g.j + 1, words = CoefficientWords(count, Step);
   const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
   if (!g.all) {
-    const DotTiles tiles(u.n, count, worker, workers);
+    const DotTiles tiles(u.n, count, GMRESTile(Step), worker, workers);
     const int      groups = tiles.groups;
     tiles.ForEach([&](LocalInt first, LocalInt many) {
-      DotTile(u, count, g.w, first, many, tiles.group, groups,
+      DotTile(u, count, g.of, first, many, tiles.group, groups,
               [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
     });
-    AddParts(numbers, groups, g.words, worker, workers, TotalsOf(g), g.turn);
+    AddParts(GMRESSumsOf(count, Step), groups, g.words, worker, workers, TotalsOf(g), g.turn);
   }
 
   /* The thread's last entries of the vectors come while the clerk makes the coefficients. */
   const long long step = (long long)workers * 2 * kGMRESBlock, own = 2 * (worker * kGMRESBlock + (LocalInt)threadIdx.x);
   const long long top = own < u.n ? own + (u.n - 1 - own) / step * step : -1;
   BasisPairs<V>   pairs;
-  double2         w{};
-  const auto      load_w = [&](long long i) { w = make_double2(g.w[i], i + 1 < u.n ? g.w[i + 1] : 0.); };
+  double2         x[Step] = {};
+  const auto      load_w  = [&](long long i) {
+#pragma unroll
+    for (int s = 0; s < Step; s++) x[s] = make_double2(g.of.w[s][i], i + 1 < u.n ? g.of.w[s][i + 1] : 0.);
+  };
   if (top >= 0) {
     pairs.Load(u, 0, count, (LocalInt)top);
     load_w(top);
   }
-  for (LocalInt k = threadIdx.x; k <= count; k += kGMRESBlock) c[k] = AwaitWord(CoefficientsOf(g) + k, g.turn);
+  for (LocalInt k = threadIdx.x; k < words; k += kGMRESBlock) given[k] = AwaitWord(CoefficientsOf(g) + k, g.turn);
   __syncthreads();
 
-  const double scale     = c[count];
-  double       square[1] = {0};
+  const double *c[Step], *const scale = given + Step * count;
+#pragma unroll
+  for (int s = 0; s < Step; s++) c[s] = given + s * count;
+  const double e            = Step > 1 ? given[Step * (count + 1)] : 0.;
+  double       square[Step] = {};
   for (long long i = top; i >= 0; i -= step) {
     const bool both = i + 1 < u.n;
     if (i < top) load_w(i);
-    const double2 sum = AddBasisPair<-1>(u, count, c, (LocalInt)i, w, pairs, i == top);
-    const V       x = (V)(scale * sum.x), y = (V)(scale * sum.y);
-    if (both) *(typename GMRESArray<V>::Pair *)(u.at(count) + i) = {x, y};
-    else u.at(count)[i] = x;
-    if (g.p) {
-      g.p[i] = (double)x;
-      if (both) g.p[i + 1] = (double)y;
+    AddBasisPair<-1>(u, count, c, (LocalInt)i, x, pairs, i == top);
+    double2 before{};
+#pragma unroll
+    for (int s = 0; s < Step; s++) {
+      if (s >= g.products) break;
+      const V first = (V)(scale[s] * (s ? x[s].x - e * before.x : x[s].x)),
+              second = (V)(scale[s] * (s ? x[s].y - e * before.y : x[s].y));
+      if (both) *(typename GMRESArray<V>::Pair *)(u.at(count + s) + i) = {first, second};
+      else u.at(count + s)[i] = first;
+      before = make_double2((double)first, (double)second);
+      square[s] += before.x * before.x + (both ? before.y * before.y : 0.);
     }
-    square[0] += (double)x * (double)x + (both ? (double)y * (double)y : 0.);
+    if (g.p) {
+      g.p[i] = before.x;
+      if (both) g.p[i + 1] = before.y;
+    }
   }
   if (!g.partial) return;
   BlockSum(square);
-  if (threadIdx.x == 0) g.partial[worker] = square[0];
+  if (threadIdx.x == 0)
+    for (int s = 0; s < g.products; s++) g.partial[s * workers + worker] = square[s];
 }
 
-template <typename V>
-__global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GMRESArray<V> u, const Orthogonalization g)
+template <int Step, typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GMRESArray<V> u, const Orthogonalization<Step> g)
 {
   extern __shared__ double memory[];
   WaitForPrevious();
@@ -220,76 +261,104 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GM
 PetscErrorCode GMRESMayStartEarly(bool *early)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)Orthogonalize<double>, early));
+  PetscCall(KnowsToWait((const void *)Orthogonalize<1, double>, early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Calls f(step) with the number of products as a constant. */
+template <typename F>
+static PetscErrorCode WithStep(LocalInt step, F f)
+{
+  return step == 1 ? f(std::integral_constant<int, 1>()) : f(std::integral_constant<int, 2>());
+}
+
 /* Blocks of the kernel that the GPU can keep at once, two on a processor at most. */
-template <typename V>
+template <int Step, typename V>
 static PetscErrorCode CountBlocks(LocalInt restart, int *count)
 {
-  constexpr size_t kMost = std::max(ClerkBytes(kOnChipRestart), ClerkBytes(kGMRESMostRestart)); /* what any solver asks for */
-  int              blocks, processors, device, together;
+  constexpr size_t kMost =
+    std::max(ClerkBytes(kOnChipRestart, Step), ClerkBytes(kGMRESMostRestart, Step)); /* what any solver asks for */
+  int blocks, processors, device, together;
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaGetDevice(&device));
   PetscCallCUDA(cudaDeviceGetAttribute(&together, cudaDevAttrCooperativeLaunch, device));
   PetscCall(ProcessorCount(&processors));
-  PetscCallCUDA(cudaFuncSetAttribute(Orthogonalize<V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kMost));
-  PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Orthogonalize<V>, kGMRESBlock, ClerkBytes(restart)));
+  PetscCallCUDA(cudaFuncSetAttribute(Orthogonalize<Step, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kMost));
+  PetscCallCUDA(
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Orthogonalize<Step, V>, kGMRESBlock, ClerkBytes(restart, Step)));
   *count = together ? processors * std::min(blocks, kGMRESDotBlocks) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The same for a step of so many products. */
+static PetscErrorCode CountBlocksOf(LocalInt step, FinePCPrecision precision, LocalInt restart, int *count)
+{
+  return WithStep(step, [&](auto of) {
+    return precision == FINEPC_SINGLE ? CountBlocks<of, float>(restart, count) : CountBlocks<of, double>(restart, count);
+  });
+}
+
 PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision precision, LocalInt restart, PetscBool *can)
 {
-  int blocks;
-
   PetscFunctionBegin;
-  PetscCall(precision == FINEPC_SINGLE ? CountBlocks<float>(restart, &blocks) : CountBlocks<double>(restart, &blocks));
-  *can = (PetscBool)(blocks >= 2); /* the clerk and a worker */
+  *can = PETSC_TRUE;
+  for (LocalInt step = 1; step <= kGMRESMostStep; step++) {
+    int blocks;
+    PetscCall(CountBlocksOf(step, precision, restart, &blocks));
+    if (blocks < 2) *can = PETSC_FALSE; /* the clerk and a worker */
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart)
 {
-  PetscFunctionBegin;
-  PetscCall(GMRESWithPrecision(basis, [&](auto u) {
-    int blocks;
+  int blocks;
 
-    PetscFunctionBegin;
-    PetscCall(CountBlocks<std::remove_pointer_t<decltype(u.u)>>(restart, &blocks));
-    work->workers = std::max(std::min(blocks - 1, BlocksFor(u.n, 2 * kGMRESBlock)), 1);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
-  PetscCall(GMRESNeedWords(work, WordsFor(restart, work->workers), 0));
+  PetscFunctionBegin;
+  PetscCall(CountBlocksOf(work->step, basis.precision, restart, &blocks));
+  work->workers = std::max(std::min(blocks - 1, BlocksFor(basis.n, 2 * kGMRESBlock)), 1);
+  PetscCall(GMRESNeedWords(work, WordsFor(restart, work->step, work->workers), 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, cudaStream_t stream)
+template <int Step>
+static PetscErrorCode LaunchStep(GMRESFusedWork *work, LocalInt products, bool by_nccl, cudaStream_t stream)
 {
-  const bool        last = work->position + 1 == work->restart, by_nccl = work->nccl && !GMRESIsDirect(work);
-  const LocalInt    numbers = 2 * (work->position + 1) + 1;
-  Orthogonalization g{work->position,
-                      work->restart,
-                      work->v.w,
-                      GMRESDoubleCopy(work),
-                      last ? work->partial.data() : nullptr,
-                      work->words.data(),
-                      work->turn++,
-                      work->nccl && !by_nccl,
-                      by_nccl ? work->small.all : nullptr,
-                      work->small,
-                      work->mailbox.state()};
+  const bool              last = work->position + products == work->restart;
+  Orthogonalization<Step> g{work->position,
+                            products,
+                            work->fresh,
+                            work->restart,
+                            {},
+                            GMRESDoubleCopy(work),
+                            last ? work->partial.data() : nullptr,
+                            work->words.data(),
+                            work->turn++,
+                            work->nccl && !by_nccl,
+                            by_nccl ? work->small.all : nullptr,
+                            work->small,
+                            work->mailbox.state()};
 
   PetscFunctionBegin;
-  if (by_nccl) {
-    PetscCall(GMRESLaunchDots(work, work->position + 1, stream));
-    PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, numbers, stream));
-  }
+  for (LocalInt s = 0; s < Step; s++) g.of.w[s] = work->v.w[std::min(s, products - 1)];
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
-    return LaunchTogether(work->early, Orthogonalize<std::remove_pointer_t<decltype(u.u)>>, work->workers + 1, kGMRESBlock,
-                          ClerkBytes(work->restart), stream, u, g);
+    return LaunchTogether(work->early, Orthogonalize<Step, std::remove_pointer_t<decltype(u.u)>>, work->workers + 1, kGMRESBlock,
+                          ClerkBytes(work->restart, Step), stream, u, g);
   }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, LocalInt products, cudaStream_t stream)
+{
+  const bool     by_nccl = work->nccl && !GMRESIsDirect(work);
+  const LocalInt count   = work->position + 1;
+
+  PetscFunctionBegin;
+  if (by_nccl) { /* a step has one product then */
+    PetscCall(GMRESLaunchDots(work, count, stream));
+    PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, GMRESSumsOf(count, 1), stream));
+  }
+  PetscCall(WithStep(work->step, [&](auto of) { return LaunchStep<of>(work, products, by_nccl, stream); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

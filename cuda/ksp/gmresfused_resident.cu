@@ -36,7 +36,8 @@ struct Resident {
 __host__ __device__ constexpr size_t ResidentBytes(LocalInt rows, LocalInt restart)
 {
   const size_t columns = (size_t)restart + 1,
-               numbers = 2 * (size_t)rows + GMRESMostSums(restart) + 4 * columns + SmallNumbers(columns);
+               numbers = 2 * (size_t)rows + GMRESSumsOf(restart + 1, 1) + ProjectNumbers(columns, 1) + columns +
+                         SmallNumbers(columns, 1);
   return (numbers * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
 
@@ -128,8 +129,8 @@ __device__ __forceinline__ void DotBasis(const GMRESArray<V> &u, LocalInt first,
 /* What a block has in shared memory beside the matrix. */
 struct ResidentMemory {
   double          *w, *newest; /* [rows] of a block */
-  double          *sums;       /* [MostSums] */
-  double          *work;       /* [3 (restart + 1)] */
+  double          *sums;       /* [GMRESSumsOf] */
+  double          *work;       /* [ProjectNumbers] */
   double          *column;     /* [restart + 1] of H or R, where another block keeps it */
   GMRESSmallArrays small;      /* but H and R */
 };
@@ -141,10 +142,10 @@ __device__ __forceinline__ ResidentMemory DivideMemory(const Resident &g, void *
   ResidentMemory to{};
   to.w      = memory.Take(g.rows);
   to.newest = memory.Take(g.rows);
-  to.sums   = memory.Take(GMRESMostSums(g.restart));
-  to.work   = memory.Take(3 * columns);
+  to.sums   = memory.Take(GMRESSumsOf(g.restart + 1, 1));
+  to.work   = memory.Take(ProjectNumbers(columns, 1));
   to.column = memory.Take(columns);
-  TakeSmall(g.restart, memory, &to.small);
+  TakeSmall(g.restart, 1, memory, &to.small);
   return to;
 }
 
@@ -161,9 +162,10 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
   char      *to     = (char *)shared + ResidentBytes(g.rows, g.restart);
   const bool keeps  = blockIdx.x == 0; /* the small matrices for the restart */
   const auto append = [&](LocalInt j, double square) {
-    const size_t place = (size_t)j * (g.small.restart + 1);
-    Append(j, square, my.small.c, my.work, keeps ? g.small.H + place : my.column, keeps ? g.small.R + place : my.column, my.small,
-           &state);
+    const size_t place  = (size_t)j * g.small.rows;
+    const double factor = HessenbergColumn(j, 0, my.small.c, my.small, state.s);
+    Append(j, square, factor, my.small.c, my.work, keeps ? g.small.H + place : my.column, keeps ? g.small.R + place : my.column,
+           my.small, &state);
     __syncthreads();
   };
 
@@ -193,22 +195,25 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
       [&](LocalInt i, double sum) { my.w[i] = d_rows ? d_rows[first + i] * sum : sum; });
     __syncthreads();
     DotBasis(u, first, rows, count, my.w, my.newest, g.words, g.turn + j);
-    GridSums(2 * count + 1, GMRESMostSums(g.restart), g.words, g.turn + j, my.sums);
+    GridSums(2 * count + 1, GMRESSumsOf(g.restart + 1, 1), g.words, g.turn + j, my.sums);
 
     /* iteration j - 1 ends with the norm of u_j */
     if (j > 0) {
       append(j - 1, my.sums[count + j]);
       if (state.s.stage != kCGRunning) break;
     }
-    const Projection next = Project(j, my.sums, my.work, my.small);
-    if (threadIdx.x == 0) TakeScale(next, &state);
+    const Projection<1> next = Project<1>(j, 1, my.sums, my.work, my.small);
+    if (threadIdx.x == 0) TakeScale(next, 1, &state);
     __syncthreads();
     if (state.s.stage != kCGRunning) break;
 
     /* u_{j+1} */
-    const double scale = state.s.scale;
+    const double        scale = state.s.scale[0];
+    const double *const c[1]  = {my.small.c};
     for (LocalInt i = threadIdx.x; i < rows; i += kGMRESBlock) {
-      const V stored         = (V)(scale * AddBasis<-1>(u, count, my.small.c, first + i, my.w[i]));
+      double x[1] = {my.w[i]};
+      AddBasis<-1>(u, count, c, first + i, x);
+      const V stored         = (V)(scale * x[0]);
       u.at(count)[first + i] = stored;
       my.newest[i]           = (double)stored;
     }
@@ -220,7 +225,7 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
     for (LocalInt i = threadIdx.x % kWarpSize; i < rows; i += kWarpSize) square += my.newest[i] * my.newest[i];
     square = GroupSum<kWarpSize>(square);
     if (threadIdx.x == 0) WriteWord(g.words + blockIdx.x, square, g.turn + j);
-    GridSums(1, GMRESMostSums(g.restart), g.words, g.turn + j, my.sums);
+    GridSums(1, GMRESSumsOf(g.restart + 1, 1), g.words, g.turn + j, my.sums);
     append(j - 1, my.sums[0]);
   }
 
@@ -252,7 +257,7 @@ PetscErrorCode GMRESAllocateResident(GMRESFusedWork *work, LocalInt restart)
   const size_t blocks = (work->A.rows + work->resident_rows - 1) / work->resident_rows;
 
   PetscFunctionBegin;
-  PetscCall(GMRESNeedWords(work, (blocks + 1) * GMRESMostSums(restart), blocks));
+  PetscCall(GMRESNeedWords(work, (blocks + 1) * GMRESSumsOf(restart + 1, 1), blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -24,6 +24,13 @@ GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 #endif
 }
 
+LocalInt GMRESFusedStepOf(KSP ksp)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+
+  return g->flexible || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER ? 1 : (LocalInt)g->step_size;
+}
+
 static PetscErrorCode KSPGMRESGetRestart_GMRESFused(KSP ksp, PetscInt *restart)
 {
   PetscFunctionBegin;
@@ -85,6 +92,8 @@ static const Option<KSP> kOptions[] = {
    Field<&KSP_GMRESFused::communication>(OneOf(KSPGMRESFusedCommunications)), Invalidates::NOTHING},
   {"-ksp_gmresfused_restart", "iterations of a cycle", "KSPGMRESFusedSetRestart",
    Field<&KSP_GMRESFused::restart>(Between(1, kGMRESMostRestart)), Invalidates::NOTHING},
+  {"-ksp_gmresfused_step_size", "products between two orthogonalizations", "KSPGMRESFusedSetStepSize",
+   Field<&KSP_GMRESFused::step_size>(Between(1, kGMRESMostStep)), Invalidates::NOTHING},
   {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration", "KSPGMRESFusedSetFlexible",
    Field<&KSP_GMRESFused::flexible>(), Invalidates::NOTHING},
   {"-ksp_gmresfused_basis_precision", "precision in which the basis is stored", "KSPGMRESFusedSetBasisPrecision",
@@ -186,7 +195,7 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
 static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
-  PetscCall(CGSetWorkVecs(ksp, 3));
+  PetscCall(CGSetWorkVecs(ksp, 2 + kGMRESMostStep));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -224,6 +233,7 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   ksp->its    = 0;
   g->refined  = 0;
   g->measured = 0;
+  g->dropped  = 0;
   g->columns = g->known = 0;
   g->solved             = PETSC_TRUE;
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
@@ -286,6 +296,23 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Why the step size of the last solve was one. */
+static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  GMRESStatus           status{};
+
+  PetscFunctionBegin;
+  *why = "";
+  if (g->step_size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!g->why && g->work) PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
+  if (g->flexible) *why = ", one product a step: a flexible solve";
+  else if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) *why = ", one product a step: a second pass of orthogonalization";
+  else if (status.resident) *why = ", one product a step: the resident kernel";
+  else if (g->nccl) *why = ", one product a step: several ranks by NCCL";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
 {
   static const char *const refinement[] = {"one pass of modified Gram-Schmidt", "modified Gram-Schmidt, a second pass if needed",
@@ -293,12 +320,15 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
 
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             is_ascii;
+  const char           *why_one;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "  restart=%" PetscInt_FMT ", %s\n", g->restart, refinement[GMRESFusedRefinementOf(ksp)]));
+  PetscCall(WhyOneProduct(ksp, &why_one));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, why_one));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  happy breakdown tolerance=%g, breakdown tolerance=%g\n", (double)g->happy_tolerance,
                                    (double)g->breakdown_tolerance));
   if (g->flexible) PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept\n"));
@@ -317,8 +347,11 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   if (g->why)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "  last solve: vectors orthogonalized twice %" PetscInt64_FMT
-                                     ", norms measured because of cancellation %" PetscInt64_FMT "\n",
+                                     ", steps whose norms were measured because of cancellation %" PetscInt64_FMT "\n",
                                      g->refined, g->measured));
+  if (g->dropped)
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "  last solve: one product a step from some iteration on, since cancellation made a second one useless\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -389,7 +422,7 @@ static PetscErrorCode Create(KSP ksp)
 }
 
 /*MC
-  KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis an iteration
+  KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis for two iterations
 
   Options Database Keys:
 + -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
@@ -397,6 +430,7 @@ static PetscErrorCode Create(KSP ksp)
 . -ksp_gmresfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: by the host, which decides about
   iterations; `nccl`: between the GPUs, which decide; `auto`: `nccl` where each rank has a GPU of its own and there is NCCL
 . -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
+. -ksp_gmresfused_step_size <2> - products between two orthogonalizations, 1 or 2
 . -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 . -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision
 . -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
@@ -416,7 +450,9 @@ static PetscErrorCode Create(KSP ksp)
   vectors, each with a sum over all ranks. This is exact, since the product of the projectors of modified Gram-Schmidt is known
   from the products among the vectors of the basis. One sum over all ranks an iteration is enough, since the norm of the new vector
   follows from these products by Pythagoras; where that would lose digits, the norm itself is computed, and the view counts how
-  often. A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
+  often. An orthogonalization makes two vectors from two products, B u and B B u with B = A M or M A, so that the basis is read once
+  an iteration on average, and there is one sum over all ranks for two iterations; see `KSPGMRESFusedSetStepSize()`.
+  A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
   `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
 
   With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCCMATCH`,
@@ -446,13 +482,15 @@ reach other ranks: `PCCMATCH`, and factors with overlap, take the general path t
   References:
 + * - Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear systems, SIAM J. Sci.
   Stat. Comput. 7 (1986) 856-869
-- * - K. Swirydowicz, J. Langou, S. Ananthan, U. Yang, S. Thomas, Low synchronization Gram-Schmidt and generalized minimal residual
+. * - K. Swirydowicz, J. Langou, S. Ananthan, U. Yang, S. Thomas, Low synchronization Gram-Schmidt and generalized minimal residual
   algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
+- * - A. T. Chronopoulos, S. K. Kim, s-step Orthomin and GMRES implemented on parallel computers, University of Minnesota, TR 90-15
+  (1990)
 
 .seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetRestart()`,
           `KSPGMRESFusedSetCommunication()`,
-          `KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
-          `KSPGMRESSetBreakdownTolerance()`
+          `KSPGMRESFusedSetStepSize()`, `KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`,
+          `KSPGMRESSetHapTol()`, `KSPGMRESSetBreakdownTolerance()`
 M*/
 
 /*@C

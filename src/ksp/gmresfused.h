@@ -17,6 +17,22 @@
    In coordinates of the unit vectors q_k = u_k / n_k, n_k = ||u_k||, column j of the Hessenberg matrix is c_k n_k / n_j, and
    n_{j+1} / (s n_j) below. Givens rotations, the norm of the residual and the solution follow from it as in KSPGMRES.
 
+   With a step size of two, an orthogonalization makes two vectors of w_0 = B u_j and w_1 = B w_0, where B is A M or M A, so that
+   the basis is read once an iteration on average, and there is one sum over all ranks for two iterations:
+
+     u_{j+1} = s_0 (w_0 - U c_0),  u_{j+2} = s_1 (w_1 - U c_1 - e u_{j+1}),  e = s_0 (w_0.w_1 - sum_k D_k c_0k c_1k)
+
+   where c_0 and c_1 are as c above, e is u_{j+1}.(w_1 - U c_1), and D_{j+1} is taken as 1. Then B u_{j+1} = s_0 (w_1 - B U c_0), so
+   that column j + 1 of the Hessenberg matrix follows from the columns before it,
+
+     h_{l,j+1} = (c_1l n_l / n_j - sum_{k <= j} h_lk h_kj) / h_{j+1,j},  c_{1,j+1} = e,
+     h_{j+2,j+1} = n_{j+2} / (s_1 n_j) / h_{j+1,j}.
+
+   This is s-step GMRES (Chronopoulos and Kim; Hoemmen) with s = 2 and powers of B as they are. The quotient loses as many digits as
+   w_0 loses in the subtraction of U c_0, and e as many as both lose together; the products G, of which L is made, have what u_{j+2}
+   lacks in being orthogonal to u_{j+1}. Where w_0 loses more than three digits, or both more than six, w_1 is of no use, and the step
+   ends with u_{j+1}.
+
    References:
    Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear systems, SIAM J. Sci.
    Stat. Comput. 7 (1986) 856-869
@@ -24,6 +40,8 @@
    algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
    C. C. Paige, M. Rozloznik, Z. Strakos, Modified Gram-Schmidt (MGS), least squares, and backward stability of MGS-GMRES, SIAM J.
    Matrix Anal. Appl. 28 (2006) 264-284
+   A. T. Chronopoulos, S. K. Kim, s-step Orthomin and GMRES implemented on parallel computers, Univ. of Minnesota, TR 90-15 (1990)
+   M. Hoemmen, Communication-avoiding Krylov subspace methods, PhD thesis, Univ. of California, Berkeley (2010)
 */
 #pragma once
 
@@ -36,8 +54,9 @@
 #include "sparse/bsr.h"
 #include "cgfused.h"
 
-/* The largest restart that may be asked for. */
+/* The largest restart that may be asked for, and the most vectors that an orthogonalization makes. */
 constexpr LocalInt kGMRESMostRestart = 1000;
+constexpr LocalInt kGMRESMostStep    = 2;
 
 /*
    The norm by Pythagoras has lost at most four digits if its square is at least this part of w.w; otherwise it is computed from the
@@ -46,6 +65,18 @@ constexpr LocalInt kGMRESMostRestart = 1000;
 constexpr PetscReal kGMRESPythagoras = 1e-4;
 /* Where that norm is lost, the square is taken for at least this part of w.w: the rounding of w. */
 constexpr PetscReal kGMRESLost = 1e-28;
+/*
+   A second vector follows from w_1 if the square of the first one's norm is at least this part of w_0.w_0, w_1.w_1 is above what would
+   vanish with it, and the parts that are left of both have a product of the square of kGMRESSecond at least. Where nothing is left of
+   w_1 but its rounding, the Krylov space ends, and there is nothing to be gained by another step.
+*/
+constexpr PetscReal kGMRESSecond = 1e-6, kGMRESSecondLeast = 1e-280, kGMRESNothing = 1e-14;
+/*
+   What the new vectors of a step lack in being orthogonal is the rounding of one over the root of that product. The residual of a
+   cycle does not become smaller than this part of what it was at the beginning. When it comes as close as this factor, the cycle ends,
+   and the solve goes on with one product a step.
+*/
+constexpr PetscReal kGMRESSecondReach = 10, kGMRESRounding = 2.2e-16;
 
 /* --------------------------------------- the basis, twins ------------------------------------- */
 
@@ -64,18 +95,37 @@ struct GMRESFusedWork;
 PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **);
 PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **);
 
-/* sums [2 count + 1] = u_k.w for k < count, u_k.u_{count-1} for k < count, w.w, over the rank's entries; the CUDA twin waits. */
-PetscErrorCode GMRESDots_Host(const GMRESBasis *, LocalInt count, const PetscScalar *w, PetscReal sums[]);
-PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscScalar *w, PetscReal sums[]);
+/* Numbers that an orthogonalization of `step` products sums over `count` vectors. */
+constexpr size_t GMRESSums(size_t count, size_t step)
+{
+  return 2 * step * count + step * (step + 1) / 2;
+}
 
 /*
-   p = s (w - sum_k c_k u_k), k < count, and u_count = p; p gets the values that the basis has in its precision. The square of its
-   norm over the rank's entries is made if `pp` is not null, for which the CUDA twin waits. p may be w.
+   The sums over the rank's entries, k < count: u_k.w_s at s count + k; u_k.u_l, l = count - step + t, at (step + t) count + k; and
+   behind these w_0.w_0, and for two products w_0.w_1 and w_1.w_1. Where there is no u_l, u_0 takes its place; w_1 may be w_0 where
+   there is one product for a step of two. The CUDA twin waits.
 */
-PetscErrorCode GMRESUpdate_Host(const GMRESBasis *, LocalInt count, const PetscReal c[], PetscReal s, const PetscScalar *w,
-                                PetscScalar *p, PetscReal *pp);
-PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscReal c[], PetscReal s,
-                                const PetscScalar *w, PetscScalar *p, PetscReal *pp);
+PetscErrorCode GMRESDots_Host(const GMRESBasis *, LocalInt count, LocalInt step, const PetscScalar *const w[], PetscReal sums[]);
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, LocalInt step, const PetscScalar *const w[],
+                              PetscReal sums[]);
+
+/* The new vectors: s_0 (w_0 - sum_k c_0[k] u_k), k < count, and with two products s_1 (w_1 - sum_k c_1[k] u_k), k <= count. */
+struct GMRESCombination {
+  LocalInt         products;
+  const PetscReal *c[kGMRESMostStep];
+  PetscReal        s[kGMRESMostStep];
+};
+
+/*
+   u_count, and with two products u_{count+1}, by such a combination; p gets the last one, with the values that the basis has in its
+   precision. The squares of the norms over the rank's entries, pp [products], are made if pp is not null, for which the CUDA twin
+   waits. p may be the last w.
+*/
+PetscErrorCode GMRESUpdate_Host(const GMRESBasis *, LocalInt count, const GMRESCombination *, const PetscScalar *const w[],
+                                PetscScalar *p, PetscReal pp[]);
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const GMRESCombination *,
+                                const PetscScalar *const w[], PetscScalar *p, PetscReal pp[]);
 
 /* x = s x, and u_k = x, as above */
 PetscErrorCode GMRESStore_Host(const GMRESBasis *, LocalInt k, PetscReal s, PetscScalar *x);
@@ -90,6 +140,7 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt 
 /* All that is known of a cycle but its vectors. Column j of a matrix begins at entry j * (restart + 1). */
 struct GMRESSmall {
   LocalInt               restart = 0;
+  LocalInt               vectors = 0;  /* whose products are known */
   std::vector<PetscReal> gram;         /* u_k.u_i, i <= k, in column k */
   std::vector<PetscReal> norm;         /* [restart + 1] n_k */
   std::vector<PetscReal> H, R;         /* the Hessenberg matrix, and what the rotations make of it */
@@ -101,19 +152,29 @@ struct GMRESSmall {
 void GMRESSmallCreate(GMRESSmall *, LocalInt restart);
 /* Begins a cycle with a residual of this norm, of which u_0 is a multiple. */
 void GMRESSmallBegin(GMRESSmall *, PetscReal norm);
+/* What an orthogonalization makes of its products. */
+struct GMRESProjection {
+  LocalInt               products;
+  std::vector<PetscReal> c[kGMRESMostStep];      /* [j + 1], and [j + 2] for the second product */
+  PetscReal              square[kGMRESMostStep]; /* of the norm of the new vector before it is scaled, by Pythagoras, */
+  PetscReal              ww[kGMRESMostStep];     /* and that of w */
+  PetscReal              scale[kGMRESMostStep];
+  PetscReal              lacking; /* what two new vectors lack in being orthogonal, or 0 */
+};
 /*
-   Keeps what the sums of GMRESDots over all ranks say of u_j, and gives the coefficients c [j + 1] and the square of the norm of
-   w - U c by Pythagoras, which may come out negative.
+   Keeps what the sums of GMRESDots over all ranks say of the vectors that are new since the last call, of which u_j is the newest
+   one, and projects so many products. One is left if the second one is of no use. A square may come out negative.
 */
-void GMRESSmallProject(GMRESSmall *, LocalInt j, const PetscReal sums[], PetscReal c[], PetscReal *square);
-/* How column j has come out. */
+void GMRESSmallProject(GMRESSmall *, LocalInt j, LocalInt step, LocalInt products, const PetscReal sums[], GMRESProjection *);
+/* How a column has come out. */
 struct GMRESColumn {
   PetscReal residual; /* the norm that the rotations give */
   bool      happy;    /* the new vector is zero, by the tolerance */
   bool      singular; /* nothing is left of the column: there is no rotation */
 };
-/* Takes column j of w = U c + u_{j+1} / s with the norm n_{j+1} of u_{j+1}. */
-GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, const PetscReal c[], PetscReal s, PetscReal norm, PetscReal happy_tolerance);
+/* Takes column j, which belongs to product `which` of its step, with the norm n_{j+1} of u_{j+1}. */
+GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, LocalInt which, const GMRESProjection &, PetscReal norm,
+                             PetscReal happy_tolerance);
 /*
    The coefficients c [count] of the correction in U after so many columns; the result is -1, or the number of a column whose
    diagonal entry is zero, so that there is no solution.
@@ -131,7 +192,8 @@ enum GMRESStop {
   GMRES_HAPPY,      /* the new vector is zero, but the test does not take the residual of zero */
   GMRES_SINGULAR,   /* nothing is left of a column */
   GMRES_BREAKDOWN,  /* the norm at a restart is far from that of the recurrence */
-  GMRES_ITS         /* max_it iterations are done */
+  GMRES_ITS,        /* max_it iterations are done */
+  GMRES_SECOND      /* second products are of no use from here on: the caller goes on with one product a step */
 };
 
 /* A, by its rows or by its blocks; and M: 1, a block-diagonal matrix, or what a function applies on the current stream. */
@@ -155,15 +217,16 @@ struct GMRESOperators {
   PetscBool         small;        /* the ranks have few rows on average: it is the same on all of them */
 };
 
-/* Arrays on the GPU, [n]. p holds the first residual, and with a basis in single precision u_j; w and t are work. */
+/* Arrays on the GPU, [n]. p holds the first residual, and with a basis in single precision the newest vector; w and t are work. */
 struct GMRESVectors {
   const PetscScalar *b;
-  PetscScalar       *x, *p, *w, *t;
+  PetscScalar       *x, *p, *t, *w[kGMRESMostStep];
 };
 
 /* What a solve begins with. */
 struct GMRESStart {
   LocalInt  restart;
+  LocalInt  step;      /* products between two orthogonalizations, where the path makes several */
   LocalInt  iteration; /* iterations that are done */
   PetscReal norm;      /* of the residual */
   PetscReal happy_tolerance, breakdown_tolerance;
@@ -209,6 +272,7 @@ PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt restart, PetscBo
 struct GMRESStatus {
   size_t    bytes;    /* on the GPU, beside the basis */
   LocalInt  lanes;    /* lanes a row of the copy of A, or 0 without one */
+  LocalInt  step;     /* products between two orthogonalizations */
   PetscBool resident; /* one kernel for the iterations of a cycle */
   PetscBool direct;   /* on several ranks: kernels make the sums and the exchange, not NCCL */
 };

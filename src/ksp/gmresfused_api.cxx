@@ -118,8 +118,8 @@ PetscErrorCode KSPGMRESFusedGetCommunication(KSP ksp, KSPGMRESFusedCommunication
   Level: beginner
 
   Note:
-  `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an iteration reads
-  half of them twice on average.
+  `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an orthogonalization
+  reads half of them twice on average.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetRestart()`, `KSPGMRESSetRestart()`
 @*/
@@ -146,6 +146,57 @@ PetscErrorCode KSPGMRESFusedSetRestart(KSP ksp, PetscInt restart)
 PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
 {
   return CallGetter(ksp, "KSPGMRESFusedGetRestart_C", restart);
+}
+
+/*@
+  KSPGMRESFusedSetStepSize - Sets how many products with the matrix `KSPGMRESFUSED` makes between two orthogonalizations
+
+  Logically Collective
+
+  Input Parameters:
++ ksp  - the Krylov space context
+- size - 1, or 2 (default)
+
+  Options Database Key:
+. -ksp_gmresfused_step_size <size> - products between two orthogonalizations, 1 or 2
+
+  Level: advanced
+
+  Notes:
+  With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read half as
+  often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one product a
+  step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses more than three digits
+  in its orthogonalization, or both products together more than six, the second product is not used; and where they have lost so many
+  that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the view says so.
+
+  A flexible solve, a second pass of orthogonalization, the resident kernel, and several ranks by NCCL make one product a step in
+  any case. What a solve begins beyond its last iteration costs a product more than with 1.
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetStepSize()`
+@*/
+PetscErrorCode KSPGMRESFusedSetStepSize(KSP ksp, PetscInt size)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetStepSize_C", size);
+}
+
+/*@
+  KSPGMRESFusedGetStepSize - Gets how many products with the matrix `KSPGMRESFUSED` makes between two orthogonalizations
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. size - see `KSPGMRESFusedSetStepSize()`
+
+  Level: advanced
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetStepSize()`
+@*/
+PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetStepSize_C", size);
 }
 
 /*@

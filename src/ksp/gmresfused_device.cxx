@@ -246,8 +246,8 @@ static PetscErrorCode GetVectors(KSP ksp, GMRESVectors *v)
   PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
   PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
   PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->p, &where));
-  PetscCall(VecGetArrayWriteAndMemType(ksp->work[1], &v->w, &where));
-  PetscCall(VecGetArrayWriteAndMemType(ksp->work[2], &v->t, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[1], &v->t, &where));
+  for (LocalInt k = 0; k < kGMRESMostStep; k++) PetscCall(VecGetArrayWriteAndMemType(ksp->work[2 + k], &v->w[k], &where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -257,8 +257,8 @@ static PetscErrorCode RestoreVectors(KSP ksp, GMRESVectors *v)
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
   PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
   PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->p));
-  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[1], &v->w));
-  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[2], &v->t));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[1], &v->t));
+  for (LocalInt k = 0; k < kGMRESMostStep; k++) PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[2 + k], &v->w[k]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,6 +277,7 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_ZERO: ksp->reason = KSP_CONVERGED_ATOL; break;
   case GMRES_HAPPY: PetscCall(GMRESFusedHappyEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
+  case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->dropped++; break; /* there is no reason to end */
   default:
     PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
                "%s: the matrix or the preconditioner is singular, or far from it in rounding",
@@ -294,22 +295,28 @@ static PetscLogDouble BasisFlops(PetscInt its, PetscInt restart, LocalInt n)
   return (3. * (its / restart) * restart * (restart + 1) + 3. * rest * (rest + 1) + 3. * its) * n;
 }
 
-/* Cycles from the residual in p to a stop. The host follows with the history. */
-static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscReal *value)
+/*
+   Cycles from the residual in p to a stop. The host follows with the history, but for the last norm, in whose place a next cycle may
+   have the true one.
+*/
+static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscReal *value, bool *held)
 {
   KSP_GMRESFused  *g    = (KSP_GMRESFused *)ksp->data;
   const CGTest     test = CGTestOf(ksp, PETSC_FALSE);
-  const GMRESStart start{g->small.restart, (LocalInt)ksp->its, norm, g->happy_tolerance, g->breakdown_tolerance, test};
+  const LocalInt   step = g->dropped ? 1 : GMRESFusedStepOf(ksp);
+  const GMRESStart start{g->small.restart, step, (LocalInt)ksp->its, norm, g->happy_tolerance, g->breakdown_tolerance, test};
   const PetscReal *norms;
   LocalInt         count, its;
 
   PetscFunctionBegin;
+  *held = false;
   PetscCall(GMRESFusedBegin_CUDA(g->work, &start));
   do {
     PetscCall(GMRESFusedAdvance_CUDA(g->work, &count, &norms, stop, &its, value));
     for (LocalInt k = 0; k < count; k++) {
+      if (*held) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
       ksp->rnorm = norms[k];
-      PetscCall(KSPLogResidualHistory(ksp, norms[k]));
+      *held      = true;
     }
   } while (*stop == GMRES_RUNNING);
   ksp->its = its;
@@ -336,6 +343,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   GMRESVectors    v;
   PetscReal       norm = 0, value = 0;
   GMRESStop       stop = GMRES_RUNNING;
+  bool            held = false;
 
   PetscFunctionBegin;
   PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
@@ -357,13 +365,14 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     if (ksp->reason) break;
     PetscCall(PetscLogGpuTimeBegin());
     PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
-    PetscCall(Iterate(ksp, norm, &stop, &value));
+    PetscCall(Iterate(ksp, norm, &stop, &value, &held));
     PetscCall(RestoreVectors(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
     PetscCall(
       PetscLogGpuFlops((ksp->its - before) * product_flops + BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
+    if (held && ksp->reason) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
     guess = PETSC_TRUE;
   } while (!ksp->reason);
   PetscFunctionReturn(PETSC_SUCCESS);

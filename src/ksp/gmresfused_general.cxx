@@ -2,6 +2,8 @@
    The fused GMRES where the host decides about every iteration: products with any matrix and preconditioner, and one sum over all
    ranks an iteration. The order of tests, monitors and history is that of KSPGMRES.
 */
+#include <cmath>
+
 #include "agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
@@ -11,7 +13,9 @@ struct GMRESSolve {
   KSP             ksp;
   KSP_GMRESFused *g;
   PetscBool       device;  /* the vectors are on the GPU */
-  Vec             p, w, t; /* u_j, then u_{j+1}; the product; work */
+  LocalInt        step;    /* products between two orthogonalizations */
+  Vec             p, t;    /* the newest vector of the basis; work */
+  Vec             w[kGMRESMostStep]; /* the products */
 };
 
 /* ------------------------------------------ the basis ----------------------------------------- */
@@ -55,10 +59,10 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
   if (g->flexible) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
   if (device && !g->work) PetscCall(GMRESFusedCreate_CUDA(&g->work));
+  if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart));
   GMRESSmallCreate(&g->small, restart);
   g->c.resize(restart + 1);
-  g->more_c.resize(restart + 1);
-  g->sums.resize(2 * (size_t)restart + 3);
+  g->sums.resize(GMRESSums(restart + 1, kGMRESMostStep));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -80,45 +84,50 @@ static PetscErrorCode SumOverRanks(const GMRESSolve &s, PetscReal sums[], LocalI
 }
 
 /* The sums of GMRESDots over all ranks. */
-static PetscErrorCode Dots(const GMRESSolve &s, LocalInt count, Vec w)
+static PetscErrorCode Dots(const GMRESSolve &s, LocalInt count, LocalInt step, const Vec w[])
 {
-  const GMRESBasis  *u = &s.g->basis[GMRES_U];
-  const PetscScalar *array;
+  const GMRESBasis  *u    = &s.g->basis[GMRES_U];
+  const LocalInt     many = (LocalInt)GMRESSums(count, step);
+  const PetscScalar *array[kGMRESMostStep];
   PetscReal *const   sums = s.g->sums.data();
 
   PetscFunctionBegin;
-  PetscCall(CGGetRead(s.device, w, &array));
+  for (LocalInt k = 0; k < step; k++) PetscCall(CGGetRead(s.device, w[k], &array[k]));
   PetscCall(CGTimeBegin(s.device));
-  PetscCall(s.device ? GMRESDots_CUDA(s.g->work, u, count, array, sums) : GMRESDots_Host(u, count, array, sums));
+  PetscCall(s.device ? GMRESDots_CUDA(s.g->work, u, count, step, array, sums) : GMRESDots_Host(u, count, step, array, sums));
   PetscCall(CGTimeEnd(s.device));
-  PetscCall(CGLogFlops(s.device, (4. * count + 2.) * u->n));
-  PetscCall(CGRestoreRead(s.device, w, &array));
-  PetscCall(SumOverRanks(s, sums, 2 * count + 1));
+  PetscCall(CGLogFlops(s.device, 2. * many * u->n));
+  for (LocalInt k = step - 1; k >= 0; k--) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
+  PetscCall(SumOverRanks(s, sums, many));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* p = s (w - U c) = u_count, and its norm over all ranks where that is asked for. */
-static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const PetscReal c[], PetscReal scale, Vec w, PetscReal *norm)
+/* The new vectors from u_count on, the last one in p, and the squares of their norms over all ranks where `squares` is not null. */
+static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const GMRESProjection &from, const Vec w[], PetscReal squares[])
 {
-  const GMRESBasis  *u = &s.g->basis[GMRES_U];
-  const PetscScalar *from;
+  const GMRESBasis  *u    = &s.g->basis[GMRES_U];
+  const LocalInt     last = from.products - 1;
+  const PetscScalar *array[kGMRESMostStep];
   PetscScalar       *to;
-  PetscReal          square;
+  GMRESCombination   of{from.products, {}, {}};
 
   PetscFunctionBegin;
-  if (w != s.p) PetscCall(CGGetRead(s.device, w, &from));
+  for (LocalInt k = 0; k <= last; k++) {
+    of.c[k] = from.c[k].data();
+    of.s[k] = from.scale[k];
+    if (w[k] != s.p) PetscCall(CGGetRead(s.device, w[k], &array[k]));
+  }
   PetscCall(CGGetWrite(s.device, s.p, &to));
-  if (w == s.p) from = to;
+  if (w[last] == s.p) array[last] = to;
   PetscCall(CGTimeBegin(s.device));
-  if (s.device) PetscCall(GMRESUpdate_CUDA(s.g->work, u, count, c, scale, from, to, norm ? &square : nullptr));
-  else PetscCall(GMRESUpdate_Host(u, count, c, scale, from, to, norm ? &square : nullptr));
+  PetscCall(s.device ? GMRESUpdate_CUDA(s.g->work, u, count, &of, array, to, squares)
+                     : GMRESUpdate_Host(u, count, &of, array, to, squares));
   PetscCall(CGTimeEnd(s.device));
-  PetscCall(CGLogFlops(s.device, (2. * count + 1) * u->n));
+  PetscCall(CGLogFlops(s.device, (2. * count + 1) * (last + 1) * u->n));
   PetscCall(CGRestoreWrite(s.device, s.p, &to));
-  if (w != s.p) PetscCall(CGRestoreRead(s.device, w, &from));
-  if (!norm) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SumOverRanks(s, &square, 1));
-  *norm = PetscSqrtReal(square);
+  for (LocalInt k = last; k >= 0; k--)
+    if (w[k] != s.p) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
+  if (squares) PetscCall(SumOverRanks(s, squares, last + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -142,40 +151,36 @@ static PetscErrorCode Create(KSP ksp, GMRESSolve *s)
   s->ksp = ksp;
   s->g   = (KSP_GMRESFused *)ksp->data;
   s->p   = ksp->work[0];
-  s->w   = ksp->work[1];
-  s->t   = ksp->work[2];
+  s->t   = ksp->work[1];
+  for (LocalInt k = 0; k < kGMRESMostStep; k++) s->w[k] = ksp->work[2 + k];
+  s->step = GMRESFusedStepOf(ksp);
   PetscCall(CGFusedIsOnDevice(s->p, &s->device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* w = A M p, or M A p. A flexible solve keeps M p. */
-static PetscErrorCode Multiply(const GMRESSolve &s, LocalInt j)
+/* w_0 = A M p, or M A p, and so on for so many products. A flexible solve, which has one, keeps M p. */
+static PetscErrorCode Multiply(const GMRESSolve &s, LocalInt j, LocalInt products)
 {
   Mat A;
 
   PetscFunctionBegin;
   if (!s.g->flexible) {
-    PetscCall(KSP_PCApplyBAorAB(s.ksp, s.p, s.w, s.t));
+    for (LocalInt k = 0; k < products; k++) PetscCall(KSP_PCApplyBAorAB(s.ksp, k ? s.w[k - 1] : s.p, s.w[k], s.t));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PCGetOperators(s.ksp->pc, &A, nullptr));
   PetscCall(KSP_PCApply(s.ksp, s.p, s.t));
   PetscCall(Store(s, GMRES_Z, j, 1, s.t));
-  PetscCall(KSP_MatMult(s.ksp, A, s.t, s.w));
+  PetscCall(KSP_MatMult(s.ksp, A, s.t, s.w[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One over the norm that Pythagoras gives, or, where that is lost, over something of the size of the rounding of w. */
-static PetscReal ScaleOf(PetscReal square, PetscReal ww)
+/* Whether the norms by Pythagoras are good enough. */
+static bool AreKnown(const GMRESProjection &of)
 {
-  if (ww == 0) return 1;
-  return 1 / PetscSqrtReal(PetscMax(square, kGMRESLost * ww));
-}
-
-/* Whether the norm by Pythagoras is good enough. */
-static bool IsKnown(PetscReal square, PetscReal ww)
-{
-  return square >= kGMRESPythagoras * ww && ww > 0;
+  for (LocalInt k = 0; k < of.products; k++)
+    if (!(of.square[k] >= kGMRESPythagoras * of.ww[k] && of.ww[k] > 0)) return false;
+  return true;
 }
 
 /* Whether there is a second pass; where it is made by need, the test is that of PETSc's classical Gram-Schmidt. */
@@ -188,36 +193,67 @@ static bool NeedsRefinement(KSP ksp, PetscReal square, PetscReal ww)
   }
 }
 
-/* w = U c + p / scale, where p = u_{j+1} has this norm. The KSP has a reason if a sum is not finite. */
-static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, PetscReal *scale, PetscReal *norm)
+/* 0, or NaN unless all sums of the last step are finite. */
+static PetscReal ZeroIfFinite(const KSP_GMRESFused *g, size_t many)
 {
-  KSP_GMRESFused  *g = s.g;
-  PetscReal *const c = g->c.data(), *const more = g->more_c.data();
-  PetscReal square, total                       = 0;
+  PetscReal total = 0;
+  for (size_t k = 0; k < many; k++) total += 0 * g->sums[k];
+  return total;
+}
+
+/*
+   The sums with the vectors w, and their projection, of so many products, of which the second one is dropped if it is of no use. The
+   KSP has a reason if a sum is not finite.
+*/
+static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, LocalInt products, const Vec w[], GMRESProjection *to)
+{
+  KSP_GMRESFused *g    = s.g;
+  const size_t    many = GMRESSums(j + 1, step);
 
   PetscFunctionBegin;
-  PetscCall(Dots(s, j + 1, s.w));
-  for (LocalInt k = 0; k < 2 * j + 3; k++) total += 0 * g->sums[k]; /* NaN, unless all are finite */
-  KSPCheckDot(s.ksp, total);
-  GMRESSmallProject(&g->small, j, g->sums.data(), c, &square);
-  PetscReal  ww     = g->sums[2 * j + 2];
-  const bool refine = NeedsRefinement(s.ksp, square, ww);
-  bool       known  = IsKnown(square, ww);
-  *scale            = ScaleOf(square, ww);
-  *norm             = 1;
-  PetscCall(Update(s, j + 1, c, *scale, s.w, refine || known ? nullptr : norm));
+  PetscCall(Dots(s, j + 1, step, w));
+  if (products > 1 && !std::isfinite(ZeroIfFinite(g, many))) { /* the second one may be what has overflowed */
+    const Vec first[kGMRESMostStep] = {w[0], w[0]};
+    g->dropped++;
+    products = 1;
+    PetscCall(Dots(s, j + 1, step, first));
+  }
+  KSPCheckDot(s.ksp, ZeroIfFinite(g, many));
+  GMRESSmallProject(&g->small, j, step, products, g->sums.data(), to);
+  if (to->products < products) g->dropped++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The new vectors behind u_j from so many products, and their norms. Fewer are made where the second product is of no use. The KSP
+   has a reason if a sum is not finite.
+*/
+static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt products, PetscReal norm[])
+{
+  KSP_GMRESFused  *g    = s.g;
+  GMRESProjection &made = g->projection;
+  Vec              w[kGMRESMostStep];
+  PetscReal        squares[kGMRESMostStep];
+
+  PetscFunctionBegin;
+  for (LocalInt k = 0; k < s.step; k++) w[k] = s.w[PetscMin(k, products - 1)];
+  PetscCall(Project(s, j, s.step, products, w, &made));
+  if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  const bool refine = NeedsRefinement(s.ksp, made.square[0], made.ww[0]); /* there is one product then */
+  bool       known  = AreKnown(made);
+  PetscCall(Update(s, j + 1, made, w, refine || known ? nullptr : squares));
   if (refine) {
+    GMRESProjection more;
     g->refined++;
-    PetscCall(Dots(s, j + 1, s.p));
-    GMRESSmallProject(&g->small, j, g->sums.data(), more, &square);
-    ww                    = g->sums[2 * j + 2];
-    known                 = IsKnown(square, ww);
-    const PetscReal again = ScaleOf(square, ww);
-    PetscCall(Update(s, j + 1, more, again, s.p, known ? nullptr : norm));
-    for (LocalInt k = 0; k <= j; k++) c[k] += more[k] / *scale;
-    *scale *= again;
+    PetscCall(Project(s, j, 1, 1, &s.p, &more));
+    if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+    known = AreKnown(more);
+    PetscCall(Update(s, j + 1, more, &s.p, known ? nullptr : squares));
+    for (LocalInt k = 0; k <= j; k++) made.c[0][k] += more.c[0][k] / made.scale[0];
+    made.scale[0] *= more.scale[0];
   }
   if (!known) g->measured++;
+  for (LocalInt k = 0; k < made.products; k++) norm[k] = known ? 1 : PetscSqrtReal(squares[k]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -247,7 +283,7 @@ static PetscErrorCode Correction(const GMRESSolve &s, bool *found)
   PetscCall(CGTimeEnd(s.device));
   PetscCall(CGLogFlops(s.device, 2. * g->columns * basis->n));
   PetscCall(CGRestoreWrite(s.device, s.t, &array));
-  if (!g->flexible) PetscCall(KSPUnwindPreconditioner(s.ksp, s.t, s.w));
+  if (!g->flexible) PetscCall(KSPUnwindPreconditioner(s.ksp, s.t, s.w[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -291,6 +327,8 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
 
   PetscFunctionBegin;
   g->columns = 0;
+  g->lacking = 0;
+  g->cut     = false;
   /* with a basis in single precision a cycle begins where the true norm confirms the end of the last one, too */
   if (g->basis_precision == FINEPC_DOUBLE) g->known = 0;
   KSPCheckNorm(ksp, norm);
@@ -341,19 +379,15 @@ PetscErrorCode GMRESFusedHappyEnd(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Iteration j of the cycle, up to its test. */
-static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
+/* Ends iteration j of the cycle, which has made u_{j+1} of this norm from product `which` of its step: the test. */
+static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt which, PetscReal norm)
 {
-  KSP             ksp   = s.ksp;
-  KSP_GMRESFused *g     = s.g;
-  PetscReal       scale = 1, norm = 1;
+  KSP             ksp = s.ksp;
+  KSP_GMRESFused *g   = s.g;
 
   PetscFunctionBegin;
-  PetscCall(Multiply(s, j));
-  PetscCall(Orthogonalize(s, j, &scale, &norm));
-  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckNorm(ksp, norm);
-  const GMRESColumn column = GMRESSmallAppend(&g->small, j, g->c.data(), scale, norm, g->happy_tolerance);
+  const GMRESColumn column = GMRESSmallAppend(&g->small, j, which, g->projection, norm, g->happy_tolerance);
   if (column.happy) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
   if (column.singular) { /* KSPGMRES has this reason, too, but leaves the solution as the cycle found it */
     PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
@@ -366,6 +400,30 @@ static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((*ksp->converged)(ksp, ksp->its, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (column.happy) PetscCall(GMRESFusedHappyEnd(ksp));
+  if (!ksp->reason && ksp->rnorm < kGMRESSecondReach * g->lacking * g->cycle_norm) {
+    g->cut = true;
+    g->dropped++;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The iterations of a step from u_j on. */
+static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
+{
+  KSP             ksp      = s.ksp;
+  KSP_GMRESFused *g        = s.g;
+  const PetscInt  left     = PetscMin(g->small.restart - j, ksp->max_it - ksp->its);
+  const LocalInt  products = g->dropped ? 1 : (LocalInt)PetscMin(s.step, left);
+  PetscReal       norm[kGMRESMostStep];
+
+  PetscFunctionBegin;
+  PetscCall(Multiply(s, j, products));
+  PetscCall(Orthogonalize(s, j, products, norm));
+  g->lacking = PetscMax(g->lacking, g->projection.lacking);
+  for (LocalInt k = 0; k < g->projection.products && !ksp->reason && !g->cut; k++) {
+    if (k) PetscCall(Show(ksp, ksp->rnorm));
+    PetscCall(EndIteration(s, j + k, k, norm[k]));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,12 +431,13 @@ static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
    A basis in single precision makes the norm by the rotations wrong in its seventh digit. A cycle that ends well by that norm is
    therefore followed by the true one, with which the next cycle begins or the solve ends.
 */
-void GMRESFusedLeaveToTrueNorm(KSP ksp)
+bool GMRESFusedLeaveToTrueNorm(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
-  if (g->basis_precision == FINEPC_SINGLE && ksp->reason > 0 && ksp->normtype != KSP_NORM_NONE && ksp->its < ksp->max_it)
-    ksp->reason = KSP_CONVERGED_ITERATING;
+  if (g->basis_precision != FINEPC_SINGLE || ksp->reason <= 0 || ksp->normtype == KSP_NORM_NONE) return false;
+  ksp->reason = KSP_CONVERGED_ITERATING;
+  return true;
 }
 
 /* A cycle, from the residual in p to the solution. */
@@ -391,16 +450,16 @@ static PetscErrorCode Cycle(const GMRESSolve &s)
   PetscFunctionBegin;
   PetscCall(Begin(s));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  for (LocalInt j = 0; !ksp->reason && j < g->small.restart && ksp->its < ksp->max_it; j++) {
-    if (j) PetscCall(Show(ksp, ksp->rnorm));
-    PetscCall(Iterate(s, j));
+  while (!ksp->reason && !g->cut && g->columns < g->small.restart && ksp->its < ksp->max_it) {
+    if (g->columns) PetscCall(Show(ksp, ksp->rnorm));
+    PetscCall(Iterate(s, g->columns));
   }
-  GMRESFusedLeaveToTrueNorm(ksp);
+  const bool               left   = GMRESFusedLeaveToTrueNorm(ksp);
   const KSPConvergedReason reason = ksp->reason;
   PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol));
   if (reason < 0) ksp->reason = reason;
   g->columns = 0;
-  if (!ksp->reason && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
+  if (!ksp->reason && !left && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   if (ksp->its > its && ksp->reason) PetscCall(Show(ksp, ksp->rnorm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -416,7 +475,7 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
   if (s.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   ksp->rnorm = -1; /* there is no norm of a cycle before */
   do {
-    PetscCall(KSPInitialResidual(ksp, ksp->vec_sol, s.t, s.w, s.p, ksp->vec_rhs));
+    PetscCall(KSPInitialResidual(ksp, ksp->vec_sol, s.t, s.w[0], s.p, ksp->vec_rhs));
     PetscCall(Cycle(s));
     ksp->guess_zero = PETSC_FALSE; /* from the second cycle on there is a guess */
   } while (!ksp->reason);

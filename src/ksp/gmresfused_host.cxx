@@ -74,41 +74,52 @@ static PetscErrorCode AddCombination(const GMRESBasis *basis, const float *u, Lo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESDots_Host(const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
+PetscErrorCode GMRESDots_Host(const GMRESBasis *basis, LocalInt count, LocalInt step, const PetscScalar *const w[],
+                              PetscReal sums[])
 {
-  PetscReal ww = 0;
-
   PetscFunctionBegin;
   PetscCall(WithPrecision(basis, [&](auto *u) {
     PetscFunctionBegin;
-    PetscCall(Products(basis, u, count, w, sums));
-    PetscCall(Products(basis, u, count, u + (size_t)(count - 1) * basis->ld, sums + count));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
-  for (LocalInt i = 0; i < basis->n; i++) ww += w[i] * w[i];
-  sums[2 * count] = ww;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode GMRESUpdate_Host(const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscReal s, const PetscScalar *w,
-                                PetscScalar *p, PetscReal *pp)
-{
-  PetscReal square = 0;
-
-  PetscFunctionBegin;
-  PetscCall(WithPrecision(basis, [&](auto *u) {
-    auto *next = u + (size_t)count * basis->ld;
-    PetscFunctionBegin;
-    if (p != w) std::copy_n(w, basis->n, p);
-    PetscCall(AddCombination(basis, u, count, -1, c, p));
-    for (LocalInt i = 0; i < basis->n; i++) {
-      next[i] = s * p[i];
-      p[i]    = next[i];
-      square += p[i] * p[i];
+    for (LocalInt s = 0; s < step; s++) {
+      const LocalInt l = PetscMax(count - step + s, 0);
+      PetscCall(Products(basis, u, count, w[s], sums + s * count));
+      PetscCall(Products(basis, u, count, u + (size_t)l * basis->ld, sums + (step + s) * count));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  if (pp) *pp = square;
+  PetscReal *ww = sums + 2 * step * count;
+  for (LocalInt t = 0; t < step; t++)
+    for (LocalInt s = 0; s <= t; s++) {
+      PetscReal sum = 0;
+      for (LocalInt i = 0; i < basis->n; i++) sum += w[s][i] * w[t][i];
+      *ww++ = sum;
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESUpdate_Host(const GMRESBasis *basis, LocalInt count, const GMRESCombination *of, const PetscScalar *const w[],
+                                PetscScalar *p, PetscReal pp[])
+{
+  PetscReal square;
+
+  PetscFunctionBegin;
+  PetscCall(WithPrecision(basis, [&](auto *u) {
+    PetscFunctionBegin;
+    for (LocalInt s = 0; s < of->products; s++) {
+      const LocalInt place = count + s;
+      if (p != w[s]) std::copy_n(w[s], basis->n, p);
+      PetscCall(AddCombination(basis, u, place, -1, of->c[s], p));
+      auto *const next = u + (size_t)place * basis->ld;
+      square           = 0;
+      for (LocalInt i = 0; i < basis->n; i++) {
+        next[i] = of->s[s] * p[i];
+        p[i]    = next[i];
+        square += p[i] * p[i];
+      }
+      if (pp) pp[s] = square;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,38 +162,95 @@ void GMRESSmallCreate(GMRESSmall *small, LocalInt restart)
 
 void GMRESSmallBegin(GMRESSmall *small, PetscReal norm)
 {
-  small->rhs[0] = norm;
+  small->vectors = 0;
+  small->rhs[0]  = norm;
 }
 
-/* (D + L) c = z by forward substitution. A vector that is zero takes no part. */
-void GMRESSmallProject(GMRESSmall *small, LocalInt j, const PetscReal sums[], PetscReal c[], PetscReal *square)
+/* (D + L) c = z, for so many vectors, by forward substitution. A vector that is zero takes no part. */
+static void Substitute(const GMRESSmall &small, LocalInt count, const PetscReal z[], PetscReal c[])
 {
-  const size_t     rows = (size_t)small->restart + 1;
-  const PetscReal *z = sums, *g = sums + j + 1;
-
-  for (LocalInt k = 0; k <= j; k++) small->gram[j * rows + k] = g[k];
-  small->norm[j] = std::sqrt(g[j]);
-  *square        = sums[2 * j + 2];
-  for (LocalInt k = 0; k <= j; k++) {
-    const PetscReal *gram = small->gram.data() + k * rows;
+  for (LocalInt k = 0; k < count; k++) {
+    const PetscReal *gram = small.gram.data() + (size_t)k * (small.restart + 1);
     PetscReal        sum  = z[k];
     for (LocalInt i = 0; i < k; i++) sum -= gram[i] * c[i];
     c[k] = gram[k] == 0 ? 0 : sum / gram[k];
-    *square -= gram[k] * c[k] * c[k];
   }
 }
 
-GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, const PetscReal c[], PetscReal s, PetscReal norm,
+/* One over the norm that Pythagoras gives, or, where that is lost, over something of the size of the rounding of w. */
+static PetscReal ScaleOf(PetscReal square, PetscReal ww)
+{
+  if (ww == 0) return 1;
+  return 1 / PetscSqrtReal(PetscMax(square, kGMRESLost * ww));
+}
+
+/* Whether there is a second vector, and what it lacks. */
+static bool SecondIsUseful(GMRESProjection *of)
+{
+  if (!(of->square[0] > kGMRESSecond * of->ww[0] && of->ww[1] > kGMRESSecondLeast && std::isfinite(of->square[1]))) return false;
+  const PetscReal second = of->square[1] / of->ww[1], left = of->square[0] / of->ww[0] * PetscMax(second, kGMRESNothing);
+  of->lacking = kGMRESRounding / PetscSqrtReal(left);
+  return second < kGMRESNothing || left > kGMRESSecond * kGMRESSecond;
+}
+
+void GMRESSmallProject(GMRESSmall *small, LocalInt j, LocalInt step, LocalInt products, const PetscReal sums[], GMRESProjection *to)
+{
+  const size_t     rows  = (size_t)small->restart + 1;
+  const LocalInt   count = j + 1;
+  const PetscReal *g = sums + (size_t)step * count, *ww = sums + 2 * (size_t)step * count;
+  PetscReal        between = products > 1 ? ww[1] : 0; /* w_0.w_1 */
+
+  for (LocalInt l = small->vectors; l < count; l++) {
+    const PetscReal *g_l = g + (size_t)(l - count + step) * count;
+    for (LocalInt k = 0; k <= l; k++) small->gram[l * rows + k] = g_l[k];
+    small->norm[l] = std::sqrt(g_l[l]);
+  }
+  small->vectors = count;
+  to->products   = products;
+  for (LocalInt s = 0; s < products; s++) {
+    to->c[s].resize(count + s);
+    Substitute(*small, count, sums + (size_t)s * count, to->c[s].data());
+    to->ww[s] = to->square[s] = ww[s * (s + 3) / 2]; /* the diagonal of a triangle by columns */
+    for (LocalInt k = 0; k < count; k++) to->square[s] -= small->gram[k * rows + k] * to->c[s][k] * to->c[s][k];
+    if (s > 0) {
+      for (LocalInt k = 0; k < count; k++) between -= small->gram[k * rows + k] * to->c[0][k] * to->c[1][k];
+      const PetscReal e = to->c[1][count] = to->scale[0] * between;
+      to->square[s] -= e * e;
+    }
+    to->scale[s] = ScaleOf(to->square[s], to->ww[s]);
+  }
+  to->lacking = 0;
+  if (products > 1 && !SecondIsUseful(to)) {
+    to->products = 1;
+    to->lacking  = 0;
+  }
+}
+
+/* Column j of the Hessenberg matrix, h [j + 2]. Where n_j is zero, so is the column. */
+static void HessenbergColumn(const GMRESSmall &small, LocalInt j, LocalInt which, const GMRESProjection &from, PetscReal h[])
+{
+  const size_t    rows  = (size_t)small.restart + 1;
+  const LocalInt  first = j - which; /* the column of the first product */
+  const PetscReal n     = small.norm[first];
+
+  for (LocalInt k = 0; k <= j; k++) h[k] = n == 0 ? 0 : from.c[which][k] * (small.norm[k] / n);
+  h[j + 1] = n == 0 ? 0 : small.norm[j + 1] / (from.scale[which] * n);
+  if (!which) return;
+  const PetscReal *before = small.H.data() + first * rows, below = before[j];
+  for (LocalInt k = 0; k <= first; k++)
+    for (LocalInt l = 0; l <= k + 1; l++) h[l] -= small.H[k * rows + l] * before[k];
+  for (LocalInt l = 0; l <= j + 1; l++) h[l] = below == 0 ? 0 : h[l] / below;
+}
+
+GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, const GMRESProjection &from, PetscReal norm,
                              PetscReal happy_tolerance)
 {
   const size_t     rows = (size_t)small->restart + 1;
   PetscReal *const h = small->H.data() + j * rows, *const r = small->R.data() + j * rows, *const g = small->rhs.data();
-  const PetscReal n_j = small->norm[j];
-  GMRESColumn     column{};
+  GMRESColumn      column{};
 
   small->norm[j + 1] = norm;
-  for (LocalInt k = 0; k <= j; k++) h[k] = n_j == 0 ? 0 : c[k] * (small->norm[k] / n_j);
-  h[j + 1] = n_j == 0 ? 0 : norm / (s * n_j);
+  HessenbergColumn(*small, j, which, from, h);
   for (LocalInt k = 0; k <= j + 1; k++) r[k] = h[k];
   for (LocalInt k = 0; k < j; k++) {
     const PetscReal above = r[k], below = r[k + 1];

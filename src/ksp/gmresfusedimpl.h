@@ -33,6 +33,7 @@ struct KSP_GMRESFused {
   KSPGMRESFusedCommunication communication = KSP_GMRESFUSED_COMMUNICATION_AUTO;
 
   PetscInt        restart             = 30;
+  PetscInt        step_size           = kGMRESMostStep;
   PetscBool       flexible            = PETSC_FALSE;
   FinePCPrecision basis_precision     = FINEPC_DOUBLE;
   PetscReal       happy_tolerance     = 1e-30; /* the names of these two in the public functions are KSPGMRES's */
@@ -61,9 +62,12 @@ struct KSP_GMRESFused {
 
   /* the cycle that is under way, or the last one */
   GMRESSmall             small;
-  std::vector<PetscReal> c, more_c;      /* coefficients */
+  GMRESProjection        projection;     /* of its last step */
+  std::vector<PetscReal> c;              /* coefficients of the correction */
   std::vector<PetscReal> sums;           /* of GMRESDots */
   PetscReal              cycle_norm = 0; /* the norm that it has begun with */
+  PetscReal              lacking    = 0; /* the most that two vectors of a step lack in being orthogonal */
+  bool                   cut        = false; /* it ends before it is full, since its residual cannot become much smaller */
   LocalInt               columns    = 0; /* that it has and that are not in the solution yet */
   LocalInt               known      = 0; /* columns of the small matrices */
 
@@ -72,12 +76,15 @@ struct KSP_GMRESFused {
   /* counts of the last solve, for the view */
   PetscBool  solved   = PETSC_FALSE;
   PetscInt64 refined  = 0; /* vectors that were orthogonalized twice */
-  PetscInt64 measured = 0; /* norms that were computed from the vector */
+  PetscInt64 measured = 0; /* steps whose norms were computed from the vectors */
+  PetscInt64 dropped  = 0; /* how often a second product was of no use, after which there is none */
 };
 
 /* --------------------------------------- gmresfused.cxx --------------------------------------- */
 
 GMRESRefinement GMRESFusedRefinementOf(KSP);
+/* Products between two orthogonalizations on the general path, where some solves need one. */
+LocalInt GMRESFusedStepOf(KSP);
 
 /* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
 
@@ -104,8 +111,8 @@ PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
 PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm);
 /* The reason of a happy breakdown that the test of the norm has not taken. */
 PetscErrorCode GMRESFusedHappyEnd(KSP);
-/* Takes back a good reason that the true norm has to confirm. */
-void GMRESFusedLeaveToTrueNorm(KSP);
+/* Takes back a good reason that the true norm has to confirm, and says whether it has. */
+bool GMRESFusedLeaveToTrueNorm(KSP);
 /* The solution of the cycle that is under way, in x, which may be the solution of the KSP. */
 PetscErrorCode GMRESFusedBuildSolution(KSP, Vec x);
 PetscErrorCode GMRESFusedResetBasis(KSP_GMRESFused *);
