@@ -211,7 +211,7 @@ TEST_CASE("without memory for gathered rows or their lists the error says what t
 {
   if (Ranks() == 1) return;
   const MatObject A    = Spread(RandomGraph(24, 4, 4), MATAIJ, Even);
-  const HaloWish  wish = {A, 2, 3, nullptr, PCAFSAI};
+  const HaloWish  wish = {A, 2, 3, nullptr, nullptr, PCAFSAI};
   for (const int rank : {0, Ranks() - 1}) /* the first one sends rows alone, the last one gathers alone */
     for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
       int  failed = 1;
