@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
 
-    ranks_model.py ONE.json [..] --two TWO.json [..] [--setups SETUP.json [..]] [-o model.png] [--md model.md]
+    ranks_model.py ONE.json [..] --two TWO.json [..] --messages TWO.json [..] --setups SETUP.json [..] [-o model.png] [--md model.md]
 
 An iteration on P GPUs with n rows each takes
 
@@ -10,18 +10,22 @@ An iteration on P GPUs with n rows each takes
 o and b are those of one GPU, from two sizes of the same set: b is what a row's bytes take, o what the launches do. X is the number
 of exchanges: one for A, and one for each factor if it reaches other ranks. c is what an exchange costs though a product hides it:
 packing, the fork in the graph, and the product with the entries that came. t_sum(2) and c are fitted to the runs on two GPUs, by
-least squares of relative errors. A set-up takes
+least squares of relative errors: for the GPUs of one machine to those of --two, whose kernels write to the memory of the other GPU,
+and for more machines, where they cannot, to those of --messages, whose exchanges are NCCL's own messages. There c = c0 + c1 n, since
+an exchange costs more where a rank has more: n and the face grow together in the two sizes that were measured, so that the runs do
+not say which of the two it is. A set-up takes
 
     S = s + n d  +  m  +  (g + f (c + h e) if the factor reaches other ranks)
 
 s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
-Set-ups on two GPUs are those of SETUP.json, if there is one. Beyond two GPUs nothing was measured. What is assumed for them is in
-ASSUMED, and printed."""
+Each SETUP.json is fitted by itself, and the first one counts for more GPUs. Beyond two GPUs nothing was measured. What is assumed for
+them is in ASSUMED, and printed."""
 import argparse
 import json
 import math
+import os
 import re
 import sys
 
@@ -40,6 +44,7 @@ ASSUMED = {
 }
 PREDICTED = (1, 2, 8, 32, 256, 2048, 10000)
 SHORT = 0.5 # ms: shorter set-ups are none to speak of
+PAPER = (32, 256) # GPUs of the weak scaling in section 5.3 of Isotton, Janna and Bernaschi, with 121^3 unknowns for each
 
 
 class Run:
@@ -95,24 +100,37 @@ def exchange_us(bytes_, messages, machines):
     return messages * a["us of a message between machines"] + 1e-3 * bytes_ / a["GB/s between machines, a GPU"]
 
 
+def least_squares(rows, times, expected):
+    """Factors of the columns that add up to what the times have beyond what is expected, relative to the times."""
+    relative = 1 / numpy.array(times)
+    fit, *_ = numpy.linalg.lstsq(numpy.array(rows) * relative[:, None], (numpy.array(times) - expected) * relative, rcond=None)
+    return fit
+
+
 class Model:
-    def __init__(self, one, two, setups):
+    def __init__(self, one, two, messages, setups):
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
         self.iterations = {k: Line([(round(r.rows**(1 / 3)), r.iterations) for r in one if r.kind == k]) for k in kinds}
         self.layers = {k: next(r.layers for r in one if r.kind == k) for k in kinds}
-        two = [r for r in two if r.kind in self.iteration]
-        rows = [[2 / r.iteration, r.exchanges / r.iteration] for r in two]
-        beyond = [(r.iteration - self.iteration[r.kind](r.rows)) / r.iteration for r in two]
-        (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
-        self.made = made = [r for r in setups if r.kind in self.setup and self.setup[r.kind](r.rows) > SHORT]
-        rows = [[1, r.overlap, r.overlap * r.face, r.gathered] for r in made]
-        beyond = [r.setup - self.setup[r.kind](r.rows) for r in made]
-        relative = 1 / numpy.array([[r.setup] for r in made])
-        fit, *_ = numpy.linalg.lstsq(numpy.array(rows) * relative, numpy.array(beyond) * relative[:, 0], rcond=None)
-        self.agreement, self.gather, self.border, self.gathered = fit
-        self.two = two
+        self.two, self.messages = ([r for r in runs if r.kind in self.iteration] for runs in (two, messages))
+        self.sum, self.exchange = self.fit_iterations(self.two, lambda r: [2, r.exchanges])
+        self.message_sum, self.message, self.message_row = self.fit_iterations(
+            self.messages, lambda r: [2, r.exchanges, r.exchanges * r.rows])
+        self.made = [(path, [r for r in runs if r.kind in self.setup and self.setup[r.kind](r.rows) > SHORT])
+                     for path, runs in setups]
+        self.fits = [least_squares([[1, r.overlap, r.overlap * r.face, r.gathered] for r in runs], [r.setup for r in runs],
+                                   [self.setup[r.kind](r.rows) for r in runs]) for _, runs in self.made]
+
+    def fit_iterations(self, runs, columns):
+        return least_squares([columns(r) for r in runs], [r.iteration for r in runs],
+                             [self.iteration[r.kind](r.rows) for r in runs])
+
+    def by_messages(self, run):
+        """us of an iteration on two GPUs whose exchanges are NCCL's messages."""
+        return (self.iteration[run.kind](run.rows) + 2 * self.message_sum
+                + run.exchanges * (self.message + run.rows * self.message_row))
 
     def parts(self, kind, rows, ranks, exchanges, face):
         """The parts of an iteration by name, us."""
@@ -120,9 +138,12 @@ class Model:
             return {"own work": self.iteration[kind](rows)}
         machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
         own = self.iteration[kind](rows)
-        parts = {"own work": own,
-                 "sums": 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)),
-                 "exchanges behind products": exchanges * self.exchange}
+        if machines == 1:
+            parts = {"own work": own, "sums": 2 * self.sum, "exchanges behind products": exchanges * self.exchange}
+        else:
+            parts = {"own work": own,
+                     "sums": 2 * (self.message_sum + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)),
+                     "exchanges behind products": exchanges * (self.message + rows * self.message_row)}
         if ranks > 2:
             hidden = own / (2 + exchanges) # a product's part of the iteration
             sizes = [6 * face] + [3 * face * ASSUMED["layers of G that are exchanged"]] * (exchanges - 1)
@@ -134,15 +155,16 @@ class Model:
     def iterate(self, *what):
         return sum(self.parts(*what).values())
 
-    def set_up(self, run):
-        return self.set_up_of(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered)
+    def set_up(self, run, fit):
+        return self.set_up_of(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered, fit)
 
-    def set_up_of(self, kind, rows, ranks, face, gathered):
+    def set_up_of(self, kind, rows, ranks, face, gathered, fit=0):
         """ms of a set-up that gathers so many rows behind faces of so many, or none."""
         alone = self.setup[kind](rows)
         if ranks == 1 or alone < SHORT:
             return alone
-        return alone + self.agreement + (self.gather + face * self.border + gathered * self.gathered if face else 0)
+        agreement, gather, of_face, of_row = self.fits[fit]
+        return alone + agreement + (gather + face * of_face + gathered * of_row if face else 0)
 
     def solve(self, kind, side, ranks, exchanges):
         """Set-up and solve of a cube of Poisson's equation whose sides grow with the ranks, s. Iterations grow like the side, from
@@ -157,27 +179,40 @@ class Model:
 def report(model, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     say("# A model of cgfused on many GPUs\n")
-    say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
-        f"that a product hides {model.exchange:.1f} us; agreements of a set-up {model.agreement:.2f} ms, gathering rows "
-        f"{model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each "
-        f"row of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
-    errors = []
-    say("| system | set | us an iteration | model | % |\n|:--|:--|--:|--:|--:|")
-    for r in model.two:
-        t = model.iterate(r.kind, r.rows, 2, r.exchanges, r.face)
-        errors.append(100 * (t / r.iteration - 1))
-        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[-1]:+.0f} |")
-    worst = [max(map(abs, errors))]
-    errors = []
-    say(f"\nSet-ups, of commit {model.made[0].commit}:\n\n| system | set | ms | model | % |\n|:--|:--|--:|--:|--:|")
-    for r in model.made:
-        t = model.set_up(r)
-        errors.append(100 * (t / r.setup - 1))
-        say(f"| {r.name} | {r.label} | {r.setup:.2f} | {t:.2f} | {errors[-1]:+.0f} |")
-    worst.append(max(map(abs, errors)))
-    say(f"\nThe largest error is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up.\n")
+    say("Two GPUs with a rank on each, NCCL.\n")
+    worst = []
+    for where, runs, time, fitted in (
+            ("Kernels write to the other GPU", model.two, lambda r: model.iterate(r.kind, r.rows, 2, r.exchanges, r.face),
+             f"a sum over two ranks {model.sum:.1f} us, an exchange that a product hides {model.exchange:.1f} us"),
+            ("Exchanges are NCCL's messages", model.messages, model.by_messages,
+             f"a sum over two ranks {model.message_sum:.1f} us, an exchange that a product hides {model.message:.1f} us and "
+             f"{1e6 * model.message_row:.1f} us for each million rows of a rank")):
+        say(f"{where} ({runs[0].where}). Fitted: {fitted}.\n")
+        say("| system | set | us an iteration | model | % |\n|:--|:--|--:|--:|--:|")
+        errors = []
+        for r in runs:
+            t = time(r)
+            errors.append(100 * (t / r.iteration - 1))
+            say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[-1]:+.0f} |")
+        say()
+        worst.append(max(map(abs, errors)))
+    for k, (path, runs) in enumerate(model.made):
+        agreement, gather, of_face, of_row = model.fits[k]
+        say(f"Set-ups of {os.path.basename(path)}, commit {runs[0].commit}. Fitted: agreements {agreement:.2f} ms, gathering rows "
+            f"{gather:.2f} ms, {1e6 * of_face:.0f} ns for each row of a face and {1e6 * of_row:.0f} ns for each row gathered.\n")
+        say("| system | set | ms | model | % |\n|:--|:--|--:|--:|--:|")
+        errors = []
+        for r in runs:
+            t = model.set_up(r, k)
+            errors.append(100 * (t / r.setup - 1))
+            say(f"| {r.name} | {r.label} | {r.setup:.2f} | {t:.2f} | {errors[-1]:+.0f} |")
+        say()
+        worst.append(max(map(abs, errors)))
+    say("The largest errors of these tables are " + ", ".join(f"{w:.0f} %" for w in worst[:-1]) + f" and {worst[-1]:.0f} %.\n")
     say("Beyond two GPUs the model assumes, and nothing was measured: "
-        + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces.\n")
+        + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to other "
+        "GPUs on one machine alone; with more machines exchanges are NCCL's messages. These were measured with up to "
+        f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU; what an exchange costs with 201³ is extrapolated.\n")
     say("Weak scaling, us an iteration (and as a multiple of one GPU's):\n")
     say("| unknowns a GPU | set | exchanges | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
     say("|--:|:--|--:|" + "--:|" * len(PREDICTED))
@@ -194,9 +229,23 @@ def report(model, out):
         for kind in model.iteration:
             times = [model.solve(kind, side, p, 3 if "fsai" in kind else 1) for p in PREDICTED]
             say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
+    few, many = PAPER
+    say("\nBeside this, section 5.3 of Isotton, Janna and Bernaschi: Poisson's equation with 7 points and 1,771,561 unknowns, 121³, for "
+        f"each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the text says that the "
+        "iterations grow, and that a set-up and an iteration do not change, or only slightly. The model for the same, from "
+        f"{few} to {many} GPUs:\n")
+    say("| set | iterations | an iteration | set-up |\n|:--|--:|--:|--:|")
+    for kind in (k for k in model.iteration if "fsai" in k):
+        setups, solves = zip(*(model.solve(kind, 121, p, 3) for p in PAPER))
+        times = [model.iterate(kind, 121**3, p, 3, 121 * 121) for p in PAPER]
+        say(f"| `{kind}` | x {solves[1] / solves[0] / (times[1] / times[0]):.2f} | x {times[1] / times[0]:.2f} "
+            f"| x {setups[1] / setups[0]:.2f} |")
     say("\nWhat ends weak scaling is the number of iterations, which grows like the cube root of the number of GPUs and is "
-        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration it is the latency of sums and "
-        "exchanges.")
+        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration on {PREDICTED[-1]:,} GPUs with 121³ "
+        "unknowns each, these parts are not the rank's own work, in us:\n")
+    for kind in model.iteration:
+        parts = model.parts(kind, 121**3, PREDICTED[-1], 3 if "fsai" in kind else 1, 121 * 121)
+        say(f"- `{kind}`: " + ", ".join(f"{name} {value:.0f}" for name, value in parts.items() if name != "own work"))
     say("\nThe local size below which what is not the rank's own work is the larger part, on 10,000 GPUs:\n")
     for kind in model.iteration:
         sides = [n for n in range(20, 400) if model.iterate(kind, n**3, 10000, 3 if "fsai" in kind else 1, n * n)
@@ -205,7 +254,6 @@ def report(model, out):
         parts = model.parts(kind, side**3, 10000, 3 if "fsai" in kind else 1, side * side)
         say(f"- `{kind}`: {side if sides else 'under 20'}³ unknowns a GPU. There, in us: "
             + ", ".join(f"{name} {value:.0f}" for name, value in parts.items()))
-    return worst
 
 
 def plot(model, path):
@@ -220,11 +268,13 @@ def plot(model, path):
             for exchanges, style in ((1, ":"), (3, "-")) if "fsai" in kind else ((1, "-"),):
                 axis.semilogx(ranks, [model.iterate(kind, side**3, p, exchanges, side * side) for p in ranks], style, color=color,
                               base=2, label=f"{kind.split('-pc_type ')[1]}, {exchanges} exchange{'s' if exchanges > 1 else ''}")
-            for r in model.two:
-                if r.kind == kind and round(r.rows) == side**3:
-                    axis.plot([2], [r.iteration], "o" if r.overlap or "fsai" not in kind else "^", color=color)
+            for runs, fill in ((model.two, color), (model.messages, "none")):
+                for r in runs:
+                    if r.kind == kind and round(r.rows) == side**3:
+                        axis.plot([2], [r.iteration], "o" if r.overlap or "fsai" not in kind else "^", color=color,
+                                  markerfacecolor=fill)
         axis.set_title(f"{side}³ unknowns a GPU")
-        axis.set_xlabel("GPUs (measured: 1 and 2)")
+        axis.set_xlabel("GPUs (measured: 1 and 2; hollow: by messages); 8 a machine")
         axis.set_ylabel("µs an iteration")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
@@ -235,16 +285,17 @@ def plot(model, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("one", nargs="+", help="results on one GPU")
-    parser.add_argument("--two", nargs="+", required=True, help="results on two GPUs")
-    parser.add_argument("--setups", nargs="+", help="results on two GPUs whose set-ups count in the place of those behind --two")
+    parser.add_argument("--two", nargs="+", required=True, help="results on two GPUs whose kernels write to the other one")
+    parser.add_argument("--messages", nargs="+", required=True, help="results on two GPUs by NCCL's messages")
+    parser.add_argument("--setups", nargs="+", required=True, help="results on two GPUs with set-ups")
     parser.add_argument("-o", "--output", help="plot")
     parser.add_argument("--md", help="table")
     options = parser.parse_args()
-    one, two = load(options.one), load(options.two)
-    setups = load(options.setups) if options.setups else two
-    if {r.ranks for r in one} != {1} or {r.ranks for r in two + setups} != {2}:
-        raise SystemExit("ranks_model: results of one rank, and behind --two of two ranks")
-    model = Model(one, two, setups)
+    one, two, messages = load(options.one), load(options.two), load(options.messages)
+    setups = [(path, load([path])) for path in options.setups]
+    if {r.ranks for r in one} != {1} or {r.ranks for r in two + messages + [r for _, runs in setups for r in runs]} != {2}:
+        raise SystemExit("ranks_model: results of one rank, and behind the options of two ranks")
+    model = Model(one, two, messages, setups)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
         report(model, out)
     if options.output:

@@ -1,6 +1,7 @@
 /*
    What must hold for a factor that reaches other ranks, on 2 to 8 of them: about the iterations of one rank, the same bits each
-   time, and an end on all ranks where one has a bad row or no memory. ctest runs the tag [eight] on 8 ranks.
+   time, and an end on all ranks where one has a bad row or no memory. ctest runs the tag [eight] on 8 ranks, and [four] on 4 ranks
+   though it is [long].
 */
 #include <petsc/private/pcimpl.h>
 #include <petscdmda.h>
@@ -105,7 +106,6 @@ static void CheckIterations(const std::vector<Type> &types, const System &system
   for (const Type &type : types) {
     const PetscInt one = IterationsAlone(system.whole, type, backend, random);
     for (int hops : {1, 2}) {
-      if (hops > 1 && (random || Ranks() > 4)) break; /* benchmarks/results/overlap.md has them */
       const PetscInt several = Iterations(system.all, type, "-@overlap " + std::to_string(hops), random);
       CAPTURE(type.name, backend.name, system.name, hops, one, several);
       CHECK((double)several <= (one < 100 ? (double)one + 2 : (double)one * (hops == 1 ? 1.03 : 1.01)));
@@ -120,12 +120,12 @@ static void CheckAllIterations(const Backend &backend)
   CheckIterations(types, Slabs("Poisson, slabs", Poisson(24, 24, 24), backend), backend);
   CheckIterations(types, Boxes(backend), backend);
   for (const char *name : {"bcsstk16", "ani5_crop"}) CheckIterations(types, Slabs(name, Shared(name), backend), backend);
-  if (Ranks() > 4) return; /* what follows takes many iterations; benchmarks/overlap has it on 8 ranks */
+  if (Ranks() > 4) return; /* there sfsai takes 321 or 322 iterations on s3rmt3m3, as rounding will have it, of 312: just at 3 % */
   CheckIterations(types, Slabs("s3rmt3m3", Shared("s3rmt3m3"), backend), backend);
   CheckIterations({TypeOf(PCAFSAI)}, Slabs("bcsstk24", Shared("bcsstk24"), backend), backend, 5);
 }
 
-TEST_CASE("one hop and the default layers take about the iterations of one rank", "[halo][fsai][pc][mpi][long][eight]")
+TEST_CASE("one hop and the default layers take about the iterations of one rank", "[halo][fsai][pc][mpi][long][four][eight]")
 {
   CheckAllIterations(HostBackend());
 }
@@ -211,7 +211,7 @@ TEST_CASE("without memory for gathered rows or their lists the error says what t
 {
   if (Ranks() == 1) return;
   const MatObject A    = Spread(RandomGraph(24, 4, 4), MATAIJ, Even);
-  const HaloWish  wish = {A, 2, 3, nullptr, PCAFSAI};
+  const HaloWish  wish = {A, 2, 3, nullptr, nullptr, PCAFSAI};
   for (const int rank : {0, Ranks() - 1}) /* the first one sends rows alone, the last one gathers alone */
     for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
       int  failed = 1;

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "sparse/dense.h"
-#include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -310,35 +310,52 @@ TEST_CASE("fsai: a given pattern and new values", "[sfsai][afsai][pc][pattern][c
       }
 }
 
-TEST_CASE("fsai: patterns that do not fit are refused with a reason", "[sfsai][afsai][pc][pattern][bad]")
+/* On several ranks the pattern is looked at before its columns name rows to gather, and no rank waits for one that has refused it.
+ */
+TEST_CASE("fsai: patterns that do not fit are refused with a reason", "[sfsai][afsai][pc][pattern][bad][mpi]")
 {
+  const auto share = [](LocalInt n, const Layout &layout) { return layout.share(n, Rank(), Ranks()); };
   for (const Backend &backend : Backends())
-    for (const Giving &giving : Givings()) {
-      CAPTURE(backend.name, giving.type);
-      const MatObject A = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat),
-                      plate = CreateMat(Plate(), MATAIJ);
-      const auto refuse     = [&](Mat S, const std::string &text) {
-        const PCObject pc = MakePC(A, giving.Of(), giving.exact);
-        MUST(giving.set(pc, S));
-        {
-          Errors errors;
-          CHECK(PCSetUp(pc) != 0);
-          CAPTURE(errors.text);
-          CHECK(Contains(errors.text, text));
-          if (!Contains(text, "MATAIJ")) CHECK(Contains(errors.text, giving.setter));
+    for (const Giving &giving : Givings())
+      for (const std::string overlap : {"", "-@overlap 1 "}) {
+        CAPTURE(backend.name, giving.type, overlap);
+        const std::string options = overlap + giving.exact;
+        const MatObject   A = Spread(Plate(), backend.mat, Even), plate = Spread(Plate(), MATAIJ, Even);
+        const auto        refuse = [&](Mat S, const std::string &text) {
+          const PCObject pc = MakePC(A, giving.Of(), options);
+          MUST(giving.set(pc, S));
+          int said = 0;
+          {
+            Errors errors;
+            CHECK(PCSetUp(pc) != 0);
+            CAPTURE(text, errors.text);
+            said = Contains(errors.text, text);
+            if (said) CHECK(Contains(errors.text, giving.setter));
+          }
+          MPI_Allreduce(MPI_IN_PLACE, &said, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+          CHECK(said);                   /* by the ranks whose part does not fit */
+          MUST(giving.set(pc, nullptr)); /* The PC works afterwards. */
+          MUST(PCSetUp(pc));
+          CHECK(Finite(Applied(pc)));
+        };
+        const std::string columns = " columns on this rank, but the operator has " + std::to_string(share(Plate().n, Layouts()[0]));
+        for (const LocalInt n : {10, 3 * Plate().n}) {
+          const std::string rows = std::to_string(share(n, Layouts()[0]));
+          refuse(Spread(RandomGraph(n, 5, 45), backend.mat, Even), "has " + rows + " rows and " + rows + columns);
         }
-        MUST(giving.set(pc, nullptr)); /* The PC works afterwards. */
-        MUST(PCSetUp(pc));
-        CHECK(Finite(Applied(pc)));
-      };
-      refuse(small, "has 10 rows and 10 columns on this rank, but the operator has " + std::to_string(Plate().n));
-      MatObject dense, open;
-      MUST(MatConvert(plate, MATDENSE, MAT_INITIAL_MATRIX, dense.put()));
-      refuse(dense, "is not supported, only MATAIJ and its subtypes");
-      MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, Plate().n, Plate().n, 2, nullptr, open.put()));
-      MUST(MatSetValue(open, 1, 0, 1, INSERT_VALUES));
-      refuse(open, "is not assembled");
-    }
+        if (Ranks() > 1) refuse(Spread(Plate(), MATAIJ, Layouts()[1].share), "rows and"); /* as many rows, shared otherwise */
+        MatObject dense, open;
+        MUST(MatConvert(plate, MATDENSE, MAT_INITIAL_MATRIX, dense.put()));
+        refuse(dense, "is not supported, only MATAIJ and its subtypes");
+        const LocalInt n = share(Plate().n, Layouts()[0]);
+        PetscInt       begin;
+        MUST(MatCreateAIJ(PETSC_COMM_WORLD, n, n, PETSC_DETERMINE, PETSC_DETERMINE, 2, nullptr, 2, nullptr, open.put()));
+        MUST(MatGetOwnershipRange(open, &begin, nullptr));
+        MUST(MatSetValue(open, begin, 0, 1, INSERT_VALUES));
+        refuse(open, "is not assembled");
+        if (overlap.empty() || Ranks() == 1) continue;
+        refuse(CreateMat(RandomGraph(n, 5, 45), MATAIJ), "has another communicator than the operator");
+      }
 }
 
 TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfsai][pc][pattern]")

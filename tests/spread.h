@@ -36,7 +36,8 @@ HostMatrix Gathered(Mat);
 /* The types of preconditioners whose factors may reach other ranks, and the options with which they reach all of them. */
 std::vector<Type>     FSAITypes();
 constexpr const char *kAll = "-@overlap 1000 -@halo_layers 10000 ";
-HostMatrix            Factor(PC, const Type &);                                             /* all rows of G */
+double                Larger(double worst, double off); /* of two differences; one that is NaN is larger than all others */
+HostMatrix            Factor(PC, const Type &);         /* all rows of G */
 void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double tolerance); /* relative to the largest entry */
 
 /* ------------------------------------------ several GPUs -------------------------------------- */

@@ -206,7 +206,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, &search));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   fsai->may_keep = !search;
-  const HaloWish wish{pc->pmat, reach->overlap, reach->layers, reach->pattern, reach->type};
+  const HaloWish wish{pc->pmat, reach->overlap, reach->layers, reach->pattern, reach->setter, reach->type};
   const bool keep_plan = as_before && pc->flag == SAME_NONZERO_PATTERN && where == fsai->halo.where && (!reach->pattern || !search);
   PetscCall(PetscLogEventBegin(FinePC_HaloGather, pc, pc->pmat, 0, 0));
   PetscCall(HaloGather(phase, &wish, keep_plan, &fsai->halo));

@@ -47,6 +47,7 @@ struct FSAIReach {
   const char     *type; /* "afsai" or "sfsai" */
   PetscInt        overlap, layers, deepest;
   Mat             pattern;
+  const char     *setter; /* the function that was given the pattern */
   PetscBool       reuse_pattern;
   FinePCPrecision factor;
 };

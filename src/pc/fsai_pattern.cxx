@@ -97,24 +97,14 @@ PetscErrorCode PCFSAIGetGivenPattern(PC pc, const CSRView *A, const char setter[
   PC_FSAI       *fsai    = (PC_FSAI *)pc->data;
   const Mat      pattern = fsai->pattern;
   const CSRView *P       = &given->mat.A;
-  PetscInt       rows, columns;
-  PetscBool      assembled;
 
   PetscFunctionBegin;
-  PetscCall(MatAssembled(pattern, &assembled));
-  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
-             "The matrix given to %s() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()", setter);
-  PetscCall(MatGetLocalSize(pattern, &rows, &columns));
-  const PetscInt n = A->n - PCFSAIFirst(fsai);
-  PetscCheck(rows == n && columns == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The matrix given to %s() has %" PetscInt_FMT " rows and %" PetscInt_FMT
-             " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
-             setter, rows, columns, n);
+  PetscCall(HaloCheckPattern(pattern, A->n - PCFSAIFirst(fsai), setter));
   if (PCFSAIFirst(fsai)) {
     PetscCall(JoinPattern(fsai, A, given));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(MatGetCSR(pattern, &given->mat)); /* which says what is no MATAIJ */
+  PetscCall(MatGetCSR(pattern, &given->mat));
   PetscCall(CountLeftOut(pattern, &fsai->left_out));
   given->S   = *P;
   given->S.a = nullptr;

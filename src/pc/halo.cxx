@@ -155,11 +155,27 @@ private:
     PetscCall(LocalIntCast(std::lower_bound(columns, columns + count, A_.begin) - columns, "columns of other ranks", &A_.before));
     PetscCall(LocalIntCast((PetscInt64)A_.own.nnz + A_.others.nnz, "nonzeros", &halo_->nnz));
     if (wish_.pattern) {
-      PetscCall(MatCheckLayout(wish_.pattern));
+      PetscCall(CheckPattern());
       PetscCall(MatMPIAIJGetSeqAIJ(wish_.pattern, nullptr, &others, &columns));
       PetscCall(MatGetSize(others, nullptr, &count));
       given_ = {count, columns};
     }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Columns of another matrix than this could be those of no rank. */
+  PetscErrorCode CheckPattern() const
+  {
+    int same;
+
+    PetscFunctionBegin;
+    PetscCall(HaloCheckPattern(wish_.pattern, A_.end - A_.begin, wish_.setter));
+    PetscCallMPI(MPI_Comm_compare(PetscObjectComm((PetscObject)wish_.pattern), PetscObjectComm((PetscObject)wish_.A), &same));
+    PetscCheck(
+      same == MPI_IDENT || same == MPI_CONGRUENT, PETSC_COMM_SELF, PETSC_ERR_ARG_NOTSAMECOMM,
+      "The matrix given to %s() has another communicator than the operator: with -pc_%s_overlap it must have the same one, "
+      "as its entries are in columns of other ranks",
+      wish_.setter, wish_.type);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -578,6 +594,29 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
     PetscCall(planner.Make());
   }
   if (!phase->stopped) PetscCall(GatherValues(phase, wish->A, halo));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloCheckPattern(Mat pattern, PetscInt rows, const char setter[])
+{
+  PetscInt  m, n;
+  PetscBool is_aij, assembled;
+  char      takes[128];
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)pattern, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  if (!is_aij) {
+    PetscCall(PetscSNPrintf(takes, sizeof(takes), "MATAIJ and its subtypes such as MATAIJCUSPARSE for %s()", setter));
+    PetscCall(MatRefuseType(pattern, takes, "use MatConvert() or -mat_type aij"));
+  }
+  PetscCall(MatAssembled(pattern, &assembled));
+  PetscCheck(assembled, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix given to %s() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()", setter);
+  PetscCall(MatGetLocalSize(pattern, &m, &n));
+  PetscCheck(m == rows && n == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix given to %s() has %" PetscInt_FMT " rows and %" PetscInt_FMT
+             " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
+             setter, m, n, rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -75,8 +75,15 @@ struct HaloWish {
   Mat         A;
   PetscInt    overlap, layers;
   Mat         pattern; /* its columns name rows, from which and from the border `layers` couplings are followed; or null */
+  const char *setter;  /* the function that was given the pattern, for messages */
   const char *type;    /* for messages: "afsai" or "sfsai" */
 };
+
+/*
+   A user's pattern before it is used: an assembled MATAIJ with so many rows and columns on this rank. This rank's error, which says
+   what to do, is its own.
+*/
+PetscErrorCode HaloCheckPattern(Mat pattern, PetscInt rows, const char setter[]);
 
 /*
    Makes the plan, unless all ranks have it already and `keep` says that it is still right, and gathers the values. Collective. A

@@ -15,6 +15,8 @@ namespace
 /* More layers of foreign rows than this save 1 % of the iterations at most, whatever the number of steps. */
 constexpr PetscInt kAFSAIHaloLayers = 5;
 
+constexpr char kSetter[] = "PCAFSAISetPattern"; /* for errors about a pattern that is given */
+
 constexpr PetscReal kEarlyStops = 0.9; /* rows with less of the entries that the steps allow get advice in the view */
 
 struct PC_AFSAI : PC_FSAI {
@@ -71,7 +73,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscCall(PCFSAIPatternStays(pc, true, &same_pattern));
   PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(afsai->reuse_pattern && same_pattern), afsai->params.factor_precision, &W1));
   const PetscBool is_given = (PetscBool)(afsai->pattern && !afsai->reused);
-  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, "PCAFSAISetPattern", &given) : PETSC_SUCCESS;
+  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
 
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
@@ -106,8 +108,8 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCall(PCFSAIPatternStays(pc, false, &stays));
   const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && stays);
-  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai),         FirstPower(afsai) + params->max_steps,
-                        afsai->pattern, reuse,          params->factor_precision};
+  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai), FirstPower(afsai) + params->max_steps,
+                        afsai->pattern, kSetter,        reuse,           params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

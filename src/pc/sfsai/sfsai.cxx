@@ -9,6 +9,8 @@
 namespace
 {
 
+constexpr char kSetter[] = "PCSFSAISetPattern"; /* for errors about a pattern that is given */
+
 struct PC_SFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
@@ -67,7 +69,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision, &W1));
   if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
-  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, "PCSFSAISetPattern", &given) : PETSC_SUCCESS;
+  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
@@ -98,8 +100,8 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCall(PCFSAIPatternStays(pc, false, &stays));
   const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && stays);
-  const FSAIReach
-    reach{"sfsai", sfsai->overlap, LayersOf(sfsai), sfsai->params.power, sfsai->pattern, reuse, sfsai->params.factor_precision};
+  const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf(sfsai), sfsai->params.power,
+                        sfsai->pattern, kSetter,        reuse,           sfsai->params.factor_precision};
 
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
