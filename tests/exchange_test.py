@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A call of MPI that fails on one rank ends a program on all ranks with an error, and none of them waits for ever. The program is
-PETSc's tutorial ex2 as it is, with a factor that reaches other ranks; failing_mpi.c has the calls fail.
+PETSc's tutorial ex2 as it is, with factors that reach other ranks; failing_mpi.c has the calls fail.
 
     exchange_test.py --program petsc_ksp_ex2 --library libfinepc.so --preload libfailing_mpi.so [--all]
 
@@ -13,16 +13,23 @@ import sys
 import time
 
 RANKS, FAILING_RANK, LIMIT = 3, 1, 40
-# A few calls of each kind: in the gathering of rows, in the connection of the factors, and in an application.
-CASES = {"MPI_Irecv": (1, 9, 16), "MPI_Isend": (4,), "MPI_Waitall": (2, 26), "MPI_Recv_init": (1,), "MPI_Startall": (3,),
-         "MPI_Allreduce": (1, 20)}
+# The options of a solve, and of the calls of each kind that it makes the numbers of a few that fail: in the gathering of rows, in the
+# connection of the factors, in an application, and with cgfused in the sums of an iteration.
+COMMANDS = (
+    ("-pc_type afsai -pc_afsai_overlap 1",
+     {"MPI_Irecv": (1, 9, 16), "MPI_Isend": (4,), "MPI_Waitall": (2, 26), "MPI_Recv_init": (1,), "MPI_Startall": (3,),
+      "MPI_Allreduce": (1, 20)}),
+    ("-ksp_type cgfused -pc_type sfsai -pc_sfsai_overlap 1",
+     {"MPI_Irecv": (2, 9), "MPI_Isend": (4,), "MPI_Waitall": (3,), "MPI_Recv_init": (1,), "MPI_Startall": (3,),
+      "MPI_Allreduce": (2, 30)}),
+)
 
 
-def run(options, function, number):
+def run(options, command_line, function, number):
     """Whether it ended in time, its exit code, what it printed, and the seconds that it took."""
     command = [options.mpiexec, "-n", str(RANKS), "-x", f"LD_PRELOAD={options.preload}", "-x",
                f"FINEPC_FAIL={FAILING_RANK} {function} {number}", options.program, "-dll_append", options.library,
-               "-m", "12", "-n", "12", "-pc_type", "afsai", "-pc_afsai_overlap", "1"]
+               "-m", "12", "-n", "12", *command_line.split()]
     begin = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                start_new_session=True)
@@ -35,12 +42,12 @@ def run(options, function, number):
     return True, process.returncode, text, time.monotonic() - begin
 
 
-def check(options, function, number):
-    in_time, code, text, seconds = run(options, function, number)
+def check(options, command_line, function, number):
+    in_time, code, text, seconds = run(options, command_line, function, number)
     told = re.findall(r"PETSC ERROR: (MPI error[^\n]*|An exchange with other ranks failed in the set-up)", text)
     good = in_time and code != 0 and told
     what = "ends" if in_time else f"does not end within {LIMIT} s"
-    print(f"{'ok' if good else 'FAILED'}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}", flush=True)
+    print(f"{'ok' if good else 'FAILED'}: {command_line}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}", flush=True)
     if not good:
         print(text)
     return bool(good)
@@ -54,17 +61,17 @@ def main():
     parser.add_argument("--all", action="store_true")
     options = parser.parse_args()
     good = True
-    for function, numbers in CASES.items():
-        in_time, code, text, _ = run(options, function, 0)  # all goes well
+    for command_line, function, numbers in ((line, *case) for line, cases in COMMANDS for case in cases.items()):
+        in_time, code, text, _ = run(options, command_line, function, 0)  # all goes well
         made = re.search(r"finepc made (\d+) of these calls", text)
         if not in_time or code or not made:
             print(f"FAILED: without a failure, exit code {code}\n{text}")
             return 1
         if int(made.group(1)) < max(numbers):
-            print(f"FAILED: there are but {made.group(1)} calls of {function}")
+            print(f"FAILED: {command_line}: there are but {made.group(1)} calls of {function}")
             return 1
         for number in range(1, int(made.group(1)) + 1) if options.all else numbers:
-            good = check(options, function, number) and good
+            good = check(options, command_line, function, number) and good
     return 0 if good else 1
 
 
