@@ -2,7 +2,7 @@
 """A model of cgfused with cmatch on many GPUs: Poisson's equation, 7 points, a cube of points for each GPU.
 
     cmatch_model.py --one ONE.json [..] --profile cmatch_profile.md --counts cmatch_ranks_weak_*.json --light LIGHT.json [..]
-                    [--two PATH=TWO.json [..]] [-o model.png] [--md model.md]
+                    [--two PATH=TWO.json [..]] [--set-up MPI=TWO.json [..]] [-o model.png] [--md model.md]
 
 What is measured: the kernels of an iteration and of a set-up on one GPU, level by level (--profile) and in all (--one, runs of
 finepc_bench with sets/cmatch.txt); rows, entries and ghosts of the levels on 1 to 32 ranks (--counts, runs of `cmatch_ranks`); what
@@ -16,10 +16,11 @@ there; the conjugate gradients exchange once and sum twice, and the cycle finds 
 and for each level on several ranks exchanges, agreements and three new PetscSF. Which ranks have which level follows the rules of
 cmatch.
 
-PATH is host (PetscSF through the host), aware (PetscSF with GPU-aware MPI) or light (sums and exchanges in the CUDA graph). With
-TWO.json, runs of `several_gpus` on two GPUs with sets/several_gpus_cmatch.txt, what an exchange costs beyond what is measured by
-itself is fitted for each path, and what a level costs in a set-up beyond it. Without, all times on more than one GPU are
-predictions, and the output says so."""
+PATH is host (PetscSF through the host), aware (PetscSF with GPU-aware MPI) or light (sums and exchanges in the CUDA graph), and MPI
+is host or aware: a set-up exchanges by MPI on each path. TWO.json are runs of `several_gpus` on two GPUs with
+sets/several_gpus_cmatch.txt. With --two, what an exchange costs beyond what is measured by itself is fitted for each path: of
+cgfused on the light path, and of PETSc's cg by MPI on the others. With --set-up, what a level costs in a set-up beyond the model is
+fitted once for all runs with cgfused. Without, all times on more than one GPU are predictions, and the output says so."""
 import argparse
 import json
 import math
@@ -50,11 +51,21 @@ ASSUMED = {
     "foreign columns of P, as a share of the ghosts that a 7-point operator would have": 0.2,
 }
 PATHS = {"host": "through the host", "aware": "PetscSF, GPU-aware", "light": "light path"}
+SET_UPS = {"host": "through the host", "aware": "GPU-aware MPI"} # the light path has a set-up of the latter
+LABELS = {"host": "cmatch-cg-mpi", "aware": "cmatch-cg-mpi", "light": "cmatch"} # of the runs on two GPUs
 # of cmatch: its defaults, and what a level does
-GATHER_ROWS, GATHER_RANKS, GATHER_FACTOR, GATHER_WIDTH, COARSE_SIZE = 100000, 10000, 8, 80, 256
-EXCHANGES, AGREEMENTS, NEW_SF = 4, 9, 3 # of a level: in a cycle; in a set-up
+GATHER_ROWS, GATHER_RANKS, GATHER_FACTOR, GATHER_WIDTH, COARSE_SIZE = 100000, 10000, 8, 80, 300
+EXCHANGES, AGREEMENTS, NEW_SF = 4, 5, 3 # of a level: in a cycle; in a set-up, with what the PetscSFs agree upon
 SUMS = 3 # of an iteration
 WEAK = (1, 2, 8, 64, 512, 1024, 8192)
+SIDES = (121, 201) # points a side of a GPU's cube
+TALK = (
+    "The talk \"Scalable Linear Solvers for GPU-accelerated heterogeneous supercomputers\" (D'Ambra, 2024) solves the\n"
+    "same problem, with the coarsening that cmatch has its name of, up to 65 billion unknowns on up to 8192 A100 of\n"
+    "Leonardo. These are about 200³ a GPU, so that the table of 201³ is the one to be held beside it. Its solver ends at\n"
+    "1e-6 instead of 1e-8, smooths by 4 sweeps of l1-Jacobi before and after the coarse correction instead of 1, and its\n"
+    "coarsest level has up to 200 rows a GPU, for 40 iterations of the conjugate gradient method. Its iterations,\n"
+    "operator complexities and times are plots without numbers: hence they are not in the plot here.")
 STRONG = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -85,6 +96,9 @@ class Run:
         sizes = [int(size) for size in re.findall(r"\d+", self.name.split(":")[-1])]
         self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0])
         self.where = f"{report['device']}, commit {report['commit'][:7]}"
+
+    def commit(self):
+        return self.where.rsplit(" ", 1)[-1]
 
 
 def load(paths, wanted):
@@ -141,7 +155,8 @@ class Model:
         self.counted = {run.ranks: run for run in counts if run.label == "cmatch"}
         self.words = {8.0 * run.face: run.exchange for run in light}
         self.word_sum = statistics.median(run.sum for run in light)
-        self.beyond, self.setup_beyond = {path: 0.0 for path in PATHS}, {path: 0.0 for path in PATHS} # of an exchange, a level
+        self.beyond = {path: 0.0 for path in PATHS} # of an exchange
+        self.setup_beyond, self.staging = 0.0, 0.0 # ms of a level of a set-up, and of a MB that passes through the host there
         self.bytes = 1.0 # 0 for exchanges of latency alone
         self.further = ASSUMED["us of each further one"]
 
@@ -265,20 +280,28 @@ class Model:
                  1e-3 * (self.setup_finest @ (1, rows) + sum(self.setup_level @ (1, level.entries) for level in levels[1:-1]))}
         if ranks == 1:
             return parts
-        messages_by = "host" if path == "host" else "aware" # a set-up exchanges by PetscSF on each path
-        new, moved, agreed = 0.0, 0.0, 0.0
+        new, moved, agreed, levels_of_several = 0.0, 0.0, 0.0, len(self.distributed(rows, ranks))
         for level in (level for level in levels if level.ranks > 1):
             rows_there, messages = self.carried(level)
-            wide = level.next_entries / level.next_rows
             new += interpolate(CREATE_SF, 8 * level.ghosts) + (NEW_SF - 1) * interpolate(CREATE_SF, 8 * rows_there)
-            sizes = [4 * level.ghosts, 16 * level.ghosts, 16 * level.ghosts] # numbers, rows of P
-            sizes += (2 if level.group > 1 else 1) * [4 * rows_there, 8 * rows_there, 4 * wide * rows_there, 8 * wide * rows_there]
-            moved += sum(self.exchange(messages_by, size, messages, level.ranks) for size in sizes)
+            sizes = self.set_up_sizes(level)
+            moved += sum(self.exchange("aware", size, messages, level.ranks) for size in sizes)
             agreed += AGREEMENTS * (AGREEMENT + ASSUMED["us of a sum for each doubling of machines"]
                                     * math.log2(math.ceil(level.ranks / ASSUMED["gpus of a machine"])))
-            agreed += 1e3 * self.setup_beyond[path]
-        parts.update({"new PetscSF": 1e-3 * new, "exchanges": 1e-3 * moved, "agreements": 1e-3 * agreed})
+        parts.update({"new PetscSF": 1e-3 * new, "exchanges": 1e-3 * moved, "agreements": 1e-3 * agreed,
+                      "through the host": self.staging * self.megabytes(rows, ranks) if path == "host" else 0.0,
+                      "beyond the model": self.setup_beyond * levels_of_several})
         return parts
+
+    def set_up_sizes(self, level):
+        """Bytes of the exchanges of a level: numbers, rows of P, and rows of the next level."""
+        rows, _ = self.carried(level)
+        wide = level.next_entries / level.next_rows
+        return ([4 * level.ghosts, 16 * level.ghosts, 16 * level.ghosts]
+                + (2 if level.group > 1 else 1) * [4 * rows, 8 * rows, 4 * wide * rows, 8 * wide * rows])
+
+    def megabytes(self, rows, ranks):
+        return 1e-6 * sum(sum(self.set_up_sizes(level)) for level in self.distributed(rows, ranks))
 
     def set_up(self, path, rows, ranks):
         return sum(self.set_up_parts(path, rows, ranks).values())
@@ -306,7 +329,7 @@ class Model:
     # ---- two GPUs ----
 
     def fit_two(self, two):
-        """What an exchange, and a level of a set-up, cost beyond the model, by path."""
+        """What an exchange costs beyond the model, by path."""
         for path in PATHS:
             runs = [run for where, run in two if where == path]
             if not runs:
@@ -315,17 +338,22 @@ class Model:
             rest = numpy.array([run.iteration - self.iterate(path, run.rows / 2, 2) for run in runs])
             relative = 1 / numpy.array([run.iteration for run in runs])
             self.beyond[path] = float((count * rest * relative**2).sum() / ((count * relative)**2).sum())
-            count = numpy.array([len(self.distributed(run.rows / 2, 2)) for run in runs], float)
-            rest = numpy.array([run.setup - self.set_up(path, run.rows / 2, 2) for run in runs])
-            relative = 1 / numpy.array([run.setup for run in runs])
-            self.setup_beyond[path] = float((count * rest * relative**2).sum() / ((count * relative)**2).sum())
+
+    def fit_set_up(self, runs):
+        """What a level of a set-up costs beyond the model, whatever MPI it has, and what passes through the host."""
+        columns = [[len(self.distributed(run.rows / 2, 2)), self.megabytes(run.rows / 2, 2) if mpi == "host" else 0.0]
+                   for mpi, run in runs]
+        rest = [run.setup - self.set_up("aware", run.rows / 2, 2) for _, run in runs]
+        weights = 1 / numpy.array([run.setup for _, run in runs])
+        self.setup_beyond, self.staging = numpy.linalg.lstsq(numpy.array(columns) * weights[:, None], numpy.array(rest) * weights,
+                                                             rcond=None)[0]
 
 
 def cells(values, form):
     return " | ".join(form.format(value) for value in values)
 
 
-def report(model, two, out):
+def report(model, two, set_ups, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     fitted = [path for path in PATHS if any(where == path for where, _ in two)]
     say("# A model of cmatch on many GPUs\n")
@@ -336,8 +364,9 @@ def report(model, two, out):
             "from exchanges and sums that were measured by themselves.\n")
     else:
         say("Fitted to runs on two GPUs: " + "; ".join(
-            f"{PATHS[path]}: an exchange {model.beyond[path]:+.1f} us beyond the one measured by itself, a level of a set-up "
-            f"{model.setup_beyond[path]:+.2f} ms" for path in fitted) + ". "
+            f"{PATHS[path]}, an exchange {model.beyond[path]:+.1f} us beyond the one measured by itself" for path in fitted)
+            + (f"; a level of a set-up {model.setup_beyond:+.2f} ms beyond the model, and {model.staging:.2f} ms for each MB that "
+               "passes through the host there" if set_ups else "") + ". "
             + ("The other paths, and all" if len(fitted) < len(PATHS) else "All")
             + " times on more than two GPUs are predictions.\n")
     say(f"One GPU: an iteration {model.finest[0]:.0f} us + {1e3 * model.finest[1]:.3f} ns a row for the finest level and the "
@@ -362,20 +391,55 @@ def report(model, two, out):
         f"{model.word_sum:.1f} within a machine and {MEASURED['NCCL in a graph'][1]} between machines.\n")
     say("Through the host and by PetscSF a cycle's kernels on several ranks are launched one by one, and PETSc's `cg` is around "
         "them: what PETSc's `cg` takes more on one GPU is in the model, launches that a wait for a message exposes are not. A "
-        "set-up exchanges by PetscSF on each path.\n")
+        "set-up is the same on each path: it exchanges by MPI, which takes memory of the GPU or not.\n")
     say("Assumed: " + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ".\n")
     if two:
-        say("## Two GPUs\n\n| system | path | commit | us an iteration | model | % | set-up, ms | model | % | iterations |\n"
-            "|:--|:--|:--|--:|--:|--:|--:|--:|--:|--:|")
+        say("## Two GPUs\n\n| system | path | commit | us an iteration | model | % | iterations |\n|:--|:--|:--|--:|--:|--:|--:|")
         for path, run in two:
-            t, s = model.iterate(path, run.rows / 2, 2), model.set_up(path, run.rows / 2, 2)
-            commit = run.where.rsplit(" ", 1)[-1]
-            say(f"| {run.name} | {PATHS[path]} | {commit} | {run.iteration:.0f} | {t:.0f} | {100 * (t / run.iteration - 1):+.0f} | "
-                f"{run.setup:.2f} | {s:.2f} | {100 * (s / run.setup - 1):+.0f} | {run.iterations} |")
+            t = model.iterate(path, run.rows / 2, 2)
+            say(f"| {run.name} | {PATHS[path]} | {run.commit()} | {run.iteration:.0f} | {t:.0f} | "
+                f"{100 * (t / run.iteration - 1):+.0f} | {run.iterations} |")
         say()
-    say("## Weak scaling, 121³ unknowns a GPU\n")
-    side, head = 121, " | ".join(f"{ranks:,}" for ranks in WEAK)
-    rows = side**3
+    if set_ups:
+        say("| system | MPI | commit | set-up, ms | model | % |\n|:--|:--|:--|--:|--:|--:|")
+        for mpi, run in set_ups:
+            t = model.set_up(mpi, run.rows / 2, 2)
+            say(f"| {run.name} | {SET_UPS[mpi]} | {run.commit()} | {run.setup:.2f} | {t:.2f} | {100 * (t / run.setup - 1):+.0f} |")
+        errors = [[abs(t / of - 1) for t, of in some] for some in (
+            [(model.iterate(path, run.rows / 2, 2), run.iteration) for path, run in two],
+            [(model.set_up(mpi, run.rows / 2, 2), run.setup) for mpi, run in set_ups])]
+        worst = [100 * max(some, default=0) for some in errors]
+        say(f"\nThe largest error on two GPUs is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up, of the runs "
+            "that the model is fitted to: two sizes for one number of each path, and four set-ups for two.\n")
+    for side in SIDES:
+        weak(model, side, say)
+    head, rows = " | ".join(f"{ranks:,}" for ranks in WEAK), SIDES[0]**3
+    say(f"\nThe parts of an iteration with {SIDES[0]}³ unknowns a GPU, us:\n")
+    say(f"| path | part | {head} |\n|:--|:--|" + "--:|" * len(WEAK))
+    for path, words in PATHS.items():
+        parts = [model.parts(path, rows, p) for p in WEAK]
+        for k, name in enumerate(parts[-1]):
+            say(f"| {words if not k else ''} | {name} | " + " | ".join(f"{p[name]:.0f}" if name in p else "" for p in parts) + " |")
+    say("\nThe parts of a set-up, through the host, and with GPU-aware MPI without the row \"through the host\", ms:\n")
+    say(f"| part | {head} |\n|:--|" + "--:|" * len(WEAK))
+    parts = [model.set_up_parts("host", rows, p) for p in WEAK]
+    for name in parts[-1]:
+        say(f"| {name} | " + " | ".join(f"{p[name]:.1f}" if name in p else "" for p in parts) + " |")
+    say("\n## Strong scaling, 201³ unknowns in all\n")
+    say(f"| GPUs | {' | '.join(str(p) for p in STRONG)} |\n|:--|" + "--:|" * len(STRONG))
+    for path, words in PATHS.items():
+        say(f"| set-up + solve, ms, {words} | " + " | ".join(
+            f"{model.set_up(path, 201**3 / p, p):.1f} + {model.solve(path, 201**3 / p, p):.1f}" for p in STRONG) + " |")
+    say("\n## Beside the talk\n")
+    say(TALK)
+    say("\n## What ends the scaling\n")
+    ends(model, say)
+
+
+def weak(model, side, say):
+    """The table of as many unknowns for each GPU."""
+    head, rows = " | ".join(f"{ranks:,}" for ranks in WEAK), side**3
+    say(f"## Weak scaling, {side}³ unknowns a GPU\n")
     say(f"| GPUs | {head} |\n|:--|" + "--:|" * len(WEAK))
     say("| levels (of them on several ranks) | " + " | ".join(
         f"{len(model.hierarchy(rows, p))} ({len(model.distributed(rows, p))})" for p in WEAK) + " |")
@@ -387,29 +451,12 @@ def report(model, two, out):
         say(f"| us an iteration, {words} | " + " | ".join(
             f"{model.iterate(path, rows, p):.0f} ({model.iterate('light', rows, 1) / model.iterate(path, rows, p):.2f})"
             for p in WEAK) + " |")
-    for path, words in PATHS.items():
-        say(f"| set-up, ms, {words} | " + cells([model.set_up(path, rows, p) for p in WEAK], "{:.1f}") + " |")
+    for mpi, words in SET_UPS.items():
+        say(f"| set-up, ms, {words} | " + cells([model.set_up(mpi, rows, p) for p in WEAK], "{:.1f}") + " |")
     for path, words in PATHS.items():
         say(f"| set-up and solve, ms, {words} | " + cells(
             [model.total(path, rows, p) for p in WEAK], "{:.1f}") + " |")
-    say("\nIn brackets is the efficiency, an iteration on one GPU over that one. The parts of an iteration, us:\n")
-    say(f"| path | part | {head} |\n|:--|:--|" + "--:|" * len(WEAK))
-    for path, words in PATHS.items():
-        parts = [model.parts(path, rows, p) for p in WEAK]
-        for k, name in enumerate(parts[-1]):
-            say(f"| {words if not k else ''} | {name} | " + " | ".join(f"{p[name]:.0f}" if name in p else "" for p in parts) + " |")
-    say("\nThe parts of a set-up with GPU-aware MPI, ms:\n")
-    say(f"| part | {head} |\n|:--|" + "--:|" * len(WEAK))
-    parts = [model.set_up_parts("aware", rows, p) for p in WEAK]
-    for name in parts[-1]:
-        say(f"| {name} | " + " | ".join(f"{p[name]:.1f}" if name in p else "" for p in parts) + " |")
-    say("\n## Strong scaling, 201³ unknowns in all\n")
-    say(f"| GPUs | {' | '.join(str(p) for p in STRONG)} |\n|:--|" + "--:|" * len(STRONG))
-    for path, words in PATHS.items():
-        say(f"| set-up + solve, ms, {words} | " + " | ".join(
-            f"{model.set_up(path, 201**3 / p, p):.1f} + {model.solve(path, 201**3 / p, p):.1f}" for p in STRONG) + " |")
-    say("\n## What ends the scaling\n")
-    ends(model, say)
+    say("\nIn brackets is the efficiency, an iteration on one GPU over that one.\n")
 
 
 def ends(model, say):
@@ -455,13 +502,13 @@ def strong(model, path):
             f"{', '.join(str(p) for p in STRONG)}: {total[best] / total[1]:.2f} of one GPU's time.")
 
 
-def plot(model, two, path):
+def plot(model, two, set_ups, path):
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 4, figsize=(17, 4.2), constrained_layout=True)
-    ranks, rows = [2**k for k in range(14)], 121**3
+    ranks, rows = [2**k for k in range(14)], SIDES[0]**3
     colors = dict(zip(PATHS, ("#d62728", "#1f77b4", "#2ca02c")))
     counted = sorted(model.counted)
     axes[0].plot(counted, [model.counted[p].iterations for p in counted], "o", color="black", label="counted, 64³ a rank")
@@ -469,21 +516,30 @@ def plot(model, two, path):
     axes[0].set_ylim(0, 1.4 * max(run.iterations for run in model.counted.values()))
     axes[0].set_title("iterations to 1e-8")
     axes[1].plot(counted, [model.counted[p].complexity for p in counted], "o", color="black", label="counted, 64³ a rank")
-    axes[1].plot(ranks, [model.complexity(rows, p) for p in ranks], "-", color="black", label="model, 121³ a GPU")
+    for side, line in zip(SIDES, ("-", "--")):
+        axes[1].plot(ranks, [model.complexity(side**3, p) for p in ranks], line, color="black", label=f"model, {side}³ a GPU")
     axes[1].set_title("operator complexity")
     axes[1].set_ylim(1, 2)
-    measured = [run for run in model.one if run.rows == rows]
-    for name, words in PATHS.items():
-        axes[2].plot(ranks, [model.iterate(name, rows, p) for p in ranks], "-", color=colors[name], label=words)
-        axes[3].plot(ranks, [model.set_up(name, rows, p) for p in ranks], "--" if name == "light" else "-", color=colors[name],
-                     label=words)
-        here = [run for where, run in two if where == name and run.rows == 2 * rows]
-        axes[2].plot([2] * len(here), [run.iteration for run in here], "o", color=colors[name])
-        axes[3].plot([2] * len(here), [run.setup for run in here], "o", color=colors[name])
-    axes[2].plot([1] * len(measured), [run.iteration for run in measured], "o", color="black", label="measured")
-    axes[3].plot([1] * len(measured), [run.setup for run in measured], "o", color="black", label="measured")
-    axes[2].set_title("µs an iteration, 121³ a GPU")
-    axes[3].set_title("set-up, ms, 121³ a GPU")
+    for side, line, mark in zip(SIDES, ("-", "--"), ("o", "s")):
+        rows = side**3
+        measured = [run for run in model.one if run.rows == rows]
+        for name, words in PATHS.items():
+            if side != SIDES[0] and name != "light":
+                continue
+            axes[2].plot(ranks, [model.iterate(name, rows, p) for p in ranks], line, color=colors[name],
+                         label=f"{words}, {side}³")
+            here = [run for where, run in two if where == name and run.rows == 2 * rows]
+            axes[2].plot([2] * len(here), [run.iteration for run in here], mark, color=colors[name])
+        for name, words in SET_UPS.items():
+            if side != SIDES[0] and name != "aware":
+                continue
+            axes[3].plot(ranks, [model.set_up(name, rows, p) for p in ranks], line, color=colors[name], label=f"{words}, {side}³")
+            here = [run for mpi, run in set_ups if mpi == name and run.rows == 2 * rows]
+            axes[3].plot([2] * len(here), [run.setup for run in here], mark, color=colors[name])
+        axes[2].plot([1] * len(measured), [run.iteration for run in measured], mark, color="black", label=f"measured, {side}³")
+        axes[3].plot([1] * len(measured), [run.setup for run in measured], mark, color="black", label=f"measured, {side}³")
+    axes[2].set_title("µs an iteration")
+    axes[3].set_title("set-up, ms")
     for axis in axes:
         axis.set_xscale("log", base=2)
         axis.set_xlabel("GPUs" + ("" if two or axis in axes[:2] else " (from 2 on a prediction)"))
@@ -494,6 +550,20 @@ def plot(model, two, path):
     figure.savefig(path, dpi=110)
 
 
+def of_paths(option, arguments, paths, labels):
+    """Runs of files that are given as NAME=FILE, with these names."""
+    runs = []
+    for argument in arguments:
+        path, _, file = argument.partition("=")
+        if path not in paths or not file:
+            raise SystemExit(f"cmatch_model: {option} {argument} is not NAME=FILE with NAME of {', '.join(paths)}")
+        found = load([file], lambda r, label=labels[path]: r["label"] == label)
+        if not found or any(run.ranks != 2 for run in found):
+            raise SystemExit(f"cmatch_model: {file} has no {labels[path]} on two ranks that went well on Poisson's equation")
+        runs += [(path, run) for run in found]
+    return runs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--one", nargs="+", required=True, help="results of cmatch on one GPU, of two sizes and more")
@@ -501,6 +571,7 @@ def main():
     parser.add_argument("--counts", nargs="+", required=True, help="results of `cmatch_ranks`, its part weak")
     parser.add_argument("--light", nargs="+", required=True, help="results on two GPUs that name an exchange and a sum by kernels")
     parser.add_argument("--two", nargs="+", default=[], metavar="PATH=FILE", help="results on two GPUs")
+    parser.add_argument("--set-up", nargs="+", default=[], metavar="MPI=FILE", help="results on two GPUs, of set-ups")
     parser.add_argument("-o", "--output", help="plot")
     parser.add_argument("--md", help="tables")
     options = parser.parse_args()
@@ -508,27 +579,22 @@ def main():
     cg = load(options.one, lambda r: r["label"] == "cmatch-cg")
     counts = load(options.counts, lambda r: r["label"] in ("cmatch", "cmatch-spread"))
     light = load(options.light, lambda r: "write to the other GPUs" in r.get("communication", ""))
-    two = []
-    for argument in options.two:
-        path, _, file = argument.partition("=")
-        if path not in PATHS or not file:
-            raise SystemExit(f"cmatch_model: --two {argument} is not PATH=FILE with PATH of {', '.join(PATHS)}")
-        label = "cmatch" if path == "light" else "cmatch-cg"
-        found = load([file], lambda r, label=label: r["label"] == label)
-        if not found:
-            raise SystemExit(f"cmatch_model: {file} has no {label} that went well on Poisson's equation with 7 points")
-        two += [(path, run) for run in found]
-    if {run.ranks for run in one + cg} != {1} or {run.ranks for run in light} != {2} or any(run.ranks != 2 for _, run in two):
-        raise SystemExit("cmatch_model: --one takes results of one rank, --light and --two those of two ranks")
+    two = of_paths("--two", options.two, PATHS, LABELS)
+    set_ups = of_paths("--set-up", options.set_up, SET_UPS, {mpi: "cmatch" for mpi in SET_UPS})
+    if {run.ranks for run in one + cg} != {1} or {run.ranks for run in light} != {2}:
+        raise SystemExit("cmatch_model: --one takes results of one rank, and --light those of two ranks")
     for path, run in two:
         if (path == "light") != run.communication.startswith("nccl"):
             raise SystemExit(f"cmatch_model: {run.name} was not run on the path {path}: {run.communication or 'no light path'}")
     model = Model(one, cg, counts, options.profile, light)
-    model.fit_two(two)
+    if two:
+        model.fit_two(two)
+    if set_ups:
+        model.fit_set_up(set_ups)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
-        report(model, two, out)
+        report(model, two, set_ups, out)
     if options.output:
-        plot(model, two, options.output)
+        plot(model, two, set_ups, options.output)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Tables of cmatch on several ranks, beside gamg, from runs of finepc_bench with sets/cmatch_ranks.txt:
 
     cmatch_ranks FINEPC_BENCH FOLDER [SPE10.petsc]
-    cmatch_ranks.py FOLDER/cmatch_ranks_*.json -o table.md
+    cmatch_ranks.py FOLDER/cmatch_ranks_*.json [-o table.md] [--expect N]
 
 Iterations beside those of the prototype with which the method on several ranks was designed, and the levels of each hierarchy."""
 import argparse
@@ -90,7 +90,7 @@ def load(paths):
 
 
 def iterations(runs, say):
-    """The table of iterations, and how it compares with the prototype."""
+    """The table of iterations, and how it compares with the prototype: how many cases are within 1, and those that are not."""
     within, beyond, fewer, stalled = 0, [], 0, []
     say("| system | partition | | " + " | ".join(str(ranks) for ranks in RANKS) + " |\n|:--|:--|:--|" + "--:|" * len(RANKS))
     for system, words in SYSTEMS.items():
@@ -120,6 +120,7 @@ def iterations(runs, say):
         + (f", and over one fewer in {fewer}" if fewer else "") + ("." if not beyond else "; not so: " + "; ".join(beyond) + "."))
     if stalled:
         say("\nCoarsening stalled: " + "; ".join(stalled) + ".")
+    return within, beyond
 
 
 def hierarchies(runs, say):
@@ -159,14 +160,16 @@ def weak(runs, say):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
-    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("-o", "--output", help="Markdown file")
+    parser.add_argument("--expect", type=int, metavar="N",
+                        help="end with an error unless N cases are compared with the prototype and none takes over one iteration more")
     parser.add_argument("--note", default="", help="a sentence about the runs")
     options = parser.parse_args()
 
     runs, heads = load(options.runs)
     scaled = [run for run in runs if run.weak] # the same cube for each rank, with the set that leaves levels on all ranks
     rest = [run for run in runs if not run.weak]
-    lines = []
+    lines, within, beyond = [], 0, []
     say = lines.append
     say("# cmatch on several ranks\n")
     say("Made by cmatch_ranks.py of runs of finepc_bench: iterations of `cg` with `cmatch`, with its defaults, to a true\n"
@@ -178,15 +181,19 @@ def main():
     say("\n".join(heads) + "\n")
     if rest:
         say("## Iterations\n")
-        iterations(rest, say)
+        within, beyond = iterations(rest, say)
         say("\n## Hierarchies\n")
         hierarchies(rest, say)
     if scaled:
         say("\n## As many unknowns for each rank\n")
         say("Poisson, 7 points, a cube of 64 points a side for each rank. Spread: levels of over 1000 rows stay on all ranks.\n")
         weak(scaled, say)
-    with open(options.output, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    if options.output:
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    if options.expect is not None and (beyond or within != options.expect):
+        raise SystemExit(f"cmatch_ranks: {within} cases of {options.expect} take at most one iteration more than the prototype; "
+                         f"beyond: {'; '.join(beyond) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -230,6 +230,43 @@ TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
   if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
 }
 
+/*
+   Whether a level is stitched is a matter of all its rows. The first ranks have a system without stiff parts, the last ones another
+   one, which their border cuts, and groups of two ranks give their rows to one.
+*/
+TEST_CASE("cmatch stitches a level if enough of all its rows are cut", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() != 4) return;
+  const HostMatrix cut  = Checkerboard(24, 2, 1e5);
+  const auto       with = [&](LocalInt side, bool cut_first) {
+    const HostMatrix                                           whole = Poisson(side, side, side);
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+    for (const HostMatrix *part : {cut_first ? &cut : &whole, cut_first ? &whole : &cut}) {
+      const LocalInt first = (LocalInt)rows.size();
+      for (LocalInt i = 0; i < part->n; i++) {
+        rows.emplace_back();
+        for (LocalInt k = part->i[i]; k < part->i[i + 1]; k++) rows.back().push_back({first + part->j[k], part->a[k]});
+      }
+    }
+    const LocalInt  plane = 24 * 24; /* 11 of 24 planes are on one side of the border */
+    const MatObject A     = Spread(FromRows(rows), MATAIJ, [&](LocalInt n, int rank, int) -> LocalInt {
+      if (rank / 2 == (cut_first ? 0 : 1)) return !n ? 0 : rank % 2 ? 13 * plane : 11 * plane;
+      return !n ? 0 : rank % 2 ? whole.n - whole.n / 2 : whole.n / 2;
+    });
+    const PCObject  pc    = MakePC(A, CMATCH(), "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -@gather_factor 2");
+    MUST(PCSetUp(pc));
+    const CMATCHHierarchy *hierarchy = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+    CHECK(hierarchy->several == (Rank() % 2 ? 1 : 2));
+    return hierarchy->level[1].transfer;
+  };
+  for (bool cut_first : {false, true}) {
+    const CMATCHTransfer many = with(30, cut_first), few = with(12, cut_first);
+    if (Rank() % 2) continue; /* which have no rows of that level */
+    CHECK(many == CMATCH_MATCHED);
+    CHECK(few == CMATCH_STITCHED);
+  }
+}
+
 /* Short rows are gathered where as many nonzeros are, rows of 80 nonzeros where as many rows are. */
 TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi]")
 {
@@ -1349,8 +1386,12 @@ TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][vi
     number[i] = next[rank]++;
   }
   const std::string scattered = view(Renumbered(H, number), "");
+  /* Couplings that are positive make no aggregates, whatever the partition is. */
+  HostMatrix positive = H;
+  for (PetscScalar &a : positive.a) a = std::fabs(a);
+  const std::string stalled = view(positive, ""), one_sweep = view(H, kWide + std::string("-@sweeps 1"));
   if (Rank() || Ranks() == 1) return;
-  CAPTURE(global, local, factored, small, scattered);
+  CAPTURE(global, local, factored, small, scattered, stalled, one_sweep);
   const std::string ranks = std::to_string(Ranks());
   CHECK(!Contains(global, "block-local"));
   CHECK(Contains(global, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
@@ -1365,4 +1406,8 @@ TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][vi
   CHECK(Contains(small, ", passed to fewer ranks as it is, and not smoothed\n"));
   CHECK(!Contains(small, "Repartition"));
   CHECK(Contains(scattered, "Repartition the matrix, as by MatPartitioning\n"));
+  CHECK(Contains(stalled, "coarsening stalled on level "));
+  CHECK(!Contains(stalled, "Repartition"));
+  CHECK(!Contains(one_sweep, "Repartition"));
+  CHECK(Contains(one_sweep, "\n      1        " + ranks + " ")); /* which halves the rows, as much as one sweep can */
 }

@@ -52,6 +52,8 @@ REPLACED(MPI_Recv_init, (void *b, int n, MPI_Datatype t, int from, int tag, MPI_
 REPLACED(MPI_Startall, (int n, MPI_Request r[]), (n, r))
 REPLACED(MPI_Waitall, (int n, MPI_Request r[], MPI_Status s[]), (n, r, s))
 REPLACED(MPI_Allreduce, (const void *a, void *b, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c), (a, b, n, t, op, c))
+REPLACED(MPI_Allgather, (const void *a, int n, MPI_Datatype t, void *b, int m, MPI_Datatype u, MPI_Comm c), (a, n, t, b, m, u, c))
+REPLACED(MPI_Comm_split, (MPI_Comm c, int color, int key, MPI_Comm *made), (c, color, key, made))
 
 int MPI_Finalize(void)
 {

@@ -110,13 +110,13 @@ constexpr PetscReal kCMATCHShift = 1e-13;
 constexpr PetscReal kCMATCHStiff = 0.7;
 
 /*
-   A level is stitched if such pairs take away at least this share of the rows that one of its ranks has. Fewer pairs do not pay for
-   a level that has almost all rows of the one above.
+   A level is stitched if such pairs take away at least this share of its rows. Fewer pairs do not pay for a level that has almost
+   all rows of the one above.
 */
 constexpr PetscReal kCMATCHLeastStitched = 0.02;
 
-/* Whether a rank whose `rows` would become `pairs`, with those that find no partner, wants the level to be stitched. */
-inline bool CMATCHStitches(LocalInt rows, LocalInt pairs)
+/* Whether so many rows, which would become `pairs` with those that find no partner, are stitched. */
+inline bool CMATCHStitches(PetscInt64 rows, PetscInt64 pairs)
 {
   return pairs < rows && (PetscReal)(rows - pairs) >= kCMATCHLeastStitched * (PetscReal)rows;
 }
@@ -129,8 +129,14 @@ inline bool CMATCHStitches(LocalInt rows, LocalInt pairs)
 */
 constexpr PetscReal kCMATCHGatherWidth = 80, kCMATCHWidening = 6;
 
-/* Rows go to fewer ranks, too, if a level has more than this share of the rows of the level above. */
-constexpr PetscReal kCMATCHGatherShrink = 0.5;
+/*
+   The share of the rows above from which on a level counts as one that hardly shrinks, so that its rows go to fewer ranks: what a
+   third of the sweeps of matching could leave, which is a half with three sweeps.
+*/
+inline PetscReal CMATCHGatherShrink(const CMATCHParams &params)
+{
+  return params.coarsening == PC_CMATCH_MATCHING ? PetscPowReal(2, -(PetscReal)params.sweeps / 3) : 0.5;
+}
 
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
 constexpr LocalInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;

@@ -47,5 +47,11 @@ PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global);
 
 PetscErrorCode PCView_CMATCH(PC, PetscViewer);
 
+/*
+   Rows of a level on several ranks that no row of the same rank is coupled with more strongly than some row of another rank is, as
+   the matching sees it. Of this rank.
+*/
+PetscErrorCode CMATCHCountForeignRows(const CMATCHHierarchy *, LocalInt level, PetscInt64 *count);
+
 /* PCCMATCHGetHierarchy() */
 PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC, PetscInt *levels, Mat *A[], Mat *P[]);

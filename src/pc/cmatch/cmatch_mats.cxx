@@ -98,6 +98,33 @@ static PetscErrorCode FillOperator(const CMATCHHierarchy *H, const CMATCHLevel *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CMATCHCountForeignRows(const CMATCHHierarchy *H, LocalInt l, PetscInt64 *count)
+{
+  std::vector<LocalInt>    begin, column;
+  std::vector<PetscScalar> value, d;
+
+  PetscFunctionBegin;
+  *count = 0;
+  if (l >= H->levels || !H->level[l].n) PetscFunctionReturn(PETSC_SUCCESS);
+  const CMATCHLevel &level = H->level[l];
+  const LocalInt     n     = level.n;
+  PetscCall(FetchIntegers(H, level.A_i, (size_t)n + 1, &begin));
+  PetscCall(FetchIntegers(H, level.A_j, level.nnz, &column));
+  PetscCall(FetchValues(H, level.A_a, level.nnz, &value));
+  PetscCall(FetchValues(H, level.d, n, &d));
+  for (LocalInt row = 0; row < n; row++) {
+    PetscReal own = 0, foreign = 0; /* the largest weights c_ij, which are positive for negative entries */
+    for (LocalInt k = begin[row]; k < begin[row + 1]; k++) {
+      const bool      here   = column[k] < n;
+      const PetscReal weight = PetscRealPart(-2 * value[k] / (d[row] + d[here ? column[k] : row]));
+      if (here) own = PetscMax(own, weight);
+      else foreign = PetscMax(foreign, weight);
+    }
+    *count += foreign > 0 && foreign >= own;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The prolongator to a level from the next one; W P on the finest level. */
 static PetscErrorCode FillProlongator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Rows *rows)
 {

@@ -5,10 +5,10 @@
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
    them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. It
    takes two collective operations, too: when aggregates are found, all ranks of the level learn how many the others have, and
-   whether one of them has failed until there; and they agree whether each has the memory for its list of contributions. Where all
-   rows of each rank begin follows from these numbers, so that the PetscSFs of the level and of the next one need no further
-   agreement than what they make among themselves, to find out who sends what. A set-up that keeps aggregates and patterns needs
-   none at all.
+   whether one of them has failed until there; and they agree whether each has the memory for its list of contributions. A level
+   that might be stitched takes one more if a rank has found many pairs and all of them together have few. Where all rows of each
+   rank begin follows from these numbers, so that the PetscSFs of the level and of the next one need no further agreement than what
+   they make among themselves, to find out who sends what. A set-up that keeps aggregates and patterns needs none at all.
 
    A rank that fails, out of memory or with a bad row, says so at the next of these operations, and in the verdict of all ranks at
    the end. Until then it takes part in exchanges, since others wait for them, with values that are valid and mean nothing: no
@@ -207,9 +207,9 @@ struct Outlook {
 */
 PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, PetscInt size, LocalInt l, const Outlook &next)
 {
-  const bool matched   = next.transfer == CMATCH_MATCHED,
-             last      = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
-             stalls    = next.transfer == CMATCH_PASSED || (matched && next.rows > kCMATCHGatherShrink * (PetscReal)level.all);
+  const bool matched = next.transfer == CMATCH_MATCHED,
+             last    = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
+             stalls  = next.transfer == CMATCH_PASSED || (matched && next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all);
   const PetscReal rows = next.entries / kCMATCHGatherWidth;
 
   if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return size;
@@ -218,8 +218,8 @@ PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, Pe
 }
 
 /*
-   What one rank tells the others of its level: whether it has failed, whether it wants the level to be stitched, its pairs then,
-   its aggregates, rows that are left, and entries of M on the aggregates, and of the level.
+   What one rank tells the others of its level: whether it has failed, whether it guesses that the level is stitched, its pairs
+   then, its aggregates otherwise, rows that are left, and entries of M on the aggregates, and the entries of the level.
 */
 enum { ERROR, STITCHES, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
 
@@ -463,27 +463,24 @@ private:
 
     PetscFunctionBegin;
     PetscCall(Alone([&] { return Find(l, coarsens, mine); }));
-    mine[ERROR] = Bad();
-    PetscCall(Together([&] {
-      PetscFunctionBegin;
-      PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, ranks->told.data(), TOLD, MPIU_INT, level.comm));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
-    for (size_t r = 0; r < (size_t)level.size; r++)
-      for (int k = 0; k < TOLD; k++) sum[k] += ranks->told[r * TOLD + k];
-    stopped = sum[ERROR] > 0;
+    PetscCall(Tell(level, mine, sum));
+    const bool stitches = CMATCHStitches(level.all, sum[STITCHED]) && coarsens && level.stitch;
+    if (!stopped && !stitches && sum[STITCHES]) { /* some ranks have pairs where aggregates are asked for */
+      if (mine[STITCHES]) PetscCall(Alone([&] { return FindAggregates(l, coarsens, mine); }));
+      PetscCall(Tell(level, mine, sum));
+    }
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
 
     Outlook next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
     if (!coarsens) next.transfer = CMATCH_PASSED;
-    else if (sum[STITCHES]) next.transfer = CMATCH_STITCHED;
+    else if (stitches) next.transfer = CMATCH_STITCHED;
     else {
       ranks->dominated = sum[LEFT] == level.all;
       if (!ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
     }
     if (next.transfer == CMATCH_STITCHED) next.rows = (PetscInt)sum[STITCHED];
     if (next.transfer == CMATCH_PASSED) next.rows = level.all;
-    /* Some ranks have found what the others have made of no use. */
+    /* This rank may have found what is of no use now. */
     if (coarsens && (next.transfer == CMATCH_PASSED || (next.transfer == CMATCH_STITCHED && !mine[STITCHES])))
       PetscCall(Alone([&] { return setup->Find(l, next.transfer); }));
     /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
@@ -491,13 +488,38 @@ private:
       next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
     else if (params.coarsening != PC_CMATCH_MATCHING) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
     else next.entries = (params.smoothed_prolongator ? kCMATCHWidening : 1) * (PetscReal)sum[ENTRIES];
-    Share(l, next);
+    const PetscErrorCode code = Share(l, next);
+    if (code) { /* on all ranks of the level */
+      outcome->code    = code;
+      outcome->text[0] = 0; /* it has been reported */
+      stopped          = true;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* All ranks of a level learn what each tells, and add it up. */
+  PetscErrorCode Tell(const CMATCHRanksLevel &level, PetscInt mine[], PetscInt64 sum[])
+  {
+    PetscFunctionBegin;
+    mine[ERROR] = Bad();
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, ranks->told.data(), TOLD, MPIU_INT, level.comm));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    std::fill(sum, sum + TOLD, 0);
+    for (size_t r = 0; r < (size_t)level.size; r++)
+      for (int k = 0; k < TOLD; k++) sum[k] += ranks->told[r * TOLD + k];
+    stopped = sum[ERROR] > 0;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   static PetscInt Told(PetscInt64 count) { return (PetscInt)PetscMin(count, (PetscInt64)PETSC_INT_MAX); }
 
-  /* Finds aggregates of this rank, and room for what all will know of the next level. */
+  /*
+     Finds pairs of this rank that are stitched, or its aggregates, and room for what all will know of the next level. A rank
+     guesses from its own pairs what the sum over all ranks will say, since the other search would be in vain then.
+  */
   PetscErrorCode Find(LocalInt l, bool coarsens, PetscInt mine[])
   {
     const CMATCHRanksLevel &level = ranks->level[l];
@@ -512,15 +534,26 @@ private:
       mine[STITCHES] = CMATCHStitches(level.rows, setup->coarse);
       if (mine[STITCHES]) PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(setup->Find(l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED));
-    mine[COARSE]  = setup->coarse;
-    mine[LEFT]    = setup->left;
-    mine[ENTRIES] = Told(setup->entries);
+    PetscCall(FindAggregates(l, coarsens, mine));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Who has the rows of the next level. Nothing here allocates memory. */
-  void Share(LocalInt l, const Outlook &next)
+  PetscErrorCode FindAggregates(LocalInt l, bool coarsens, PetscInt mine[])
+  {
+    PetscFunctionBegin;
+    PetscCall(setup->Find(l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED));
+    mine[STITCHES] = 0;
+    mine[COARSE]   = setup->coarse;
+    mine[LEFT]     = setup->left;
+    mine[ENTRIES]  = Told(setup->entries);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Who has the rows of the next level. Nothing here allocates memory, and an error is one of all ranks, which have the same
+     numbers.
+  */
+  PetscErrorCode Share(LocalInt l, const Outlook &next)
   {
     CMATCHRanksLevel      &level   = ranks->level[l];
     std::vector<PetscInt> &begin   = ranks->next_range;
@@ -536,12 +569,20 @@ private:
     };
     PetscInt givers = 0;
 
+    PetscFunctionBegin;
     std::fill(begin.begin(), begin.begin() + level.size + 1, 0);
     for (PetscInt r = 0; r < level.size; r++) {
       begin[root(r) + 1] += count(r);
       givers += count(r) > 0;
     }
-    for (PetscInt r = 0; r < level.size; r++) begin[r + 1] += begin[r];
+    for (PetscInt r = 0; r < level.size; r++) {
+      PetscCheck(begin[r + 1] <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+                 "A rank would get %" PetscInt_FMT
+                 " rows of level %d, but finepc counts what one rank has with 32 bits, so at most %d: lower "
+                 "-pc_cmatch_gather_factor",
+                 begin[r + 1], (int)l + 1, LOCAL_INT_MAX);
+      begin[r + 1] += begin[r];
+    }
     own_first = begin[root(level.rank)];
     for (PetscInt r = 0; r < level.rank; r++)
       if (root(r) == root(level.rank)) own_first += count(r);
@@ -559,6 +600,7 @@ private:
     for (PetscInt r = 0; r < level.size; r++)
       if (begin[r + 1] > begin[r]) next_level.range.push_back(begin[r + 1]); /* ranks without rows are not of that level */
     if (next.transfer == CMATCH_MATCHED) matched = true;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* The rank with what is left of the hierarchy if nobody has rows of the next level. */

@@ -150,8 +150,9 @@ static PetscErrorCode ViewLevels(const std::vector<LevelSums> &levels, PetscView
 }
 
 /* Shows which ranks have which rows, and where their borders keep rows from each other. */
-static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<LevelSums> &levels, PetscViewer viewer)
+static PetscErrorCode ViewRanks(PC pc, const std::vector<LevelSums> &levels, PetscViewer viewer)
 {
+  const PC_CMATCH    *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHParams *params = &cmatch->params;
   const PetscMPIInt   size   = cmatch->ranks->level[0].size;
 
@@ -174,14 +175,20 @@ static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<Level
   }
   for (size_t l = 0; l + 1 < levels.size(); l++) {
     const PetscReal share = levels[l].rows ? (PetscReal)levels[l + 1].rows / (PetscReal)levels[l].rows : 0;
+    PetscInt64      bound;
 
-    if (levels[l].ranks < 2 || levels[l].transfer == CMATCH_STITCHED || share <= kCMATCHGatherShrink ||
+    if (levels[l].ranks < 2 || levels[l].transfer == CMATCH_STITCHED || share <= CMATCHGatherShrink(*params) ||
         levels[l].rows <= params->coarse_size || (PetscInt)l + 1 >= params->max_levels)
       continue;
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "level %d has %g of the rows of level %d: rows are coupled more with rows of other ranks than "
-                                     "with each other, and pairs are of one rank. Repartition the matrix, as by MatPartitioning\n",
-                                     (int)l + 1, (double)share, (int)l));
+    PetscCall(CMATCHCountForeignRows(cmatch->hierarchy, (LocalInt)l, &bound));
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &bound, 1, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+    if (2 * bound < levels[l + 1].rows) continue; /* another partition would not help much */
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer,
+                             "level %d has %g of the rows of level %d: %" PetscInt64_FMT
+                             " rows are coupled with rows of other ranks at least as strongly as with any of their own, and pairs "
+                             "are of one rank. Repartition the matrix, as by MatPartitioning\n",
+                             (int)l + 1, (double)share, (int)l, bound));
     break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -314,7 +321,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   PetscCall(SumLevels(pc, &levels));
   PetscCall(ViewLevels(levels, viewer));
   if (cmatch->ranks) {
-    PetscCall(ViewRanks(cmatch, levels, viewer));
+    PetscCall(ViewRanks(pc, levels, viewer));
     PetscCall(ViewCommunication(cmatch->ranks, viewer));
   }
   PetscCall(ViewFactors(pc, viewer));
