@@ -140,8 +140,8 @@ __device__ void KeepSmall(const Orthogonalization<Step> &g, const ClerkMemory &m
   for (LocalInt l = base; l <= j; l++) {
     g.small.square[l] = my.small.square[l];
     g.small.norm[l]   = my.small.norm[l];
-    g.small.rhs[l]    = my.small.rhs[l];
-    if (l == 0) continue;
+    if (l == 0) continue; /* no column has ended */
+    g.small.rhs[l]        = my.small.rhs[l];
     g.small.cosine[l - 1] = my.small.cosine[l - 1];
     g.small.sine[l - 1]   = my.small.sine[l - 1];
     g.small.rhs[l - 1]    = my.small.rhs[l - 1];
