@@ -2267,7 +2267,7 @@ TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][m
   NEEDS_DEVICE();
   PetscMPIInt size;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  std::vector<std::string> ways = {"auto", "mpi"};
+  std::vector<std::string> ways = {"auto", "mpi", "mpi -pc_afsai_overlap 1 -pc_sfsai_overlap 1"};
   if (size > 1 && WhyNoNCCL().empty()) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
   for (const std::string &communication : ways)
     for (PCType pc : kTypes) {

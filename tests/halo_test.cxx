@@ -235,6 +235,32 @@ TEST_CASE("couplings of rows that were made rows of the identity, across ranks",
     }
 }
 
+/* With all ranks in reach a smoother is that of the whole level, so that it does better than one of blocks. */
+TEST_CASE("a smoother may reach other ranks", "[halo][fsai][pc][mpi]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A = Spread(Poisson(12, 12, 12), MATAIJ, Even);
+  for (const Type &type : FSAITypes()) {
+    const std::string smoother = std::string("-mg_levels_pc_type ") + type.name,
+                      reach    = std::string(" -mg_levels_pc_") + type.name + "_overlap 1000 -mg_levels_pc_" + type.name +
+                              "_halo_layers 10000";
+    PetscInt its[2];
+    for (const bool reaches : {false, true}) {
+      CAPTURE(type.name, reaches);
+      const std::string options = "-ksp_type cg -ksp_rtol 1e-8 -mg_levels_ksp_type richardson " + smoother + (reaches ? reach : "");
+      const Options     scope(options); /* the smoothers of the levels are made in the set-up */
+      const KSPObject   ksp = MakeKSP(A, "", PCGAMG);
+      CHECK(Solve(ksp).reason > 0);
+      MUST(KSPGetIterationNumber(ksp, &its[reaches]));
+      const std::string text = ViewText(ksp);
+      CAPTURE(text);
+      if (!Rank()) CHECK(Contains(text, "reaches lower-numbered ranks within 1000 hops") == reaches);
+    }
+    CAPTURE(type.name, its[0], its[1]);
+    CHECK(its[1] < its[0]);
+  }
+}
+
 /* ------------------------------------------ limits -------------------------------------------- */
 
 TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi][eight]")

@@ -138,6 +138,11 @@ int main(int argc, char **argv)
          args: -ksp_view
          filter: grep -e block-local -e Rows -e onverge
       test:
+         suffix: afsai_overlap
+         nsize: 2
+         args: -ksp_view -pc_afsai_overlap 1
+         filter: grep -e block-local -e reaches -e gather -e Rows -e onverge
+      test:
          suffix: afsai_smoother
          args: -pc_type gamg -mg_levels_pc_type afsai
       test:
@@ -165,6 +170,11 @@ int main(int argc, char **argv)
          nsize: 2
          args: -ksp_view
          filter: grep -e block-local -e Rows -e onverge
+      test:
+         suffix: sfsai_overlap
+         nsize: 2
+         args: -ksp_view -pc_sfsai_overlap 1
+         filter: grep -e block-local -e reaches -e gather -e Rows -e onverge
       test:
          suffix: sfsai_smoother
          args: -pc_type gamg -mg_levels_pc_type sfsai -mg_levels_pc_sfsai_power 1
