@@ -33,7 +33,7 @@ PROBLEMS = [
 ]
 TYPES = ["jacobi", "icc", "gamg", "cmatch", "afsai", "sfsai", "bisai", "rrb"]
 SHOWN = {"icc": "icc / ilu"}
-SOLVER_OF_FINEPC = {"cgfused", "rrbcg"}
+SOLVER_OF_FINEPC = {"cgfused", "rrbcg", "gmresfused"}
 COLORS = {"jacobi": "#7f7f7f", "icc": "#8c564b", "gamg": "#000000", "cmatch": "#1f77b4", "afsai": "#d62728", "sfsai": "#ff7f0e",
           "bisai": "#9467bd", "rrb": "#2ca02c"}
 MARKERS = {"jacobi": "o", "icc": "v", "gamg": "s", "cmatch": "D", "afsai": "^", "sfsai": "<", "bisai": "P", "rrb": "*"}
@@ -236,7 +236,8 @@ def plot_which(root, folder):
     axes.set_xlabel("set-up and solve, ms")
     handles = [plt.Line2D([], [], marker=MARKERS[kind], color=COLORS[kind], linestyle="", markersize=8, label=SHOWN.get(kind, kind))
                for kind in TYPES]
-    handles += [plt.Line2D([], [], marker="o", color="#444444", linestyle="", markersize=8, label="filled: cgfused, rrbcg"),
+    handles += [plt.Line2D([], [], marker="o", color="#444444", linestyle="", markersize=8,
+                           label="filled: cgfused, rrbcg, gmresfused"),
                 plt.Line2D([], [], marker="o", color="#444444", markerfacecolor="white", linestyle="", markersize=8,
                            label="hollow: PETSc's solver")]
     figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.86 + 0.15), ncol=3, fontsize=10, frameon=False)

@@ -1,7 +1,7 @@
 """Which preconditioners and solvers are tried on a matrix with given properties, PETSc's own beside finepc's."""
 import dataclasses
 
-FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "rrbcg", "baijcuda")
+FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "gmresfused", "rrbcg", "baijcuda")
 
 
 @dataclasses.dataclass
@@ -103,6 +103,10 @@ def _general(properties, backend, ranks):
         ("bisai fill 1", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_factor_levels 1"),
     ]
     pairs += [(f"gmres {label}", f"-mat_type block {gmres} {options}") for label, options in bisai]
+    if backend == "cuda":
+        fused = _krylov("gmresfused")
+        pairs.append(("gmresfused jacobi", f"{fused} -pc_type jacobi"))
+        pairs += [(f"gmresfused {label}", f"-mat_type block {fused} {options}") for label, options in bisai[:3]]
     pairs.append(("bcgs bisai power 2", f"-mat_type block {bcgs} {bisai[1][1]}"))
     return pairs
 

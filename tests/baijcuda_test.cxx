@@ -506,6 +506,185 @@ TEST_CASE("baijcuda: what PETSc does with baij", "[baijcuda][mpi]")
   }
 }
 
+namespace
+{
+
+using Parts = std::vector<ISObject>;
+
+/* Two sets of block rows for each rank, which overlap the rows of others; on the first rank none if asked. */
+Parts OverlappingRows(Mat A, PetscInt bs, bool none_on_first)
+{
+  Parts       parts;
+  PetscInt    begin, end, all;
+  PetscMPIInt rank;
+  MPI_Comm_rank(World(), &rank);
+  if (none_on_first && !rank) return parts;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  MUST(MatGetSize(A, &all, nullptr));
+  const PetscInt middle = (begin / bs + end / bs) / 2, ends[] = {begin / bs, middle, end / bs};
+  for (int part = 0; part < 2; part++) {
+    const PetscInt first = std::max<PetscInt>(ends[part] - 2, 0), last = std::min<PetscInt>(ends[part + 1] + 1 + part, all / bs);
+    ISObject       rows;
+    MUST(ISCreateStride(PETSC_COMM_SELF, (last - first) * bs, first * bs, 1, rows.put()));
+    MUST(ISSetBlockSize(rows, bs));
+    parts.push_back(std::move(rows));
+  }
+  return parts;
+}
+
+/* Values that change, and the products with them, which make copies on the device. */
+void ChangeValues(const Pair &pair, int turn)
+{
+  for (Mat A : {(Mat)pair.mine, (Mat)pair.theirs}) {
+    MUST(MatScale(A, 1 + turn));
+    MUST(MatDiagonalScale(A, VecFor(A, VECSTANDARD, 7 + turn, true), nullptr));
+  }
+}
+
+} // namespace
+
+TEST_CASE("baijcuda: submatrices of one rank, made and filled again", "[baijcuda][mpi]")
+{
+  bool registered = false; /* what is loaded or registered once is there */
+  for (PetscInt bs : {1, 3, 4})
+    for (bool none_on_first : {false, true})
+      for (bool kept : {false, true}) { /* somebody else holds a submatrix */
+        CAPTURE(bs, none_on_first, kept);
+        const PetscLogDouble bytes = HostBytes(), device_bytes = DeviceFound() ? DeviceBytes() : 0;
+        {
+          const Pair      pair  = MakePair(bs, 40);
+          const Parts     parts = OverlappingRows(pair.mine, bs, none_on_first);
+          const PetscInt  n     = (PetscInt)parts.size();
+          std::vector<IS> rows(parts.begin(), parts.end());
+          Mat            *mine = nullptr, *theirs = nullptr;
+          MatObject       held;
+          for (int turn = 0; turn < 3; turn++) {
+            const MatReuse reuse = turn ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX;
+            CAPTURE(turn);
+            MUST(MatCreateSubMatrices(pair.mine, n, rows.data(), rows.data(), reuse, &mine));
+            MUST(MatCreateSubMatrices(pair.theirs, n, rows.data(), rows.data(), reuse, &theirs));
+            for (PetscInt k = 0; k < n; k++) {
+              PetscBool equal;
+              CHECK(HasType(mine[k], MATSEQBAIJCUDA));
+              MUST(MatEqual(mine[k], theirs[k], &equal));
+              CHECK(equal);
+              CheckProducts(mine[k], theirs[k]);
+            }
+            ChangeValues(pair, turn);
+          }
+          if (kept && n) {
+            MUST(PetscObjectReference((PetscObject)mine[n - 1]));
+            *held.put() = mine[n - 1];
+          }
+          MatObject copy;
+          if (n) MUST(MatDuplicate(theirs[n - 1], MAT_COPY_VALUES, copy.put()));
+          MUST(MatDestroySubMatrices(n, &mine));
+          MUST(MatDestroySubMatrices(n, &theirs));
+          if (kept && n) CheckProducts(held, copy);
+        }
+        if (registered) CHECK(HostBytes() == bytes);
+        if (registered && DeviceFound()) CHECK(DeviceBytes() <= device_bytes);
+        registered = true;
+      }
+}
+
+TEST_CASE("baijcuda: submatrices of all ranks, made and filled again", "[baijcuda][mpi]")
+{
+  for (PetscInt bs : {1, 3, 4}) {
+    CAPTURE(bs);
+    const Pair pair = MakePair(bs, 40);
+    PetscInt   begin, end;
+    ISObject   rows, columns;
+    MatObject  mine, theirs;
+    MUST(MatGetOwnershipRange(pair.mine, &begin, &end));
+    const PetscInt half = (end - begin) / bs / 2 * bs;
+    MUST(ISCreateStride(World(), half, begin, 1, rows.put()));
+    MUST(ISCreateStride(World(), end - begin - half, begin + half, 1, columns.put()));
+    for (IS is : {(IS)rows, (IS)columns}) MUST(ISSetBlockSize(is, bs));
+    for (bool square : {true, false}) {
+      const IS of_columns = square ? rows : columns;
+      for (int turn = 0; turn < 3; turn++) {
+        const MatReuse reuse = turn ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX;
+        CAPTURE(square, turn);
+        MUST(MatCreateSubMatrix(pair.mine, rows, of_columns, reuse, turn ? (Mat *)&mine : mine.put()));
+        MUST(MatCreateSubMatrix(pair.theirs, rows, of_columns, reuse, turn ? (Mat *)&theirs : theirs.put()));
+        CHECK(HasType(mine, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+        CheckProducts(mine, theirs);
+        ChangeValues(pair, turn);
+      }
+    }
+  }
+}
+
+/* The matrix is solved with, gets new values, and then new nonzeros. */
+TEST_CASE("baijcuda within asm, block Jacobi with several blocks and fieldsplit", "[baijcuda][mpi]")
+{
+  for (const char *options :
+       {"-pc_type asm -pc_asm_overlap 1 -sub_pc_type bisai", "-pc_type asm -pc_asm_overlap 2 -sub_pc_type bisai",
+        "-pc_type asm -pc_asm_overlap 2 -pc_asm_local_blocks 2 -sub_pc_type bisai -sub_pc_bisai_factor finepc",
+        "-pc_type asm -pc_asm_overlap 1 -pc_asm_local_type multiplicative -pc_asm_local_blocks 2 -sub_pc_type ilu",
+        "-pc_type bjacobi -pc_bjacobi_local_blocks 2 -sub_pc_type bisai",
+        "-pc_type fieldsplit -pc_fieldsplit_block_size 8 -pc_fieldsplit_0_fields 0,1,2,3 -pc_fieldsplit_1_fields 4,5,6,7 "
+        "-fieldsplit_pc_type bjacobi -fieldsplit_sub_pc_type bisai"}) {
+    CAPTURE(options);
+    const Options database(std::string("-ksp_type gmres ") + options);
+    const Pair    pair = MakePair(4, 48);
+    KSPObject     mine, theirs;
+    for (KSPObject *ksp : {&mine, &theirs}) {
+      const Mat A = ksp == &mine ? pair.mine : pair.theirs;
+      MUST(KSPCreate(World(), ksp->put()));
+      MUST(KSPSetOperators(*ksp, A, A));
+      MUST(KSPSetTolerances(*ksp, 1e-10, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+      MUST(KSPSetFromOptions(*ksp));
+    }
+    for (int turn = 0; turn < 3; turn++) {
+      CAPTURE(turn);
+      std::vector<double> x[2];
+      PetscInt            iterations[2];
+      for (int k = 0; k < 2; k++) {
+        const KSP          ksp = k ? theirs : mine;
+        const Mat          A   = k ? pair.theirs : pair.mine;
+        const VecObject    b = VecFor(A, VECSTANDARD, 5, true), y = VecFor(A, VECSTANDARD, 6);
+        KSPConvergedReason reason;
+        if (turn == 2) {
+          PetscInt            begin, end;
+          std::vector<double> block(16, 0.125);
+          MUST(MatGetOwnershipRange(A, &begin, &end));
+          MUST(MatSetOption(A, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
+          const PetscInt row = begin / 4, column = (begin / 4 + 20) % 48;
+          MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), ADD_VALUES));
+          MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+          MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+        }
+        MUST(KSPSolve(ksp, b, y));
+        MUST(KSPGetConvergedReason(ksp, &reason));
+        MUST(KSPGetIterationNumber(ksp, &iterations[k]));
+        CHECK(reason > 0);
+        x[k] = Values(y);
+      }
+      CHECK(iterations[0] == iterations[1]);
+      CHECK(Difference(x[0], x[1]) <= 1e-9);
+      ChangeValues(pair, turn);
+    }
+    PC        pc;
+    KSP      *sub;
+    PetscInt  n;
+    PetscBool asm_type, bjacobi;
+    Mat       part;
+    MUST(KSPGetPC(mine, &pc));
+    MUST(PetscObjectTypeCompare((PetscObject)pc, PCASM, &asm_type));
+    MUST(PetscObjectTypeCompare((PetscObject)pc, PCBJACOBI, &bjacobi));
+    if (asm_type) MUST(PCASMGetSubKSP(pc, &n, nullptr, &sub));
+    else if (bjacobi) MUST(PCBJacobiGetSubKSP(pc, &n, nullptr, &sub));
+    else MUST(PCFieldSplitGetSubKSP(pc, &n, &sub));
+    for (PetscInt k = 0; k < n; k++) {
+      MUST(KSPGetOperators(sub[k], &part, nullptr));
+      CHECK(HasType(part, asm_type || bjacobi || OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    }
+    if (!asm_type && !bjacobi) MUST(PetscFree(sub));
+  }
+}
+
 TEST_CASE("solvers take baijcuda as baij", "[baijcuda][mpi]")
 {
   const Pair pair = MakePair(4, 40);

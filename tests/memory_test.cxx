@@ -272,6 +272,45 @@ TEST_CASE("several ranks: memory ends on one of them, and all of them get an err
     }
 }
 
+/* What an application makes when it is first needed is missing on one rank, and the others must not go on alone. */
+TEST_CASE("several ranks: memory ends on one of them in an application, and all of them get an error", "[memory][mpi]")
+{
+  PetscMPIInt rank, size;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  for (const Type &type : Types())
+    for (bool several : {false, true}) /* columns, or a transpose */
+      for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+        const MatObject A = type.kinds()[0].Create(type.few(), PETSC_COMM_WORLD);
+        const VecObject x = RightVec(A), y = RightVec(A, 2);
+        const PCObject  pc = MakePC(A, type, type.others);
+        PetscInt        rows;
+        MatObject       X, Y;
+        MUST(MatGetLocalSize(A, &rows, nullptr));
+        for (MatObject *dense : {&X, &Y})
+          MUST(MatCreateDense(PETSC_COMM_WORLD, rows, PETSC_DECIDE, PETSC_DETERMINE, 5, nullptr, dense->put()));
+        MUST(MatSetRandom(X, nullptr));
+        int failed = 1;
+        for (long n = 1; failed; n++) {
+          CAPTURE(type.name, several, (int)kind, n);
+          PetscErrorCode code;
+          MUST(MatScale(A, 2)); /* for a set-up, after which there is something to make again */
+          MUST(PCSetUp(pc));
+          {
+            const Errors        errors;
+            const FailingMemory failing(kind, rank == size / 2 ? n : 0);
+            code   = several ? PCMatApply(pc, X, Y) : PCApplyTranspose(pc, x, y);
+            failed = rank == size / 2 && failing.Failed();
+          }
+          MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+          CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+          MUST(several ? PCMatApply(pc, X, Y) : PCApplyTranspose(pc, x, y)); /* once there is memory */
+          if (failed) MUST(PCReset(pc));
+          if (failed) MUST(PCSetOperators(pc, A, A));
+        }
+      }
+}
+
 /* An allocation that fails on one rank leaves the others waiting in a sum, and is therefore looked for on all ranks at once. */
 TEST_CASE("several ranks: a solve of cgfused allocates nothing that one rank alone may lack", "[memory][cgfused][mpi]")
 {

@@ -167,7 +167,8 @@ class Candidates(unittest.TestCase):
         coupled = self.labels(blocks(6, 3))
         for label in ("gmres pbjacobi", "gmres ilu", "gmres bisai", "gmres jacobi", "gmres gamg"):
             self.assertIn(label, coupled)
-        self.assertFalse([label for label in coupled if label.startswith("cg ")])
+        self.assertFalse([label for label in coupled + self.labels(blocks(6, 3), "cuda") if label.startswith(("cg ", "cgfused"))])
+        self.assertFalse([label for label in coupled if label.startswith("gmresfused")])
         self.assertIn("minres jacobi", self.labels(plane(12, 12) - 0.8 * sparse.identity(144)))
 
     def test_ranks(self):
@@ -182,6 +183,17 @@ class Candidates(unittest.TestCase):
         lines = as_program_options(bisai, found, 1e-6)
         for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
             self.assertIn(option, lines)
+        for power, label in ((None, "bisai"), (2, "bisai power 2"), (3, "bisai power 3")):
+            for ranks in (1, 2):
+                every = {candidate.label: candidate for candidate in candidates(found, "cuda", ranks)}
+                fused, lines = every["gmresfused " + label], as_program_options(every["gmresfused " + label], found, 1e-6)
+                self.assertFalse(fused.baseline)
+                self.assertEqual(fused.options, every["gmres " + label].options.replace("gmres ", "gmresfused "))
+                for option in ("-ksp_type gmresfused", "-ksp_pc_side right", "-mat_type baijcuda", "-pc_bisai_factor finepc"):
+                    self.assertIn(option, lines)
+                self.assertEqual(f"-pc_bisai_power {power}" in lines, power is not None)
+        jacobi = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmresfused jacobi")
+        self.assertFalse(jacobi.baseline)
 
     def test_baselines(self):
         """What uses no type of finepc's, not for its matrix either"""
@@ -191,7 +203,7 @@ class Candidates(unittest.TestCase):
                 self.assertTrue(every)
                 for candidate in every:
                     lines = " ".join(as_program_options(candidate, looked_at(A), 1e-6))
-                    ours = any(name in lines for name in ("baijcuda", "afsai", "cgfused"))
+                    ours = any(name in lines for name in ("baijcuda", "afsai", "cgfused", "gmresfused"))
                     self.assertEqual(candidate.baseline, not ours, f"{backend}: {lines}")
 
     def test_library(self):

@@ -392,6 +392,7 @@ static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
   A->ops->bindtocpu                 = data->base.bindtocpu;
   A->ops->view                      = data->base.view;
   A->ops->lufactor                  = data->base.lufactor;
+  A->ops->destroysubmatrices        = data->base.destroysubmatrices;
   A->ops->destroy                   = data->base.destroy;
   PetscCall(InheritConversions(A, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_FALSE));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaij_seqbaijcuda_C", nullptr));
@@ -409,6 +410,30 @@ static PetscErrorCode MatDestroy_SeqBAIJCUDA(Mat A)
   PetscFunctionBegin;
   PetscCall(LeaveSeqBAIJCUDA(A));
   PetscUseTypeMethod(A, destroy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   PETSc destroys the submatrices of a MATMPIBAIJ without the operation of their type. A matrix that nobody else holds therefore
+   becomes a MATSEQBAIJ before.
+*/
+static PetscErrorCode MatDestroySubMatrices_SeqBAIJCUDA(PetscInt n, Mat *parts[])
+{
+  const auto destroy = ((SeqBAIJCUDA *)(*parts)[0]->spptr)->base.destroysubmatrices;
+
+  PetscFunctionBegin;
+  for (PetscInt k = 0; k < n; k++) {
+    Mat       part = (*parts)[k];
+    PetscBool mine;
+    PetscInt  holders;
+
+    PetscCall(PetscObjectTypeCompare((PetscObject)part, MATSEQBAIJCUDA, &mine));
+    PetscCall(PetscObjectGetReference((PetscObject)part, &holders));
+    if (!mine || holders > 1) continue;
+    PetscCall(LeaveSeqBAIJCUDA(part));
+    PetscCall(PetscObjectChangeTypeName((PetscObject)part, MATSEQBAIJ));
+  }
+  PetscCall(destroy(n, parts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -464,6 +489,7 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   B->ops->bindtocpu                 = Entry<MatBindToCPU_SeqBAIJCUDA>;
   B->ops->view                      = Entry<MatView_SeqBAIJCUDA>;
   B->ops->lufactor                  = Entry<MatLUFactor_SeqBAIJCUDA>;
+  B->ops->destroysubmatrices        = Entry<MatDestroySubMatrices_SeqBAIJCUDA>;
   B->ops->destroy                   = Entry<MatDestroy_SeqBAIJCUDA>;
   PetscCall(InheritConversions(B, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_TRUE));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", Entry<MatConvert_SeqBAIJ_SeqBAIJCUDA>));
@@ -784,6 +810,8 @@ static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
   A->ops->bindtocpu                 = data->base.bindtocpu;
   A->ops->view                      = data->base.view;
   A->ops->axpy                      = data->base.axpy;
+  A->ops->createsubmatrix           = data->base.createsubmatrix;
+  A->ops->createsubmatrices         = data->base.createsubmatrices;
   A->ops->destroy                   = data->base.destroy;
   PetscCall(InheritConversions(A, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_FALSE));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaij_mpibaijcuda_C", nullptr));
@@ -823,6 +851,29 @@ static PetscErrorCode MatAXPY_MPIBAIJCUDA(Mat Y, PetscScalar a, Mat X, MatStruct
   PetscUseTypeMethod(Y, axpy, a, X, structure);
   PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(Y, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &Y));
   PetscCall(MatBindToCPU(Y, bound));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   PETSc makes the submatrices of PCASM and PCBJACOBI, and that of PCFIELDSPLIT below, as matrices of the base types. They are
+   converted in place, and PETSc fills them again as they are.
+*/
+static PetscErrorCode MatCreateSubMatrices_MPIBAIJCUDA(Mat A, PetscInt n, const IS rows[], const IS columns[], MatReuse reuse,
+                                                       Mat *parts[])
+{
+  PetscFunctionBegin;
+  PetscCall(((MPIBAIJCUDA *)A->spptr)->base.createsubmatrices(A, n, rows, columns, reuse, parts));
+  if (reuse != MAT_INITIAL_MATRIX) PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt k = 0; k < n; k++)
+    PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA((*parts)[k], MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &(*parts)[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatCreateSubMatrix_MPIBAIJCUDA(Mat A, IS rows, IS columns, MatReuse reuse, Mat *part)
+{
+  PetscFunctionBegin;
+  PetscCall(((MPIBAIJCUDA *)A->spptr)->base.createsubmatrix(A, rows, columns, reuse, part));
+  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(*part, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, part));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -872,6 +923,8 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   B->ops->bindtocpu                 = Entry<MatBindToCPU_MPIBAIJCUDA>;
   B->ops->view                      = Entry<MatView_MPIBAIJCUDA>;
   B->ops->axpy                      = Entry<MatAXPY_MPIBAIJCUDA>;
+  B->ops->createsubmatrix           = Entry<MatCreateSubMatrix_MPIBAIJCUDA>;
+  B->ops->createsubmatrices         = Entry<MatCreateSubMatrices_MPIBAIJCUDA>;
   B->ops->destroy                   = Entry<MatDestroy_MPIBAIJCUDA>;
   PetscCall(InheritConversions(B, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_TRUE));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", Entry<MatConvert_MPIBAIJ_MPIBAIJCUDA>));
@@ -919,6 +972,9 @@ static PetscErrorCode CreateSeq(Mat A)
 
   On several ranks `PetscSF` exchanges the values of other ranks while the product with the diagonal block runs. The values go from
   device to device where MPI is GPU-aware, and through the host with `-use_gpu_aware_mpi 0`.
+
+  Submatrices of a `MATBAIJCUDA` are `MATBAIJCUDA`, so that the preconditioners within `PCASM`, `PCBJACOBI` and `PCFIELDSPLIT` run
+  on the GPU, too. Their values are gathered on the host.
 
   `MatConvert()` converts from `MATBAIJ` and `MATAIJ` to `MATBAIJCUDA` and back.
 

@@ -400,6 +400,14 @@ static PetscErrorCode Apply(PC pc, PetscBool, LocalInt columns, const PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The `reserve` of PC_Local. Where the factor reaches other ranks, they agree within, too. */
+static PetscErrorCode Reserve(PC pc, PetscBool, LocalInt columns)
+{
+  PetscFunctionBegin;
+  PetscCall(PCInverseNeedWork(&((PC_FSAI *)pc->data)->inverse, columns));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute, PetscErrorCode (*gather)(PC, PCLocalPhase *))
 {
   PetscFunctionBegin;
@@ -407,6 +415,7 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
   fsai->gather          = gather;
   fsai->extend          = Extend;
   fsai->connect         = Connect;
+  fsai->reserve         = Reserve;
   PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -261,6 +261,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure[0] = 0;
   local->staged_on_all = 0;
+  local->reserved[0]   = 1; /* by the set-up itself */
+  local->reserved[1]   = 0;
   local->has_points    = false;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
@@ -383,6 +385,23 @@ static PetscErrorCode NeedStaging(PC pc, LocalInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Has the type make what it needs for so many columns. Memory may end on one rank alone here, too: the ranks agree once after each
+   set-up, and once more for the transpose.
+*/
+static PetscErrorCode Reserve(PC pc, PetscBool transpose, LocalInt columns)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  columns = PetscMin(columns, local->columns_at_once);
+  if (!local->reserve || local->reserved[transpose] >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(local->reserve, pc, transpose, columns),
+                         "make room for what an application needs"));
+  local->reserved[transpose] = columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
 static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
                                   bool x_on_device, PetscScalar *y, LocalInt ldy, bool y_on_device)
@@ -454,6 +473,7 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscCall(VecGetLocalSize(x, &x_rows));
   PetscCall(VecGetLocalSize(y, &y_rows));
   PetscCall(CheckRows(pc, x_rows, y_rows));
+  if (!pc->failedreason) PetscCall(Reserve(pc, transpose, 1));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   } else if (PetscMemTypeDevice(local->where)) {
@@ -559,6 +579,7 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   PetscCall(LocalIntCast(all, "columns", &columns));
   PetscCall(LocalIntCast(x_ld, "entries from one column to the next", &ldx));
   PetscCall(LocalIntCast(y_ld, "entries from one column to the next", &ldy));
+  if (!pc->failedreason) PetscCall(Reserve(pc, PETSC_FALSE, columns));
   if (pc->failedreason) PetscCall(FillWithInfinity(Y, columns));
   else if (PetscMemTypeDevice(local->where)) {
     PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));

@@ -58,6 +58,12 @@ struct PC_Local {
   LocalInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
   /*
+     If the set-up makes only what `apply` needs for one column, without transpose: makes on this rank what it needs for so many
+     columns, or for the transpose. The base calls this function before `apply`, and all ranks agree on its error.
+  */
+  PetscErrorCode (*reserve)(PC, PetscBool transpose, LocalInt columns) = nullptr;
+
+  /*
      A factor that reaches other ranks has these functions, too; then `apply` communicates. Before `compute`, all ranks `gather`
      together; `compute` has its rows extended, and without L.i there is nothing to extend; then all ranks `connect` their factors.
   */
@@ -73,6 +79,7 @@ struct PC_Local {
   PetscScalar *staging         = nullptr; /* [2 * staged * rows] on the device, made when host vectors first meet a device factor */
   LocalInt     staged          = 0;       /* columns that it has room for */
   LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
+  LocalInt     reserved[2]     = {};      /* columns that all ranks have reserved since the set-up, without and with transpose */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
   bool         has_points      = false;   /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */

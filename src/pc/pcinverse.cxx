@@ -77,7 +77,7 @@ PetscErrorCode PCInverseApply(PCInverse *M, LocalInt columns, const PetscScalar 
   const auto multiply = PetscMemTypeDevice(M->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
   PetscFunctionBegin;
-  PetscCall(PCInverseNeedWork(M, columns));
+  PetscAssert(M->work_columns >= columns, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The work space was not reserved");
   PetscCall(GhostExchangeBegin(&M->ghosts1.exchange, columns, X, ldx));
   PetscCall(multiply(&M->W1, PETSC_TRUE, M->d, columns, X, ldx, M->work, M->rows));
   PetscCall(AddGhosts(&M->ghosts1, M->d, columns, X, M->work, M->rows));

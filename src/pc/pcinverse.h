@@ -43,7 +43,7 @@ struct PCInverse {
 */
 constexpr LocalInt kInverseColumns = 4, kInverseExchangedColumns = 8;
 
-/* Makes the work space for products with so many columns; collective, if the factor reaches other ranks. */
+/* Makes the work space for products with so many columns, before an apply; collective, if the factor reaches other ranks. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, LocalInt columns);
 
 /*

@@ -280,6 +280,7 @@ static PetscErrorCode Create(PC pc)
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
   ((PC_Local *)pc->data)->columns_at_once = kBSRColumns;
+  ((PC_Local *)pc->data)->reserve         = BISAIReserve;
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_BISAI, PC>>;
   pc->ops->view                           = Entry<PCView_BISAI>;
   pc->ops->reset                          = Entry<PCReset_BISAI>;

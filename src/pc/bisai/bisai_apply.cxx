@@ -67,7 +67,10 @@ static PetscErrorCode Permute(const PC_BISAI *bisai, LocalInt columns, const Loc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes transposes with the values of the last set-up. If there are older transposes, their memory and patterns are used again. */
+/*
+   Makes transposes with the values of the last set-up, unless they exist. If there are older transposes, their memory and patterns
+   are used again.
+*/
 static PetscErrorCode NeedTransposes(PC pc)
 {
   PC_BISAI  *bisai     = (PC_BISAI *)pc->data;
@@ -82,6 +85,14 @@ static PetscErrorCode NeedTransposes(PC pc)
   }
   PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
   bisai->turned = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIReserve(PC pc, PetscBool transpose, LocalInt columns)
+{
+  PetscFunctionBegin;
+  if (transpose) PetscCall(NeedTransposes(pc));
+  PetscCall(BISAINeedVectors((PC_BISAI *)pc->data, columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -102,8 +113,6 @@ PetscErrorCode BISAIApply(PC pc, PetscBool transpose, LocalInt columns, const Pe
   const auto unit = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };
 
   PetscFunctionBegin;
-  if (transpose) PetscCall(NeedTransposes(pc));
-  PetscCall(BISAINeedVectors(bisai, columns));
   const Columns middle = WorkColumns(bisai, VECTOR_MIDDLE), in = WorkColumns(bisai, VECTOR_IN),
                 out = WorkColumns(bisai, VECTOR_OUT);
   if (from) PetscCall(Permute(bisai, columns, from, PETSC_FALSE, x, in));

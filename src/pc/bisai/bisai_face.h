@@ -79,6 +79,9 @@ PetscErrorCode BISAICheckChoice(PC);
 /* Makes the work vectors for so many columns. */
 PetscErrorCode BISAINeedVectors(PC_BISAI *, LocalInt columns);
 
+/* The work vectors for so many columns, and the transposes if an application needs them: the `reserve` of PC_Local. */
+PetscErrorCode BISAIReserve(PC, PetscBool transpose, LocalInt columns);
+
 /* Y = M^{-1} X, or Y = M^{-T} X with transpose: the `apply` of PC_Local, for at most kBSRColumns columns. */
 PetscErrorCode BISAIApply(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
                           LocalInt ldy, PetscLogDouble *flops);
