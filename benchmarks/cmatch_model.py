@@ -28,8 +28,6 @@ import re
 import statistics
 import sys
 
-import numpy
-
 import cmatch_ranks
 
 # Two H200 of one host: us of an exchange by bytes, 2000 in a row, and of a sum with the copy before and the wait behind it; us to
@@ -77,10 +75,31 @@ def interpolate(table, at):
     return table[low] + (table[high] - table[low]) * (at - low) / (high - low)
 
 
+def solve_two(columns, rest, weights):
+    """Least squares for two unknowns: columns are pairs. The columns are scaled, so that the normal equations lose nothing."""
+    rows = [(a * w, b * w, r * w) for (a, b), r, w in zip(columns, rest, weights)]
+    scale = [math.sqrt(sum(row[k]**2 for row in rows)) or 1.0 for k in (0, 1)]
+    rows = [(a / scale[0], b / scale[1], r) for a, b, r in rows]
+    aa, ab, bb, ar, br = (sum(row[k] * row[m] for row in rows) for k, m in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2)))
+    determinant = aa * bb - ab * ab
+    if determinant < 1e-12: # the second column is none
+        return Line(ar / aa / scale[0], 0.0)
+    return Line((ar * bb - br * ab) / determinant / scale[0], (br * aa - ar * ab) / determinant / scale[1])
+
+
 def fit(columns, values):
-    """Least squares of relative errors."""
-    columns, values = numpy.array(columns, float), numpy.array(values, float)
-    return numpy.linalg.lstsq(columns / values[:, None], numpy.ones(len(values)), rcond=None)[0]
+    """The same, of relative errors."""
+    return solve_two(columns, values, [1 / value for value in values])
+
+
+class Line(tuple):
+    """What is fitted: a constant, and a factor."""
+
+    def __new__(cls, constant, factor):
+        return super().__new__(cls, (constant, factor))
+
+    def at(self, size):
+        return self[0] + self[1] * size
 
 
 class Run:
@@ -149,7 +168,7 @@ class Model:
         self.finest = fit([[1, run.rows] for run in one], [run.iteration - self.lower(lower[run.name]) for run in one])
         self.general = fit([[1, run.rows] for run in cg], [run.iteration - self.lower(lower[run.name]) for run in cg])
         self.setup_finest = fit([[1, run.rows] for run in one],
-                                [1e3 * run.setup - sum(self.setup_level @ (1, l.entries) for l in lower[run.name]) for run in one])
+                                [1e3 * run.setup - sum(self.setup_level.at(l.entries) for l in lower[run.name]) for run in one])
         self.one, self.cg = one, cg
         self.spread = {run.ranks: run for run in counts if run.label == "cmatch-spread"}
         self.counted = {run.ranks: run for run in counts if run.label == "cmatch"}
@@ -161,7 +180,7 @@ class Model:
         self.further = ASSUMED["us of each further one"]
 
     def lower(self, levels):
-        return sum(self.level @ (1, level.entries) for level in levels) + self.coarsest
+        return sum(self.level.at(level.entries) for level in levels) + self.coarsest
 
     # ---- the hierarchy of P cubes ----
 
@@ -245,7 +264,7 @@ class Model:
         """The parts of an iteration by name, us."""
         levels = self.hierarchy(rows, ranks)
         finest = self.finest if path == "light" or ranks == 1 else self.general
-        own = [finest @ (1, rows)] + [self.level @ (1, level.entries) for level in levels[1:-1]] + [self.coarsest]
+        own = [finest.at(rows)] + [self.level.at(level.entries) for level in levels[1:-1]] + [self.coarsest]
         share = ASSUMED["share of a level's kernels behind which an exchange of its halo can hide"]
         parts = {"finest level and conjugate gradients": own[0],
                  "lower levels": sum(own[1:])}
@@ -277,7 +296,7 @@ class Model:
         """The parts of a set-up by name, ms."""
         levels = self.hierarchy(rows, ranks)
         parts = {"kernels and host, as on one GPU":
-                 1e-3 * (self.setup_finest @ (1, rows) + sum(self.setup_level @ (1, level.entries) for level in levels[1:-1]))}
+                 1e-3 * (self.setup_finest.at(rows) + sum(self.setup_level.at(level.entries) for level in levels[1:-1]))}
         if ranks == 1:
             return parts
         new, moved, agreed, levels_of_several = 0.0, 0.0, 0.0, len(self.distributed(rows, ranks))
@@ -334,19 +353,16 @@ class Model:
             runs = [run for where, run in two if where == path]
             if not runs:
                 continue
-            count = numpy.array([self.exchanges(run.rows / 2, 2) for run in runs], float)
-            rest = numpy.array([run.iteration - self.iterate(path, run.rows / 2, 2) for run in runs])
-            relative = 1 / numpy.array([run.iteration for run in runs])
-            self.beyond[path] = float((count * rest * relative**2).sum() / ((count * relative)**2).sum())
+            count = [self.exchanges(run.rows / 2, 2) / run.iteration for run in runs]
+            rest = [1 - self.iterate(path, run.rows / 2, 2) / run.iteration for run in runs]
+            self.beyond[path] = sum(c * r for c, r in zip(count, rest)) / sum(c * c for c in count)
 
     def fit_set_up(self, runs):
         """What a level of a set-up costs beyond the model, whatever MPI it has, and what passes through the host."""
         columns = [[len(self.distributed(run.rows / 2, 2)), self.megabytes(run.rows / 2, 2) if mpi == "host" else 0.0]
                    for mpi, run in runs]
         rest = [run.setup - self.set_up("aware", run.rows / 2, 2) for _, run in runs]
-        weights = 1 / numpy.array([run.setup for _, run in runs])
-        self.setup_beyond, self.staging = numpy.linalg.lstsq(numpy.array(columns) * weights[:, None], numpy.array(rest) * weights,
-                                                             rcond=None)[0]
+        self.setup_beyond, self.staging = solve_two(columns, rest, [1 / run.setup for _, run in runs])
 
 
 def cells(values, form):

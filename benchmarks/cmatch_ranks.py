@@ -162,7 +162,7 @@ def main():
     parser.add_argument("runs", nargs="+")
     parser.add_argument("-o", "--output", help="Markdown file")
     parser.add_argument("--expect", type=int, metavar="N",
-                        help="end with an error unless N cases are compared with the prototype and none takes over one iteration more")
+                        help="end with an error unless N cases take at most one iteration more than the prototype, and none more")
     parser.add_argument("--note", default="", help="a sentence about the runs")
     options = parser.parse_args()
 

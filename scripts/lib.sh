@@ -45,3 +45,13 @@ test_with_sanitizers() {
   ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" \
     -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|emulated_forward|emulated_random|fuzz|fuzz_2_ranks|docs)$'
 }
+
+# test_emulated_ranks: builds the test program with the emulator of a GPU in a folder of its own, without sanitizers, which would
+# not let ranks exchange the emulator's memory, and runs the cases of kernels on two ranks. Most of its time goes to the compiler,
+# which -O1 has do less.
+test_emulated_ranks() {
+  local folder=$build_dir/emulator
+  configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
+  build "$folder" finepc_emulated_tests
+  ctest --test-dir "$folder" --output-on-failure -R '^emulated_ranks_2$'
+}

@@ -237,7 +237,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               1,
                               1.5,
                               PC_CMATCH_DENSE,
-                              256,
+                              300,
                               20,
                               FINEPC_SINGLE,
                               PC_CMATCH_GLOBAL,
@@ -734,7 +734,7 @@ TEST_CASE("cmatch: the view says where and why the coarsening has ended, and wha
      "solver of the last level: the dense inverse\n"},
     {"-@max_levels 1", Diffusion(60, 45, true, 39), "coarsening ended on level 0, the last one allowed, with 2700 rows\n",
      "solver of the last level: a polynomial of degree 16, since only 2048 rows can be inverted\n"},
-    {"", Poisson(16, 16), "coarsening ended on level 0, whose 256 rows are few enough\n",
+    {"", Poisson(20, 15), "coarsening ended on level 0, whose 300 rows are few enough\n",
      "solver of the last level: the dense inverse\n"},
   };
   for (const Backend &backend : Backends())

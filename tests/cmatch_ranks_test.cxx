@@ -5,7 +5,9 @@
 #include <petsc/private/pcimpl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <sstream>
 
 #include "pc/cmatch/cmatch_face.h"
 #include "spread.h"
@@ -529,6 +531,36 @@ TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi]")
       MUST(PCReset(pc));
       MUST(PCSetOperators(pc, A, A));
       CHECK(SameBits(Applied(pc), first));
+    }
+}
+
+TEST_CASE("cmatch on several ranks: a frozen hierarchy stays, and a set-up follows when it is free again",
+          "[cmatch][ranks][pc][mpi]")
+{
+  for (const Layout &layout : Layouts())
+    for (const std::string &options : {std::string(kWide), kGrouped + std::string("-@smoother sfsai "), std::string()}) {
+      CAPTURE(layout.name, options);
+      const HostMatrix H        = Diffusion(50, 30, true, 38);
+      const MatObject  A        = Spread(H, MATAIJ, layout.share);
+      const KSPObject  ksp      = MakeKSP(A, CMATCH(), "-ksp_type cg -ksp_norm_type unpreconditioned " + options);
+      const PCObject   refilled = MakePC(A, CMATCH(), options);
+      CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+      const auto before = Applied(PCOf(ksp));
+      CHECK(SameBits(Applied(refilled), before));
+      MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+      SetValues(A, Changed(Blocks(H), 6));
+      const Traffic frozen = TrafficOf([&] { MUST(KSPSetUp(ksp)); });
+      CHECK(frozen.gatherings + frozen.reductions == 0);
+      const Solution solution = Solve(ksp);
+      CHECK(solution.reason == KSP_CONVERGED_RTOL);
+      CHECK(solution.true_residual <= 2e-8);
+      CHECK(SameBits(Applied(PCOf(ksp)), before));
+      MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+      CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+      MUST(PCSetUp(refilled));
+      const auto after = Applied(PCOf(ksp));
+      CHECK(SameBits(after, Applied(refilled)));
+      if (!before.empty()) CHECK(!SameBits(after, before));
     }
 }
 
@@ -1360,6 +1392,64 @@ TEST_CASE("cmatch on several GPUs: where NCCL is not possible", "[cmatch][ranks]
 }
 
 /* ------------------------------------------- the view ----------------------------------------- */
+
+/* What follows these words, with them; nothing without them. */
+static std::string From(const std::string &text, const char *words)
+{
+  const size_t at = text.find(words);
+  return at == std::string::npos ? std::string() : text.substr(at);
+}
+
+/* The numbers of both tables of levels are those of all ranks, however uneven they are. */
+TEST_CASE("cmatch on several ranks: numbers of the view", "[cmatch][ranks][pc][view][mpi]")
+{
+  const auto all = [](PetscInt64 value, MPI_Op op) {
+    PetscInt64 result;
+    MUST(MPI_Allreduce(&value, &result, 1, MPIU_INT64, op, PETSC_COMM_WORLD));
+    return (long long)result;
+  };
+  if (Ranks() == 1) return;
+  for (const Layout &layout : Layouts())
+    for (const char *options : {kWide, kGrouped}) {
+      const PCObject pc = MakePC(Spread(Diffusion(50, 30, true, 39), MATAIJ, layout.share), CMATCH(), options);
+      MUST(PCSetUp(pc));
+      const std::string      text   = ViewText((PC)pc);
+      const auto            *cmatch = (const PC_CMATCH *)((PC)pc)->data;
+      const CMATCHHierarchy *H      = cmatch->hierarchy;
+      std::istringstream     rows_of(From(text, "level      rows")), ranks_of(From(text, "level    ranks"));
+      std::string            line;
+      long long              above = 0;
+      CAPTURE(layout.name, options, text);
+      std::getline(rows_of, line);
+      std::getline(ranks_of, line);
+      CHECK(cmatch->all_levels > 2);
+      for (LocalInt l = 0; l < cmatch->all_levels; l++) {
+        const CMATCHLevel level = l < H->levels ? H->level[l] : CMATCHLevel{};
+        const bool        here  = level.n > 0;
+        const long long   rows = all(level.n, MPI_SUM), entries = all((PetscInt64)level.nnz + level.n, MPI_SUM),
+                        ranks = all(here, MPI_SUM), most = all(level.n, MPI_MAX),
+                        least = all(here ? level.n : PETSC_INT64_MAX, MPI_MIN), ghosts = all(level.ghosts, MPI_MAX);
+        long long number, shown[4];
+        double    width, share;
+        CAPTURE(l);
+        const double rows_above = (double)above;
+        above                   = rows;
+        if (Rank()) continue; /* the first rank has the text */
+        std::getline(rows_of, line);
+        CHECK(std::sscanf(line.c_str(), "%lld %lld %lld %lf %lf", &number, shown, shown + 1, &width, &share) == (l ? 5 : 4));
+        CHECK((number == l && shown[0] == rows && shown[1] == entries));
+        CHECK(std::fabs(width - (double)entries / (double)rows) <= 0.051);
+        if (l) CHECK(std::fabs(share - (double)rows / rows_above) <= 0.000051);
+        std::getline(ranks_of, line);
+        CHECK(std::sscanf(line.c_str(), "%lld %lld %lld %lld %lld", &number, shown, shown + 1, shown + 2, shown + 3) == 5);
+        CHECK((number == l && shown[0] == ranks && shown[1] == least && shown[2] == most && shown[3] == ghosts));
+        if (!l) {
+          CHECK(rows == 1500);
+          CHECK((ghosts > 0) == (ranks > 1));
+        }
+      }
+    }
+}
 
 TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][view][mpi]")
 {

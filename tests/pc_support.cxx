@@ -576,7 +576,7 @@ Type CMATCH()
   };
   type.view_always     = {"coarsening by matching in 3 sweeps, strength 0.1\n", "prolongator smoothed, at most 4 entries per row\n",
                           "cycle v, smoother l1jacobi of degree 1, relaxation 1.5\n",
-                          "coarsening ends at 256 rows or 20 levels, coarsest level dense\n",
+                          "coarsening ends at 300 rows or 20 levels, coarsest level dense\n",
                           "hierarchy and cycle in single precision, aggregates and patterns kept while the nonzeros of A stay\n"};
   type.view_after      = {"near null vector: the constants\n",
                           "\n  level      rows   nonzeros  a row  of above |",
@@ -618,7 +618,7 @@ Type CMATCH()
               Call(PCCMATCHSetRelaxation, 2., relaxation), Call(PCCMATCHSetRelaxation, nan, relaxation)}),
     OptionOf("-@coarse", "PCCMATCHSetCoarse", "dense", "pcg", To(PCCMATCHSetCoarse, PC_CMATCH_PCG),
              {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
-    OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "256", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
+    OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "300", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
              NotBetween(PCCMATCHSetCoarseSize, 1, 2048)),
     OptionOf("-@max_levels", "PCCMATCHSetMaxLevels", "20", "2", To(PCCMATCHSetMaxLevels, (PetscInt)2),
              NotBetween(PCCMATCHSetMaxLevels, 1, 32))

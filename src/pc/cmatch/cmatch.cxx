@@ -827,7 +827,7 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction, 1 to 16
 . -pc_cmatch_relaxation <1.5> - relaxation of `l1jacobi`, above 0 and below 2
 . -pc_cmatch_coarse <dense> - solver of the coarsest level: `dense`, its inverse, or `pcg`, 40 iterations of CG
-. -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
+. -pc_cmatch_coarse_size <300> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
 . -pc_cmatch_max_levels <20> - most levels, 1 to 32
 . -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
 . -pc_cmatch_reach <global> - on several ranks `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of

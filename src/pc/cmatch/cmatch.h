@@ -25,7 +25,7 @@ struct CMATCHParams {
   PetscInt           degree               = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
   PetscReal          relaxation           = 1.5; /* of l1-Jacobi, in (0, 2) */
   PCCMATCHCoarse     coarse               = PC_CMATCH_DENSE;
-  PetscInt           coarse_size          = 256;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
+  PetscInt           coarse_size          = 300;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
   PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
   FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 

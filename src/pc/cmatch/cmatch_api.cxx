@@ -514,7 +514,7 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
 
   Input Parameters:
 + pc - the preconditioner context
-- coarse_size - between 1 and 2048, 256 (default)
+- coarse_size - between 1 and 2048, 300 (default)
 
   Options Database Key:
 . -pc_cmatch_coarse_size <coarse_size> - at how many rows `PCCMATCH` ends the coarsening
@@ -756,7 +756,8 @@ PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
   Note:
   Rows are counted as by `PCCMATCHSetGatherRows()`.
   Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows of all then. So it does where a level has more
-  than half of the rows of the level above, since borders between ranks keep rows from being put together.
+  rows than a third of the sweeps could leave, half of the rows above with three of them, since borders between ranks keep rows from
+  being put together.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRanks()`
 @*/
