@@ -111,7 +111,7 @@ TEST_CASE("the same on GPUs", "[halo][fsai][pc][gpu][mpi][eight]")
   }
 }
 
-TEST_CASE("the same on GPUs, on a small matrix", "[halo][fsai][pc][gpu][mpi][sanitizer]")
+TEST_CASE("the same on GPUs, on a small matrix", "[halo][fsai][pc][gpu][mpi][sanitizer][factors]")
 {
   NEEDS_DEVICE();
   CheckSequential(DeviceBackend(), RandomStencil(4, 3, 3, false, 3), Layouts()[0]);

@@ -499,6 +499,11 @@ cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int)
 typedef struct CUevent_st *cudaEvent_t;
 constexpr unsigned         cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *flags)
+{
+  *flags = 0;
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
   *stream = nullptr;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "cuda_runtime.h"
 
@@ -66,9 +68,41 @@ struct DeviceRadixSort {
       std::sort(out, out + n);
     });
   }
+  template <typename Key, typename In, typename Out, typename Size>
+  static cudaError_t SortPairs(void *scratch, size_t &bytes, const Key *keys, Key *sorted, In values, Out out, Size n, int, int,
+                               cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      std::vector<Size> order(n);
+      std::iota(order.begin(), order.end(), (Size)0);
+      std::stable_sort(order.begin(), order.end(), [&](Size a, Size b) { return keys[a] < keys[b]; });
+      for (Size k = 0; k < n; k++) {
+        sorted[k] = keys[order[k]];
+        out[k]    = values[order[k]];
+      }
+    });
+  }
 };
 
 struct DeviceSelect {
+  template <typename In, typename Out, typename Count, typename Size, typename Wanted>
+  static cudaError_t If(void *scratch, size_t &bytes, In in, Out out, Count count, Size n, Wanted wanted, cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      *count = 0;
+      for (Size k = 0; k < n; k++)
+        if (wanted(in[k])) out[(*count)++] = in[k];
+    });
+  }
+  template <typename In, typename Flag, typename Out, typename Count, typename Size>
+  static cudaError_t Flagged(void *scratch, size_t &bytes, In in, Flag flags, Out out, Count count, Size n, cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      *count = 0;
+      for (Size k = 0; k < n; k++)
+        if (flags[k]) out[(*count)++] = in[k];
+    });
+  }
   template <typename In, typename Out, typename Count, typename Size>
   static cudaError_t Unique(void *scratch, size_t &bytes, In in, Out out, Count count, Size n, cudaStream_t = nullptr)
   {
