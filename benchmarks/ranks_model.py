@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
 
-    ranks_model.py ONE.json [..] --two TWO.json [..] --messages TWO.json [..] --setups SETUP.json [..] [-o model.png] [--md model.md]
+    ranks_model.py ONE.json [..] --two TWO.json [..] --messages TWO.json [..] --setups SETUP.json [..]
+                   [-o model.png] [--md model.md]
 
 An iteration on P GPUs with n rows each takes
 
@@ -11,17 +12,17 @@ o and b are those of one GPU, from two sizes of the same set: b is what a row's 
 of exchanges: one for A, and one for each factor if it reaches other ranks. c is what an exchange costs though a product hides it:
 packing, the fork in the graph, and the product with the entries that came. t_sum(2) and c are fitted to the runs on two GPUs, by
 least squares of relative errors: for the GPUs of one machine to those of --two, whose kernels write to the memory of the other GPU,
-and for more machines, where they cannot, to those of --messages, whose exchanges are NCCL's own messages. There c = c0 + c1 n, since
-an exchange costs more where a rank has more: n and the face grow together in the two sizes that were measured, so that the runs do
-not say which of the two it is. A set-up takes
+and for more machines, where they cannot, to those of --messages, whose exchanges are NCCL's own messages. There c = c0 + c1 n,
+since an exchange costs more where a rank has more: n and the face grow together in the two sizes that were measured, so that the
+runs do not say which of the two it is. A set-up takes
 
     S = s + n d  +  m  +  (g + f (c + h e) if the factor reaches other ranks)
 
 s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
-Each SETUP.json is fitted by itself, and the first one counts for more GPUs. Beyond two GPUs nothing was measured. What is assumed for
-them is in ASSUMED, and printed."""
+Each SETUP.json is fitted by itself, and the first one counts for more GPUs. Beyond two GPUs nothing was measured. What is assumed
+for them is in ASSUMED, and printed."""
 import argparse
 import json
 import math
@@ -210,8 +211,8 @@ def report(model, out):
         worst.append(max(map(abs, errors)))
     say("The largest errors of these tables are " + ", ".join(f"{w:.0f} %" for w in worst[:-1]) + f" and {worst[-1]:.0f} %.\n")
     say("Beyond two GPUs the model assumes, and nothing was measured: "
-        + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to other "
-        "GPUs on one machine alone; with more machines exchanges are NCCL's messages. These were measured with up to "
+        + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to "
+        "other GPUs on one machine alone; with more machines exchanges are NCCL's messages. These were measured with up to "
         f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU; what an exchange costs with 201³ is extrapolated.\n")
     say("Weak scaling, us an iteration (and as a multiple of one GPU's):\n")
     say("| unknowns a GPU | set | exchanges | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
@@ -230,10 +231,10 @@ def report(model, out):
             times = [model.solve(kind, side, p, 3 if "fsai" in kind else 1) for p in PREDICTED]
             say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
     few, many = PAPER
-    say("\nBeside this, section 5.3 of Isotton, Janna and Bernaschi: Poisson's equation with 7 points and 1,771,561 unknowns, 121³, for "
-        f"each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the text says that the "
-        "iterations grow, and that a set-up and an iteration do not change, or only slightly. The model for the same, from "
-        f"{few} to {many} GPUs:\n")
+    say("\nBeside this, section 5.3 of Isotton, Janna and Bernaschi: Poisson's equation with 7 points and 1,771,561 unknowns, "
+        f"121³, for each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the "
+        "text says that the iterations grow, and that a set-up and an iteration do not change, or only slightly. The model for the "
+        f"same, from {few} to {many} GPUs:\n")
     say("| set | iterations | an iteration | set-up |\n|:--|--:|--:|--:|")
     for kind in (k for k in model.iteration if "fsai" in k):
         setups, solves = zip(*(model.solve(kind, 121, p, 3) for p in PAPER))
@@ -241,8 +242,8 @@ def report(model, out):
         say(f"| `{kind}` | x {solves[1] / solves[0] / (times[1] / times[0]):.2f} | x {times[1] / times[0]:.2f} "
             f"| x {setups[1] / setups[0]:.2f} |")
     say("\nWhat ends weak scaling is the number of iterations, which grows like the cube root of the number of GPUs and is "
-        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration on {PREDICTED[-1]:,} GPUs with 121³ "
-        "unknowns each, these parts are not the rank's own work, in us:\n")
+        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration on {PREDICTED[-1]:,} GPUs with "
+        "121³ unknowns each, these parts are not the rank's own work, in us:\n")
     for kind in model.iteration:
         parts = model.parts(kind, 121**3, PREDICTED[-1], 3 if "fsai" in kind else 1, 121 * 121)
         say(f"- `{kind}`: " + ", ".join(f"{name} {value:.0f}" for name, value in parts.items() if name != "own work"))

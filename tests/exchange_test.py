@@ -13,8 +13,8 @@ import sys
 import time
 
 RANKS, FAILING_RANK, LIMIT = 3, 1, 40
-# The options of a solve, and of the calls of each kind that it makes the numbers of a few that fail: in the gathering of rows, in the
-# connection of the factors, in an application, and with cgfused in the sums of an iteration.
+# The options of a solve, and of the calls of each kind that it makes the numbers of a few that fail: in the gathering of rows, in
+# the connection of the factors, in an application, and with cgfused in the sums of an iteration.
 COMMANDS = (
     ("-pc_type afsai -pc_afsai_overlap 1",
      {"MPI_Irecv": (1, 9, 16), "MPI_Isend": (4,), "MPI_Waitall": (2, 26), "MPI_Recv_init": (1,), "MPI_Startall": (3,),
@@ -47,7 +47,8 @@ def check(options, command_line, function, number):
     told = re.findall(r"PETSC ERROR: (MPI error[^\n]*|An exchange with other ranks failed in the set-up)", text)
     good = in_time and code != 0 and told
     what = "ends" if in_time else f"does not end within {LIMIT} s"
-    print(f"{'ok' if good else 'FAILED'}: {command_line}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}", flush=True)
+    print(f"{'ok' if good else 'FAILED'}: {command_line}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}",
+          flush=True)
     if not good:
         print(text)
     return bool(good)
