@@ -232,9 +232,9 @@ def report(model, out):
             say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
     few, many = PAPER
     say("\nBeside this, section 5.3 of Isotton, Janna and Bernaschi: Poisson's equation with 7 points and 1,771,561 unknowns, "
-        f"121³, for each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the text says "
-        "that the iterations grow, and that a set-up and an iteration do not change, or only slightly. The model for the same, "
-        f"from {few} to {many} GPUs:\n")
+        f"121³, for each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the "
+        "text says that the iterations grow, and that a set-up and an iteration do not change, or only slightly. The model for the "
+        f"same, from {few} to {many} GPUs:\n")
     say("| set | iterations | an iteration | set-up |\n|:--|--:|--:|--:|")
     for kind in (k for k in model.iteration if "fsai" in k):
         setups, solves = zip(*(model.solve(kind, 121, p, 3) for p in PAPER))
