@@ -521,7 +521,8 @@ TEST_CASE("gmresfused: no rows at all", "[gmresfused]")
 
 /*
    At the end of long solves no two runs are alike; the counts may differ by two in a hundred. Where a short restart takes more than a
-   thousand iterations they differ by more, also between two orthogonalizations of one step size: that restart is left out.
+   thousand iterations, or where rounding counts from the first iterations on as with sherman2, they differ by more, also between host
+   and GPU with one product a step: such restarts are left out.
 */
 TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[gmresfused][long]")
 {
@@ -529,7 +530,7 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
     const char *name;
     HostMatrix  H;
     PCType      pc;
-    int         least = 10; /* restart */
+    int         least = 10, most = 100; /* restarts */
   };
   const std::vector<System> systems = {
     {"diffusion", Convection(40, 40, 0), PCNONE},
@@ -541,7 +542,7 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
     {"ani5_crop", Shared("ani5_crop"), PCBISAI, 30},
     {"rdb2048", Shared("rdb2048"), PCBISAI, 100},
     {"ani5_crop", Shared("ani5_crop"), PCSFSAI},
-    {"sherman2", Shared("sherman2"), PCBISAI},
+    {"sherman2", Shared("sherman2"), PCBISAI, 10, 30},
     {"sherman5", Shared("sherman5"), PCBISAI},
     {"memplus", Shared("memplus"), PCBISAI},
     {"unsymmetric graph", Unsymmetric(RandomGraph(2000, 9, 11), 4), PCJACOBI},
@@ -552,7 +553,7 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
     for (const Backend &backend : Backends())
       for (const char *side : kSides)
         for (const char *restart : {"10", "30", "100"}) {
-          if (std::atoi(restart) < system.least) continue;
+          if (std::atoi(restart) < system.least || std::atoi(restart) > system.most) continue;
           const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_max_it 1000 -ksp_gmres_restart " + restart + " ";
           const MatObject   A       = CreateMat(system.H, backend.mat);
           const Run         theirs  = RunOf(MakeKSP(A, kPETSc + options, system.pc));
@@ -1063,7 +1064,18 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
       CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, options + " -pc_rrb_nx 40 -pc_rrb_ny 33", 1e-7);
       for (LocalInt bs : {1, 2, 3, 4, 5, 8})
         for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})
-          CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20", 1e-6);
+          CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20 -pc_bisai_precision double", 1e-6);
+
+      /* a preconditioner that is linear to seven digits only: the norm is true all the same */
+      for (LocalInt bs : {1, 3, 4}) {
+        CAPTURE(side, restart, bs);
+        const MatObject A     = BlocksOnDevice(Convection(17, 12, 2), bs);
+        const KSPObject fused = MakeKSP(A, kOurs + options, PCBISAI);
+        const Run       mine = RunOf(fused), theirs = RunOf(MakeKSP(A, kPETSc + options, PCBISAI));
+        CHECK(mine.reason == KSP_CONVERGED_RTOL);
+        CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
+        if (!std::strcmp(side, "right")) CHECK(TrueResidual(fused, A) <= 1.01e-6);
+      }
     }
 }
 

@@ -343,7 +343,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   GMRESVectors    v;
   PetscReal       norm = 0, value = 0;
   GMRESStop       stop = GMRES_RUNNING;
-  bool            held = false;
+  bool            held = false, again = false;
 
   PetscFunctionBegin;
   PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
@@ -361,7 +361,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
       g->why.text = "a residual beyond the range of squares";
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(GMRESFusedTestStart(ksp, norm));
+    PetscCall(GMRESFusedTestStart(ksp, norm, again));
     if (ksp->reason) break;
     PetscCall(PetscLogGpuTimeBegin());
     PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
@@ -374,6 +374,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     GMRESFusedLeaveToTrueNorm(ksp);
     if (held && ksp->reason) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
     guess = PETSC_TRUE;
+    again = !held; /* the last cycle has ended before its first iteration: the norm is the same */
   } while (!ksp->reason);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -321,7 +321,7 @@ static PetscErrorCode Show(KSP ksp, PetscReal norm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
+PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm, bool shown)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
@@ -342,7 +342,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   g->cycle_norm = ksp->rnorm = norm;
-  PetscCall(Show(ksp, norm));
+  if (!shown) PetscCall(Show(ksp, norm));
   if (norm == 0) {
     ksp->reason = KSP_CONVERGED_ATOL;
     PetscCall(PetscInfo(ksp, "converged due to a residual of zero\n"));
@@ -360,7 +360,7 @@ static PetscErrorCode Begin(const GMRESSolve &s)
 
   PetscFunctionBegin;
   PetscCall(VecNorm(s.p, NORM_2, &norm));
-  PetscCall(GMRESFusedTestStart(s.ksp, norm));
+  PetscCall(GMRESFusedTestStart(s.ksp, norm, false));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Store(s, GMRES_U, 0, 1 / norm, s.p));
   GMRESSmallBegin(&s.g->small, norm);

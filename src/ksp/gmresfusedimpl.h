@@ -107,8 +107,8 @@ PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 PetscErrorCode GMRESFusedSolveByHost(KSP);
 /* The memory of a solve, on the GPU or on the host; collective. */
 PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
-/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm. */
-PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm);
+/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have it. */
+PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm, bool shown);
 /* The reason of a happy breakdown that the test of the norm has not taken. */
 PetscErrorCode GMRESFusedHappyEnd(KSP);
 /* Takes back a good reason that the true norm has to confirm, and says whether it has. */
