@@ -132,9 +132,9 @@ static PetscLogDouble VectorsRead(PetscInt its, PetscInt step)
     w = A M u_j                                       the bytes of the product, and of the apply
     U^T w, w.w, u_j^T u_j with it                     read U, w
     u_{j+1} = w - U c                                 read U, w; write u_{j+1}
-  Where gmresfused makes two products a step, U is read twice for two iterations. Without a preconditioner there is no apply, and with
-  Jacobi d is read with the product, one vector more. A flexible solve writes M u_j once more. The number of vectors in U is the mean
-  over the iterations of the solve; what a restart costs is not counted.
+  Where gmresfused makes two products a step, U is read twice for two iterations. Without a preconditioner there is no apply, and
+  with Jacobi d is read with the product, one vector more. A flexible solve writes M u_j once more. The number of vectors in U is
+  the mean over the iterations of the solve; what a restart costs is not counted.
 */
 static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscInt its, PetscLogDouble apply_bytes, PetscLogDouble *bytes)
 {

@@ -603,8 +603,8 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, Lo
   return NoCUDA();
 }
 
-PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const GMRESCombination *, const PetscScalar *const[],
-                                PetscScalar *, PetscReal[])
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const GMRESCombination *,
+                                const PetscScalar *const[], PetscScalar *, PetscReal[])
 {
   return NoCUDA();
 }

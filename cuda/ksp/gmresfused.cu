@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
     AddBasis<-1>(u, count, c, (LocalInt)i, x);
 #pragma unroll
     for (int s = 0; s < Products; s++) {
-      const V stored = (V)(scale.s[s] * (s ? x[s] - c[s][count] * first : x[s]));
-      first          = (double)stored;
+      const V stored     = (V)(scale.s[s] * (s ? x[s] - c[s][count] * first : x[s]));
+      first              = (double)stored;
       u.at(count + s)[i] = stored;
       square[s] += first * first;
     }

@@ -45,12 +45,12 @@ struct GMRESScalars {
   LocalInt  known;     /* columns of the small matrices */
   CGStage   stage;     /* kCGDecided: the correction is still to be added to x */
   GMRESStop stop;
-  double    value;            /* the number that made the method stop */
-  double    norm, cycle_norm; /* of the residual, by the recurrence, and where the cycle began */
+  double    value;                 /* the number that made the method stop */
+  double    norm, cycle_norm;      /* of the residual, by the recurrence, and where the cycle began */
   double    scale[kGMRESMostStep]; /* of the vectors that come next */
-  bool      second;           /* the second one of them, of two, is of use */
-  double    lacking;          /* the most that two vectors of a step of the cycle lack in being orthogonal */
-  double    happy, breakdown; /* tolerances */
+  bool      second;                /* the second one of them, of two, is of use */
+  double    lacking;               /* the most that two vectors of a step of the cycle lack in being orthogonal */
+  double    happy, breakdown;      /* tolerances */
 };
 
 /* What the kernels of a solver share, and what the host copies to see how far they are. */
@@ -75,7 +75,7 @@ struct GMRESSmallArrays {
   double  *norm;   /* [restart + 1] */
   double  *rhs;    /* [restart + 1] */
   double  *cosine, *sine;
-  double  *c;    /* [kGMRESMostStep (restart + 1)] the coefficients of the next sums over the basis, those of one behind the other */
+  double  *c; /* [kGMRESMostStep (restart + 1)] the coefficients of the next sums over the basis, those of one behind the other */
   double  *sums; /* [GMRESSumsOf(restart + 1, kGMRESMostStep)] sums over the grid */
   double  *all;  /* the same over all ranks, where NCCL makes them */
 };
@@ -277,15 +277,15 @@ template <int Step, typename V, typename Put>
 __device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const GMRESProducts<Step> &of, LocalInt first,
                                         LocalInt many, int group, int groups, Put put)
 {
-  using Pair            = typename GMRESArray<V>::Pair;
-  constexpr int kTile   = GMRESTile(Step), kSums = 2 * Step * kTile, kUnroll = Step == 1 ? 2 : 1;
-  const int     step    = 2 * kGMRESBlock;
+  using Pair          = typename GMRESArray<V>::Pair;
+  constexpr int kTile = GMRESTile(Step), kSums = 2 * Step * kTile, kUnroll = Step == 1 ? 2 : 1;
+  const int     step = 2 * kGMRESBlock;
   LocalInt      newest[Step]; /* numbers of the vectors whose products are made, too */
   double        sums[GMRESTileSums(Step)] = {};
 #pragma unroll
   for (int t = 0; t < Step; t++) newest[t] = max(count - Step + t, 0);
 
-  const auto add = [&](const double (&w)[Step], const double (&last)[Step], const auto &v) {
+  const auto add = [&](const double(&w)[Step], const double(&last)[Step], const auto &v) {
     if (first == 0) {
 #pragma unroll
       for (int t = 0; t < Step; t++)

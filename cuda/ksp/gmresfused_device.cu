@@ -1,5 +1,6 @@
 /*
-   The fused GMRES on one rank, or on a rank among several with NCCL, as the host sees it. A step from u_j, of one iteration or two, is
+   The fused GMRES on one rank, or on a rank among several with NCCL, as the host sees it. A step from u_j, of one iteration or two,
+   is
 
      w_0 = A M u_j, or M A u_j     a product with a copy of A, and the preconditioner's own kernels
      w_1 of w_0 likewise           where the step has two
@@ -88,9 +89,9 @@ __global__ void __launch_bounds__(kGMRESBlock)
 }
 
 /*
-   The coefficients of the correction in U: one block solves with R. After a full cycle the iterations of its last step end here first:
-   this step has made so many vectors, up to number `full`, and there are so many parts of the square of the norm of each, or `all` has
-   the square of the only one if it is not null. Otherwise `made` is zero.
+   The coefficients of the correction in U: one block solves with R. After a full cycle the iterations of its last step end here
+   first: this step has made so many vectors, up to number `full`, and there are so many parts of the square of the norm of each, or
+   `all` has the square of the only one if it is not null. Otherwise `made` is zero.
 */
 __global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small, LocalInt full, LocalInt made, int parts,
                                                           const double *partial, const double *all, GMRESState *state)
@@ -360,14 +361,15 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   if (guess) PetscCall(LaunchProduct(work, nullptr, v.x, nullptr, v.w[0], stream));
   if (inverted) {
     if (guess)
-      PetscCall(LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w[0], v.t, state));
+      PetscCall(
+        LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w[0], v.t, state));
     PetscCall(LaunchInverse(work, guess ? v.t : v.b, v.w[0], stream));
   }
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     return LaunchEarly(work->early, work->nccl ? RestartBasis<true, V> : RestartBasis<false, V>, GMRESGrid(work, n), kGMRESBlock,
-                       stream, u, inverted ? v.w[0] : v.b, inverted || !guess ? nullptr : v.w[0], p, work->partial.data(), work->small,
-                       state);
+                       stream, u, inverted ? v.w[0] : v.b, inverted || !guess ? nullptr : v.w[0], p, work->partial.data(),
+                       work->small, state);
   }));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESLaunchSum(work, GMRESGrid(work, n), stream));

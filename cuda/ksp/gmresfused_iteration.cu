@@ -29,10 +29,10 @@ struct Orthogonalization {
   GMRESProducts<Step> of;
   double             *p;       /* the last new vector in double precision, or null */
   double             *partial; /* [products][workers] parts of the squares of the norms, or null */
-  uint4              *words;   /* of each number a part of each group of workers, then the sums, then what the clerk makes of them */
-  unsigned            turn;    /* of these words */
-  bool                direct;  /* the clerk adds the sums over all ranks */
-  const double       *all;     /* the sums over all ranks, where NCCL has made them, so that there is nothing to sum; or null */
+  uint4              *words;  /* of each number a part of each group of workers, then the sums, then what the clerk makes of them */
+  unsigned            turn;   /* of these words */
+  bool                direct; /* the clerk adds the sums over all ranks */
+  const double       *all;    /* the sums over all ranks, where NCCL has made them, so that there is nothing to sum; or null */
   GMRESSmallArrays    small;
   GMRESState         *state;
 };
@@ -225,7 +225,7 @@ __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonaliza
 #pragma unroll
     for (int s = 0; s < Step; s++) {
       if (s >= g.products) break;
-      const V first = (V)(scale[s] * (s ? x[s].x - e * before.x : x[s].x)),
+      const V first  = (V)(scale[s] * (s ? x[s].x - e * before.x : x[s].x)),
               second = (V)(scale[s] * (s ? x[s].y - e * before.y : x[s].y));
       if (both) *(typename GMRESArray<V>::Pair *)(u.at(count + s) + i) = {first, second};
       else u.at(count + s)[i] = first;

@@ -35,9 +35,8 @@ struct Resident {
 /* Bytes of shared memory that a block takes beside the matrix: see ResidentMemory. */
 __host__ __device__ constexpr size_t ResidentBytes(LocalInt rows, LocalInt restart)
 {
-  const size_t columns = (size_t)restart + 1,
-               numbers = 2 * (size_t)rows + GMRESSumsOf(restart + 1, 1) + ProjectNumbers(columns, 1) + columns +
-                         SmallNumbers(columns, 1);
+  const size_t columns = (size_t)restart + 1, numbers = 2 * (size_t)rows + GMRESSumsOf(restart + 1, 1) +
+                                                        ProjectNumbers(columns, 1) + columns + SmallNumbers(columns, 1);
   return (numbers * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
 

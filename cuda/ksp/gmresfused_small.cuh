@@ -54,9 +54,9 @@ __host__ __device__ constexpr size_t ProjectNumbers(size_t columns, int step)
 }
 
 /*
-   The rows of T for the vectors base .. count - 1, of which there are Step at most: row_t [count] is that of vector count - Step + t,
-   with g_t the products of this vector with those before it. The rows of T before these go to the warps in turns, and the lanes are
-   columns. All threads see the rows when it returns.
+   The rows of T for the vectors base .. count - 1, of which there are Step at most: row_t [count] is that of vector count - Step +
+   t, with g_t the products of this vector with those before it. The rows of T before these go to the warps in turns, and the lanes
+   are columns. All threads see the rows when it returns.
 */
 template <int Step>
 __device__ inline void InvertRows(LocalInt base, LocalInt count, const double *g, const GMRESSmallArrays &small, double *rows)
@@ -147,8 +147,8 @@ __device__ inline void MultiplyInverse(LocalInt base, LocalInt count, const doub
 /* What Project() makes. */
 template <int Step>
 struct Projection {
-  const double *c;       /* [Step][j + 1] in shared memory, in `work` */
-  double        e;       /* of two: u_{j+1}.(w_1 - U c_1); the first warp has it, and what follows */
+  const double *c; /* [Step][j + 1] in shared memory, in `work` */
+  double        e; /* of two: u_{j+1}.(w_1 - U c_1); the first warp has it, and what follows */
   double        scale[Step];
   bool          second;  /* the second vector is of use, */
   double        lacking; /* but lacks so much in being orthogonal to the first one */
@@ -166,8 +166,8 @@ __device__ inline Projection<Step> Project(LocalInt j, LocalInt fresh, const dou
 {
   const LocalInt count = j + 1, base = count - fresh, ld = small.restart + 1;
   const double  *z = sums, *g = sums + Step * count, *ww = sums + 2 * Step * count;
-  double *const  rows = work, *const c = rows + Step * count, *const square = c + Step * count;
-  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  double *const rows = work, *const c = rows + Step * count, *const square = c + Step * count;
+  const int        warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   Projection<Step> out{c, 0, {}, true, 0, true};
 
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) {
@@ -210,12 +210,12 @@ __device__ inline Projection<Step> Project(LocalInt j, LocalInt fresh, const dou
   for (int t = 0; t < Step * (Step + 1) / 2; t++) in_basis[t] = ww[t] - GroupSum<kWarpSize>(in_basis[t]);
   out.scale[0] = ww[0] > 0 ? 1 / sqrt(fmax(in_basis[0], kGMRESLost * ww[0])) : 1.;
   if (Step == 1) return out;
-  constexpr int  kMixed = Step - 1, kLast = (Step * (Step + 1) / 2) - 1; /* w_0.w_1 and w_1.w_1 */
-  const double   rest   = in_basis[kLast] - (out.scale[0] * in_basis[kMixed]) * (out.scale[0] * in_basis[kMixed]);
-  out.e                 = out.scale[0] * in_basis[kMixed];
-  out.scale[Step - 1]   = ww[kLast] > 0 ? 1 / sqrt(fmax(rest, kGMRESLost * ww[kLast])) : 1.;
-  const double second   = rest / ww[kLast], left = in_basis[0] / ww[0] * fmax(second, kGMRESNothing);
-  out.second            = in_basis[0] > kGMRESSecond * ww[0] && ww[kLast] > kGMRESSecondLeast &&
+  constexpr int kMixed = Step - 1, kLast = (Step * (Step + 1) / 2) - 1; /* w_0.w_1 and w_1.w_1 */
+  const double  rest  = in_basis[kLast] - (out.scale[0] * in_basis[kMixed]) * (out.scale[0] * in_basis[kMixed]);
+  out.e               = out.scale[0] * in_basis[kMixed];
+  out.scale[Step - 1] = ww[kLast] > 0 ? 1 / sqrt(fmax(rest, kGMRESLost * ww[kLast])) : 1.;
+  const double second = rest / ww[kLast], left = in_basis[0] / ww[0] * fmax(second, kGMRESNothing);
+  out.second = in_basis[0] > kGMRESSecond * ww[0] && ww[kLast] > kGMRESSecondLeast &&
                (second < kGMRESNothing || left > kGMRESSecond * kGMRESSecond);
   out.lacking = out.second ? kGMRESRounding / sqrt(left) : 0.;
   if (lane == 0) small.c[(Step - 1) * ld + count] = out.e;
@@ -271,8 +271,8 @@ __device__ inline double HessenbergColumn(LocalInt j, LocalInt which, double *c,
 
 /*
    GMRESSmallAppend() by one block, and the tests that end an iteration. Thread 0 has the square of the norm of u_{j+1}, of which
-   `factor` times the norm is the entry below the diagonal. H and R are the columns that are made; c, the entries of H, and work [2 j]
-   are in shared memory, and c is the same as R then.
+   `factor` times the norm is the entry below the diagonal. H and R are the columns that are made; c, the entries of H, and work [2
+   j] are in shared memory, and c is the same as R then.
 */
 __device__ inline void Append(LocalInt j, double square, double factor, double *c, double *work, double *H, double *R,
                               const GMRESSmallArrays &small, GMRESState *state)
@@ -332,9 +332,9 @@ __device__ inline void Append(LocalInt j, double square, double factor, double *
 }
 
 /*
-   The ends of the iterations of a step that has made so many vectors behind u_first, by one block: c_s [first + s + 1] at place s ld
-   of c are the coefficients, in shared memory, which become others, and thread 0 has the squares of the norms. H and R are kept in
-   `small`. work [2 (first + step)] is in shared memory. The method stops where the second product is of no use.
+   The ends of the iterations of a step that has made so many vectors behind u_first, by one block: c_s [first + s + 1] at place s
+   ld of c are the coefficients, in shared memory, which become others, and thread 0 has the squares of the norms. H and R are kept
+   in `small`. work [2 (first + step)] is in shared memory. The method stops where the second product is of no use.
 */
 template <int Step>
 __device__ inline void EndStep(LocalInt first, LocalInt made, const double (&squares)[Step], double *c, LocalInt ld, double *work,

@@ -30,8 +30,8 @@
 
    This is s-step GMRES (Chronopoulos and Kim; Hoemmen) with s = 2 and powers of B as they are. The quotient loses as many digits as
    w_0 loses in the subtraction of U c_0, and e as many as both lose together; the products G, of which L is made, have what u_{j+2}
-   lacks in being orthogonal to u_{j+1}. Where w_0 loses more than three digits, or both more than seven, w_1 is of no use, and the step
-   ends with u_{j+1}.
+   lacks in being orthogonal to u_{j+1}. Where w_0 loses more than three digits, or both more than seven, w_1 is of no use, and the
+   step ends with u_{j+1}.
 
    References:
    Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear systems, SIAM J. Sci.
@@ -66,15 +66,15 @@ constexpr PetscReal kGMRESPythagoras = 1e-4;
 /* Where that norm is lost, the square is taken for at least this part of w.w: the rounding of w. */
 constexpr PetscReal kGMRESLost = 1e-28;
 /*
-   A second vector follows from w_1 if the square of the first one's norm is at least this part of w_0.w_0, w_1.w_1 is above what would
-   vanish with it, and the parts that are left of both have a product of the square of kGMRESSecond at least. Where nothing is left of
-   w_1 but its rounding, the Krylov space ends, and there is nothing to be gained by another step.
+   A second vector follows from w_1 if the square of the first one's norm is at least this part of w_0.w_0, w_1.w_1 is above what
+   would vanish with it, and the parts that are left of both have a product of the square of kGMRESSecond at least. Where nothing is
+   left of w_1 but its rounding, the Krylov space ends, and there is nothing to be gained by another step.
 */
 constexpr PetscReal kGMRESSecond = 1e-7, kGMRESSecondLeast = 1e-280, kGMRESNothing = 1e-14;
 /*
    What the new vectors of a step lack in being orthogonal is the rounding of one over the root of that product. The residual of a
-   cycle does not become smaller than this part of what it was at the beginning. When it comes as close as this factor, the cycle ends,
-   and the solve goes on with one product a step.
+   cycle does not become smaller than this part of what it was at the beginning. When it comes as close as this factor, the cycle
+   ends, and the solve goes on with one product a step.
 */
 constexpr PetscReal kGMRESSecondReach = 10, kGMRESRounding = 2.2e-16;
 

@@ -165,12 +165,13 @@ PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
   Notes:
   With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read half as
   often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one product a
-  step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses more than three digits
-  in its orthogonalization, or both products together more than seven, the second product is not used; and where they have lost so many
-  that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the view says so.
+  step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses more than three
+digits in its orthogonalization, or both products together more than seven, the second product is not used; and where they have lost
+so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the view
+says so.
 
-  Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms after a
-  second product differ from those of `KSPGMRES` in the fourth digit or so.
+  Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
+after a second product differ from those of `KSPGMRES` in the fourth digit or so.
 
   A flexible solve, a second pass of orthogonalization, the resident kernel, and several ranks by NCCL make one product a step in
   any case. What a solve begins beyond its last iteration costs a product more than with 1.

@@ -296,8 +296,8 @@ static PetscLogDouble BasisFlops(PetscInt its, PetscInt restart, LocalInt n)
 }
 
 /*
-   Cycles from the residual in p to a stop. The host follows with the history, but for the last norm, in whose place a next cycle may
-   have the true one.
+   Cycles from the residual in p to a stop. The host follows with the history, but for the last norm, in whose place a next cycle
+   may have the true one.
 */
 static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscReal *value, bool *held)
 {

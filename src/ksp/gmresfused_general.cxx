@@ -12,9 +12,9 @@
 struct GMRESSolve {
   KSP             ksp;
   KSP_GMRESFused *g;
-  PetscBool       device;  /* the vectors are on the GPU */
-  LocalInt        step;    /* products between two orthogonalizations */
-  Vec             p, t;    /* the newest vector of the basis; work */
+  PetscBool       device;            /* the vectors are on the GPU */
+  LocalInt        step;              /* products between two orthogonalizations */
+  Vec             p, t;              /* the newest vector of the basis; work */
   Vec             w[kGMRESMostStep]; /* the products */
 };
 
@@ -202,8 +202,8 @@ static PetscReal ZeroIfFinite(const KSP_GMRESFused *g, size_t many)
 }
 
 /*
-   The sums with the vectors w, and their projection, of so many products, of which the second one is dropped if it is of no use. The
-   KSP has a reason if a sum is not finite.
+   The sums with the vectors w, and their projection, of so many products, of which the second one is dropped if it is of no use.
+   The KSP has a reason if a sum is not finite.
 */
 static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, LocalInt products, const Vec w[], GMRESProjection *to)
 {

@@ -247,7 +247,7 @@ GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, cons
 {
   const size_t     rows = (size_t)small->restart + 1;
   PetscReal *const h = small->H.data() + j * rows, *const r = small->R.data() + j * rows, *const g = small->rhs.data();
-  GMRESColumn      column{};
+  GMRESColumn column{};
 
   small->norm[j + 1] = norm;
   HessenbergColumn(*small, j, which, from, h);

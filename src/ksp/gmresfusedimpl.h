@@ -62,14 +62,14 @@ struct KSP_GMRESFused {
 
   /* the cycle that is under way, or the last one */
   GMRESSmall             small;
-  GMRESProjection        projection;     /* of its last step */
-  std::vector<PetscReal> c;              /* coefficients of the correction */
-  std::vector<PetscReal> sums;           /* of GMRESDots */
-  PetscReal              cycle_norm = 0; /* the norm that it has begun with */
-  PetscReal              lacking    = 0; /* the most that two vectors of a step lack in being orthogonal */
+  GMRESProjection        projection;         /* of its last step */
+  std::vector<PetscReal> c;                  /* coefficients of the correction */
+  std::vector<PetscReal> sums;               /* of GMRESDots */
+  PetscReal              cycle_norm = 0;     /* the norm that it has begun with */
+  PetscReal              lacking    = 0;     /* the most that two vectors of a step lack in being orthogonal */
   bool                   cut        = false; /* it ends before it is full, since its residual cannot become much smaller */
-  LocalInt               columns    = 0; /* that it has and that are not in the solution yet */
-  LocalInt               known      = 0; /* columns of the small matrices */
+  LocalInt               columns    = 0;     /* that it has and that are not in the solution yet */
+  LocalInt               known      = 0;     /* columns of the small matrices */
 
   Vec solution = nullptr; /* what KSPBuildSolution() lends */
 
@@ -107,7 +107,8 @@ PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 PetscErrorCode GMRESFusedSolveByHost(KSP);
 /* The memory of a solve, on the GPU or on the host; collective. */
 PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
-/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have it. */
+/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have
+ * it. */
 PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm, bool shown);
 /* The reason of a happy breakdown that the test of the norm has not taken. */
 PetscErrorCode GMRESFusedHappyEnd(KSP);
