@@ -163,7 +163,8 @@ struct GMRESProjection {
 };
 /*
    Keeps what the sums of GMRESDots over all ranks say of the vectors that are new since the last call, of which u_j is the newest
-   one, and projects so many products. One is left if the second one is of no use. A square may come out negative.
+   one, and projects so many products. One is left if the second one is of no use. A square may come out negative. It allocates
+   nothing where the coefficients have room.
 */
 void GMRESSmallProject(GMRESSmall *, LocalInt j, LocalInt step, LocalInt products, const PetscReal sums[], GMRESProjection *);
 /* How a column has come out. */

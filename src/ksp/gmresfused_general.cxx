@@ -63,6 +63,8 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   GMRESSmallCreate(&g->small, restart);
   g->c.resize(restart + 1);
   g->sums.resize(GMRESSums(restart + 1, kGMRESMostStep));
+  for (GMRESProjection *projection : {&g->projection, &g->again})
+    for (std::vector<PetscReal> &c : projection->c) c.reserve(restart + 2); /* iterations allocate nothing */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,7 +245,7 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
   bool       known  = AreKnown(made);
   PetscCall(Update(s, j + 1, made, w, refine || known ? nullptr : squares));
   if (refine) {
-    GMRESProjection more;
+    GMRESProjection &more = g->again;
     g->refined++;
     PetscCall(Project(s, j, 1, 1, &s.p, &more));
     if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);

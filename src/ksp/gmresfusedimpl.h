@@ -62,7 +62,7 @@ struct KSP_GMRESFused {
 
   /* the cycle that is under way, or the last one */
   GMRESSmall             small;
-  GMRESProjection        projection;         /* of its last step */
+  GMRESProjection        projection, again;  /* of its last step, and of a second pass */
   std::vector<PetscReal> c;                  /* coefficients of the correction */
   std::vector<PetscReal> sums;               /* of GMRESDots */
   PetscReal              cycle_norm = 0;     /* the norm that it has begun with */
