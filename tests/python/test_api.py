@@ -50,7 +50,9 @@ def another(value, name):
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return OTHER_VALUES["MatFactorShiftType"] if name.endswith("ShiftType") else value + 1
+        if name.endswith("ShiftType"):
+            return OTHER_VALUES["MatFactorShiftType"]
+        return value - 1 if name == "KSPGMRESFusedSetStepSize" else value + 1 # whose default is the largest
     if isinstance(value, float):
         return value / 2 + 0.125 if not name.endswith(("Overcorrection", "Relaxation")) else 1.25
     return OTHER_VALUES["MatOrderingType"]
