@@ -917,6 +917,9 @@ TEST_CASE("gmresfused: the view", "[gmresfused]")
     CHECK(Contains(text, "restart=12, one pass of modified Gram-Schmidt"));
     CHECK(Contains(text, "step size=2, one product a step: a flexible solve"));
     CHECK(Contains(text, "flexible: the preconditioned vectors are kept"));
+    const KSPObject inner = MakeKSP(A, kOurs + "-ksp_ksp_type gmres -ksp_ksp_rtol 0.1", PCKSP);
+    RunOf(inner);
+    CHECK(Contains(ViewText(inner), "step size=2, one product a step: the preconditioner is an iterative solver"));
     CHECK(Contains(text, "basis in double precision"));
     CHECK(Contains(text, "last solve: vectors orthogonalized twice 0"));
     CHECK(Contains(text, PetscMemTypeDevice(backend.where) ? "backend CUDA" : "backend host"));

@@ -1,4 +1,6 @@
 /* The PETSc face of the fused GMRES. */
+#include <cstring>
+
 #include <petscblaslapack.h>
 
 #include "agree.h"
@@ -24,11 +26,20 @@ GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 #endif
 }
 
+/* Whether M is an iterative solver, and so not the same matrix each time: then M of a sum is not the sum that a second product
+ * takes. */
+static bool ChangesByItself(KSP ksp)
+{
+  const char *type = ((PetscObject)ksp->pc)->type_name;
+
+  return type && !std::strcmp(type, PCKSP);
+}
+
 LocalInt GMRESFusedStepOf(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
-  return g->flexible || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER ? 1 : (LocalInt)g->step_size;
+  return g->flexible || ChangesByItself(ksp) || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER ? 1 : (LocalInt)g->step_size;
 }
 
 static PetscErrorCode KSPGMRESGetRestart_GMRESFused(KSP ksp, PetscInt *restart)
@@ -307,6 +318,7 @@ static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
   if (g->step_size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (!g->why && g->work) PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
   if (g->flexible) *why = ", one product a step: a flexible solve";
+  else if (ChangesByItself(ksp)) *why = ", one product a step: the preconditioner is an iterative solver";
   else if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) *why = ", one product a step: a second pass of orthogonalization";
   else if (status.resident) *why = ", one product a step: the resident kernel";
   else if (g->nccl) *why = ", one product a step: several ranks by NCCL";
