@@ -697,7 +697,7 @@ void CheckRowsOf(const HostFactor &whole, const HostFactor &part, double toleran
 
 } // namespace
 
-TEST_CASE("sfsai: rows of a factor from any row on are those of the whole one", "[halo][sfsai][sanitizer]")
+TEST_CASE("sfsai: rows of a factor from any row on are those of the whole one", "[halo][sfsai][sanitizer][factors]")
 {
   const HostMatrix A = RandomStencil(5, 4, 4, true, 3), S = RandomGraph(A.n, 9, 4);
   for (const Backend &backend : Backends())
