@@ -603,6 +603,10 @@ TEST_CASE("gmresfused: every reason to end", "[gmresfused]")
     {"the identity", Diagonal({1, 1, 1}), PCNONE, "", KSP_CONVERGED_RTOL},
     {"one row", Diagonal({3}), PCNONE, "", KSP_CONVERGED_RTOL},
     {"the inverse", Diagonal({3, 4, 5, 6}), PCJACOBI, "", KSP_CONVERGED_RTOL},
+    {"happy", grid, PCJACOBI, "-ksp_gmres_haptol 1e10 -ksp_rtol 1e-50 -ksp_atol 1e-45", KSP_CONVERGED_ATOL},
+    {"happy, no norm", grid, PCJACOBI, "-ksp_gmres_haptol 1e10 -ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 40",
+     KSP_CONVERGED_HAPPY_BREAKDOWN},
+    {"happy, no test", grid, PCJACOBI, "-ksp_gmres_haptol 1e10 -ksp_convergence_test skip -ksp_max_it 40", KSP_DIVERGED_BREAKDOWN},
     {"A = 0", Diagonal({0, 0}), PCNONE, "", KSP_DIVERGED_BREAKDOWN},
     {"NaN in A", with(grid, 5, 6, kNaN), PCNONE, "", KSP_DIVERGED_NANORINF},
     {"Inf in A", with(grid, 5, 6, std::numeric_limits<double>::infinity()), PCNONE, "", KSP_DIVERGED_NANORINF},
@@ -621,6 +625,27 @@ TEST_CASE("gmresfused: every reason to end", "[gmresfused]")
         CHECK(mine.iterations == theirs.iterations);
       }
     }
+}
+
+/* A program that asks for a number of iterations gets the solution also where the Krylov space ends before: as with PETSc's solver,
+   whose reason is then the number, or with the reason of a happy breakdown. */
+TEST_CASE("gmresfused: iterations behind the end of the Krylov space", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways())
+    for (const char *side : kSides)
+      for (const char *norm : {"-ksp_norm_type none ", ""})
+        for (int eigenvalues : {1, 2, 3})
+          for (LocalInt n : {1, 2, 3, 4, 7, 33, 1000}) {
+            std::vector<double> values;
+            for (LocalInt k = 0; k < n; k++) values.push_back(2 + k % eigenvalues);
+            CAPTURE(backend.name, ours, side, norm, eigenvalues, n);
+            const MatObject A   = CreateMat(Diagonal(values), backend.mat);
+            const KSPObject ksp = MakeKSP(A, ours + Side(side) + norm + "-ksp_convergence_test skip -ksp_max_it 6", PCNONE);
+            CHECK(TrueResidual(ksp, A) <= 1e-13);
+            KSPConvergedReason reason;
+            MUST(KSPGetConvergedReason(ksp, &reason));
+            CHECK((reason == KSP_CONVERGED_ITS || reason == KSP_CONVERGED_HAPPY_BREAKDOWN || reason == KSP_CONVERGED_ATOL));
+          }
 }
 
 TEST_CASE("gmresfused: a right-hand side of zero, and one that the guess solves", "[gmresfused]")
@@ -661,6 +686,30 @@ TEST_CASE("gmresfused: a right-hand side of zero, and one that the guess solves"
       CHECK(Values(guess) == std::vector<double>{3, 3, 3});
     }
   }
+}
+
+TEST_CASE("gmresfused: solution and residual after a solve", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways())
+    for (const char *side : kSides)
+      for (const char *options : {"-ksp_max_it 6", "-ksp_max_it 7 -ksp_gmres_restart 4", "-ksp_rtol 1e-6"}) {
+        CAPTURE(backend.name, ours, side, options);
+        const MatObject A   = CreateMat(Convection(14, 13, 2), backend.mat);
+        const KSPObject ksp = MakeKSP(A, ours + Side(side) + options, PCJACOBI);
+        const VecObject b = RightVec(A, 2), x = RightVec(A, 5), own = RightVec(A, 3), t = RightVec(A, 4), r = RightVec(A, 6);
+        Vec             built;
+        MUST(KSPSolve(ksp, b, x));
+        const auto solution = Values(x);
+        MUST(KSPBuildSolution(ksp, own, nullptr));
+        CHECK(Values(own) == solution);
+        MUST(KSPBuildSolution(ksp, nullptr, &built));
+        CHECK(Values(built) == solution);
+        MUST(KSPBuildResidual(ksp, t, r, &built));
+        MUST(MatMult(A, x, own));
+        MUST(VecAYPX(own, -1, b));
+        CHECK(Difference(Values(built), Values(own)) <= 1e-13);
+        CHECK(Values(x) == solution);
+      }
 }
 
 /* Errors that the end of a solve makes, if the program asks for them. */
@@ -1064,9 +1113,13 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
   for (const char *side : kSides)
     for (const char *restart : {"30", "4"}) {
       const std::string options = Side(side) + "-ksp_rtol 1e-6 -ksp_gmres_restart " + restart;
-      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI, PCAFSAI, PCSFSAI})
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI, PCAFSAI, PCSFSAI, PCCMATCH})
         CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), pc, options, 1e-7);
       CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, options + " -pc_rrb_nx 40 -pc_rrb_ny 33", 1e-7);
+      {
+        const Options block("-sub_pc_type bisai "); /* which PCBJACOBI reads in its set-up */
+        CompareOnDevice(CreateMat(Convection(40, 33, 2), DeviceBackend().mat), PCBJACOBI, options, 1e-6);
+      }
       for (LocalInt bs : {1, 2, 3, 4, 5, 8})
         for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})
           CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20 -pc_bisai_precision double",

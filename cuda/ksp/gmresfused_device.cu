@@ -590,7 +590,6 @@ PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus 
   PetscFunctionBegin;
   status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
   status->lanes    = work->op.blocks ? 0 : work->A.lanes;
-  status->step     = work->step;
   status->resident = (PetscBool)work->resident;
   status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && work->ghosts.direct);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -77,6 +77,11 @@ constexpr PetscReal kGMRESSecond = 1e-7, kGMRESSecondLeast = 1e-280, kGMRESNothi
    ends, and the solve goes on with one product a step.
 */
 constexpr PetscReal kGMRESSecondReach = 10, kGMRESRounding = 2.2e-16;
+/*
+   Behind the end of the Krylov space the new vector is rounding, and the column of the Hessenberg matrix that follows from it can
+   be zero. The system is solved then, if the residual is this part of what it was at the beginning.
+*/
+constexpr PetscReal kGMRESSolved = 1e-14;
 
 /* --------------------------------------- the basis, twins ------------------------------------- */
 
@@ -273,7 +278,6 @@ PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt restart, PetscBo
 struct GMRESStatus {
   size_t    bytes;    /* on the GPU, beside the basis */
   LocalInt  lanes;    /* lanes a row of the copy of A, or 0 without one */
-  LocalInt  step;     /* products between two orthogonalizations */
   PetscBool resident; /* one kernel for the iterations of a cycle */
   PetscBool direct;   /* on several ranks: kernels make the sums and the exchange, not NCCL */
 };

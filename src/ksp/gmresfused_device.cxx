@@ -276,13 +276,13 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_NOT_FINITE: KSPCheckNorm(ksp, value); break;
   case GMRES_ZERO: ksp->reason = KSP_CONVERGED_ATOL; break;
   case GMRES_HAPPY: PetscCall(GMRESFusedHappyEnd(ksp)); break;
+  case GMRES_SINGULAR: PetscCall(GMRESFusedSingularEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
   case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->dropped++; break; /* there is no reason to end */
   default:
     PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
-               "%s: the matrix or the preconditioner is singular, or far from it in rounding",
-               stop == GMRES_SINGULAR ? "The product with a vector of the basis is zero"
-                                      : "The norm of the residual at a restart is far from that of the recurrence");
+               "The norm of the residual at a restart is far from that of the recurrence: the matrix or the preconditioner is "
+               "singular, or far from it in rounding");
     ksp->reason = KSP_DIVERGED_BREAKDOWN;
   }
   PetscFunctionReturn(PETSC_SUCCESS);

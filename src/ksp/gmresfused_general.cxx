@@ -381,6 +381,22 @@ PetscErrorCode GMRESFusedHappyEnd(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode GMRESFusedSingularEnd(KSP ksp)
+{
+  PetscFunctionBegin;
+  if (ksp->rnorm <= kGMRESSolved * ((const KSP_GMRESFused *)ksp->data)->cycle_norm) {
+    PetscCall(PetscInfo(ksp, "the vectors of the basis span the solution, to rounding\n"));
+    ksp->reason = KSP_CONVERGED_HAPPY_BREAKDOWN;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+             "The product with a vector of the basis is zero: the matrix or the preconditioner is singular, or far from it in "
+             "rounding");
+  PetscCall(PetscInfo(ksp, "the product with a vector of the basis is zero: matrix or preconditioner are singular\n"));
+  ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Ends iteration j of the cycle, which has made u_{j+1} of this norm from product `which` of its step: the test. */
 static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt which, PetscReal norm)
 {
@@ -390,13 +406,9 @@ static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt whi
   PetscFunctionBegin;
   KSPCheckNorm(ksp, norm);
   const GMRESColumn column = GMRESSmallAppend(&g->small, j, which, g->projection, norm, g->happy_tolerance);
-  if (column.happy) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
-  if (column.singular) { /* KSPGMRES has this reason, too, but leaves the solution as the cycle found it */
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
-               "The product with a vector of the basis is zero: the matrix or the preconditioner is singular");
-    PetscCall(PetscInfo(ksp, "the product with a vector of the basis is zero: matrix or preconditioner are singular\n"));
-    ksp->reason = KSP_DIVERGED_BREAKDOWN;
-  } else g->columns = g->known = j + 1;
+  if (column.happy && !column.singular) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
+  if (column.singular) PetscCall(GMRESFusedSingularEnd(ksp)); /* KSPGMRES leaves the solution as the cycle found it */
+  else g->columns = g->known = j + 1;
   ksp->its++;
   ksp->rnorm = column.singular ? ksp->rnorm : column.residual;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);

@@ -257,12 +257,11 @@ GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, cons
     r[k]     = small->cosine[k] * above + small->sine[k] * below;
     r[k + 1] = small->cosine[k] * below - small->sine[k] * above;
   }
-  const PetscReal bound = PetscMin(PetscAbsReal(h[j + 1] / g[j]), happy_tolerance);
-  column.happy          = h[j + 1] < bound;
-  if (column.happy) return column; /* there is nothing to rotate, and the residual is 0 */
+  const PetscReal bound  = PetscMin(PetscAbsReal(h[j + 1] / g[j]), happy_tolerance);
   const PetscReal length = PetscSqrtReal(r[j] * r[j] + r[j + 1] * r[j + 1]);
-  column.singular        = length == 0;
-  if (column.singular) return column;
+  column.happy           = h[j + 1] < bound;
+  column.singular        = (column.happy ? r[j] : length) == 0;
+  if (column.singular || column.happy) return column; /* with a happy one nothing is to be rotated, and the residual is 0 */
   small->cosine[j] = r[j] / length;
   small->sine[j]   = r[j + 1] / length;
   r[j]             = small->cosine[j] * r[j] + small->sine[j] * r[j + 1];

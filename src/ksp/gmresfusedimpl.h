@@ -110,6 +110,8 @@ PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
 /* The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have
  * it. */
 PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm, bool shown);
+/* The reason where a column of the Hessenberg matrix is zero, which leaves the residual as it was. */
+PetscErrorCode GMRESFusedSingularEnd(KSP);
 /* The reason of a happy breakdown that the test of the norm has not taken. */
 PetscErrorCode GMRESFusedHappyEnd(KSP);
 /* Takes back a good reason that the true norm has to confirm, and says whether it has. */
