@@ -482,6 +482,7 @@ TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bis
       }
 }
 
+#if PetscDefined(HAVE_DEVICE) /* otherwise a matrix does not know where its values are */
 /* This is a Newton loop whose matrix lives on the GPU. After a change there, the values on the host are old, and stay so. */
 TEST_CASE("bisai: new values of a device matrix do not go through the host", "[bisai][pc][cycle][gpu]")
 {
@@ -497,6 +498,7 @@ TEST_CASE("bisai: new values of a device matrix do not go through the host", "[b
   MUST(PCSetUp(fresh));
   CHECK(SameBits(Applied(pc), Applied(fresh)));
 }
+#endif
 
 /* ---------------------------------------- bad matrices ---------------------------------------- */
 

@@ -186,7 +186,14 @@ void Compare(const Run &mine, const Run &theirs, double rounding)
   CHECK(Difference(mine.x, theirs.x) <= rounding);
 }
 
-const std::string kPETSc = "-ksp_type gmres -ksp_orthogonalization mgs -ksp_pc_side right ";
+#if PETSC_VERSION_GE(3, 26, 0)
+  #define MODIFIED   "-ksp_orthogonalization mgs "
+  #define REFINEMENT "-ksp_orthogonalization_cgs_refinement_type "
+#else
+  #define MODIFIED   "-ksp_gmres_modifiedgramschmidt "
+  #define REFINEMENT "-ksp_gmres_cgs_refinement_type "
+#endif
+const std::string kPETSc = "-ksp_type gmres " MODIFIED "-ksp_pc_side right ";
 const std::string kOurs  = "-ksp_type gmresfused ";
 
 /* The options of the solver with one product a step, on a GPU with each way of small systems. */
@@ -563,9 +570,8 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
             if (std::strcmp(restart, "30") && std::strcmp(refinement, "refine_never")) continue;
             for (const std::string &ours : OursOn(backend)) {
               CAPTURE(system.name, system.pc, ours, options, refinement);
-              const KSPObject ksp =
-                MakeKSP(A, ours + options + "-ksp_orthogonalization_cgs_refinement_type " + refinement, system.pc);
-              const Run mine = RunOf(ksp);
+              const KSPObject ksp  = MakeKSP(A, ours + options + REFINEMENT + refinement, system.pc);
+              const Run       mine = RunOf(ksp);
               CHECK(mine.reason == theirs.reason);
               CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
               converged += mine.reason > 0;
@@ -857,7 +863,7 @@ TEST_CASE("gmresfused: a preconditioner that changes", "[gmresfused]")
     CAPTURE(backend.name);
     const MatObject   A      = CreateMat(Convection(30, 30, 2), backend.mat);
     const std::string inner  = "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_ksp_type gmres -ksp_ksp_rtol 1e-2 -ksp_pc_type jacobi";
-    const Run         theirs = RunOf(MakeKSP(A, "-ksp_type fgmres -ksp_orthogonalization mgs " + inner, PCKSP));
+    const Run         theirs = RunOf(MakeKSP(A, "-ksp_type fgmres " MODIFIED + inner, PCKSP));
     Compare(RunOf(MakeKSP(A, kOurs + "-ksp_gmresfused_flexible " + inner, PCKSP)), theirs, 1e-7);
     /* with one that does not change it is the same method as without */
     const Run fixed = RunOf(MakeKSP(A, kOurs + "-ksp_rtol 1e-9", PCBISAI));
@@ -1430,9 +1436,7 @@ TEST_CASE("gmresfused: one reduction a step", "[gmresfused][mpi]")
         CHECK(more(kOurs + "-ksp_gmresfused_path general ") == all * 10);
         CHECK(more(kOurs + "-ksp_gmresfused_path general -ksp_gmresfused_step_size 1 ") == all * 20);
         CHECK(more(kPETSc) >= all * 20 * 6); /* one for each vector of the basis */
-#if PETSC_VERSION_GE(3, 26, 0)
-        CHECK(more(kOurs + "-ksp_orthogonalization_cgs_refinement_type refine_always ") == all * 40);
-#endif
+        CHECK(more(kOurs + REFINEMENT "refine_always ") == all * 40);
       }
 }
 

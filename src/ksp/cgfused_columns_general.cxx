@@ -163,6 +163,29 @@ PetscErrorCode LendRows(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A PetscSF that brings what a product with a MATMPIAIJ needs from other ranks. It is the caller's. */
+PetscErrorCode ProductSF(Mat A, PetscSF *sf)
+{
+  PetscFunctionBegin;
+#if PETSC_VERSION_GE(3, 26, 0)
+  PetscCall(MatGetMultPetscSF(A, sf));
+  PetscCall(PetscObjectReference((PetscObject)*sf));
+#else
+  Mat             others;
+  const PetscInt *ghosts;
+  PetscInt        count;
+  PetscLayout     columns;
+
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, &ghosts));
+  PetscCall(MatGetLocalSize(others, nullptr, &count));
+  PetscCall(MatGetLayouts(A, nullptr, &columns));
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), sf));
+  PetscCall(PetscSFSetGraphLayout(*sf, columns, count, nullptr, PETSC_COPY_VALUES, ghosts));
+  PetscCall(PetscSFSetUp(*sf));
+#endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Whether an AIJ matrix on several ranks has its rows where the solve runs, on all ranks. Then the exchange of its ghosts is made,
    unless that of the solve before has the same pattern.
@@ -194,11 +217,10 @@ PetscErrorCode MakeExchange(BlockSolve &cg)
     LocalInt ghosts;
 
     PetscCall(GhostExchangeDestroy(exchange));
-    PetscCall(MatGetMultPetscSF(cg.A, &sf));
+    PetscCall(ProductSF(cg.A, &sf));
     PetscCall(PetscSFGetGraph(sf, nullptr, &count, nullptr, nullptr));
     code = LocalIntCast(count, "columns of other ranks", &ghosts);
     if (!code) code = GhostExchangeCreate(where, ghosts, exchange);
-    PetscCall(PetscObjectReference((PetscObject)sf));
     exchange->sf           = sf;
     fused->columns_pattern = now;
   }

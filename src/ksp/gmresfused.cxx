@@ -115,24 +115,12 @@ static const Option<KSP> kOptions[] = {
    Through<KSPGMRESGetHapTol_GMRESFused, KSPGMRESSetHapTol_GMRESFused>(), Invalidates::NOTHING},
   {"-ksp_gmres_breakdown_tolerance", "how far the norm may be off at a restart", "KSPGMRESSetBreakdownTolerance",
    Through<KSPGMRESGetBreakdownTolerance_GMRESFused, KSPGMRESSetBreakdownTolerance_GMRESFused>(), Invalidates::NOTHING},
+#if PETSC_VERSION_LT(3, 26, 0) /* from 3.26 on every KSP has it, as -ksp_orthogonalization_cgs_refinement_type */
+  {"-ksp_gmres_cgs_refinement_type", "when a vector is orthogonalized twice, PETSc's key", "KSPGMRESSetCGSRefinementType",
+   Field<&KSP_GMRESFused::refinement>(OneOf(KSPGMRESCGSRefinementTypes)), Invalidates::NOTHING},
+#endif
 };
 const OptionTable<KSP> KSP_GMRESFused::options{"KSP GMRESFused options", kOptions};
-
-#if PETSC_VERSION_LT(3, 26, 0)
-static PetscErrorCode KSPGMRESSetCGSRefinementType_GMRESFused(KSP ksp, KSPGMRESCGSRefinementType type)
-{
-  PetscFunctionBegin;
-  ((KSP_GMRESFused *)ksp->data)->refinement = type;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPGMRESGetCGSRefinementType_GMRESFused(KSP ksp, KSPGMRESCGSRefinementType *type)
-{
-  PetscFunctionBegin;
-  *type = ((const KSP_GMRESFused *)ksp->data)->refinement;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-#endif
 
 /* ------------------------------------------ estimates ----------------------------------------- */
 
@@ -211,7 +199,7 @@ static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 }
 
 /* A Gram-Schmidt of the program has no place in the two passes over the basis. */
-static PetscErrorCode CheckOrthogonalization(KSP ksp)
+static PetscErrorCode CheckOrthogonalization([[maybe_unused]] KSP ksp)
 {
   PetscFunctionBegin;
 #if PETSC_VERSION_GE(3, 26, 0)
@@ -393,12 +381,6 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscCall(KSP_GMRESFused::options.Compose(ksp, compose));
   PetscCall(
     PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESGetRestart_C", compose ? Entry<KSPGMRESGetRestart_GMRESFused> : nullptr));
-#if PETSC_VERSION_LT(3, 26, 0)
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESSetCGSRefinementType_C",
-                                       compose ? Entry<KSPGMRESSetCGSRefinementType_GMRESFused> : nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESGetCGSRefinementType_C",
-                                       compose ? Entry<KSPGMRESGetCGSRefinementType_GMRESFused> : nullptr));
-#endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -465,7 +447,8 @@ static PetscErrorCode Create(KSP ksp)
   often. An orthogonalization makes two vectors from two products, B u and B B u with B = A M or M A, so that the basis is read once
   an iteration on average, and there is one sum over all ranks for two iterations; see `KSPGMRESFusedSetStepSize()`.
   A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
-  `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
+  `-ksp_orthogonalization_cgs_refinement_type`, before PETSc 3.26 `-ksp_gmres_cgs_refinement_type`. It is not needed for what
+  modified Gram-Schmidt solves.
 
   With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCCMATCH`,
   `PCJACOBI`, `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products,

@@ -368,8 +368,8 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(Iterate(ksp, norm, &stop, &value, &held));
     PetscCall(RestoreVectors(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
-    PetscCall(
-      PetscLogGpuFlops((ksp->its - before) * product_flops + BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
+    PetscCall(CGLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
+                                       BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
     if (held && ksp->reason) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
