@@ -43,7 +43,7 @@ test_with_sanitizers() {
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
   build "$folder"
   ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" \
-    -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|emulated_forward|emulated_random|fuzz|fuzz_2_ranks|docs)$'
+    -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|emulated_random|fuzz|fuzz_2_ranks|docs)$'
 }
 
 # test_emulated_ranks: builds the test program with the emulator of a GPU in a folder of its own, without sanitizers, which would
