@@ -2,10 +2,23 @@
 #include <cmath>
 #include <limits>
 
+#include <petsc/private/pcimpl.h>
+
 #include "agree.h"
 #include "cgface.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
+
+PetscErrorCode CGRefreshPreconditioner([[maybe_unused]] KSP ksp)
+{
+  PetscFunctionBegin;
+#if PETSC_VERSION_LT(3, 26, 0)
+  PetscCall(PCSetUp(ksp->pc));
+  if (ksp->reason == KSP_DIVERGED_PC_FAILED && !ksp->pc->failedreason) ksp->reason = KSP_CONVERGED_ITERATING;
+  if (ksp->pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
+#endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 CGNorm CGNormOf(KSP ksp)
 {

@@ -10,6 +10,12 @@
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
 
+/*
+   Sets up the preconditioner of a KSP anew where its matrix has changed, for a solve that does not call PCApply(). Before
+   PETSc 3.26 KSPSolve() leaves this to PCApply(), unless the program has called KSPSetOperators().
+*/
+PetscErrorCode CGRefreshPreconditioner(KSP);
+
 CGNorm CGNormOf(KSP);
 /* The norm of the KSP's kind, from the square nn of the norm and r.z; 0 without a norm. */
 PetscReal CGNormFrom(KSP, PetscReal nn, PetscReal rz);

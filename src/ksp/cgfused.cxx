@@ -160,6 +160,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
   cg->range     = CGRange{};
+  PetscCall(CGRefreshPreconditioner(ksp));
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));

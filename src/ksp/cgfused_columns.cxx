@@ -386,13 +386,14 @@ static PetscErrorCode MakeRoomForResults(CGFusedBlock *block, PetscInt columns)
 
 PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
 {
-  KSP_CGFused  *cg     = (KSP_CGFused *)ksp->data;
-  CGFusedBlock &block  = cg->block_solve;
-  const bool    failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
+  KSP_CGFused  *cg    = (KSP_CGFused *)ksp->data;
+  CGFusedBlock &block = cg->block_solve;
   PetscInt      columns, at_once = kCGColumns;
   PetscMPIInt   size;
 
   PetscFunctionBegin;
+  PetscCall(CGRefreshPreconditioner(ksp));
+  const bool failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
   ForgetBlock(ksp, 0);
   block = CGFusedBlock{};
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));

@@ -227,6 +227,7 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CheckOrthogonalization(ksp));
   PetscCall(CheckMonitors(ksp));
+  PetscCall(CGRefreshPreconditioner(ksp));
   PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
   ksp->its    = 0;

@@ -334,6 +334,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
 
   PetscFunctionBegin;
   ksp->its = 0;
+  PetscCall(CGRefreshPreconditioner(ksp));
   if (ksp->pc->failedreason) {
     ksp->reason = KSP_DIVERGED_PC_FAILED;
     PetscFunctionReturn(PETSC_SUCCESS);
