@@ -116,7 +116,7 @@ def main():
             "-pc_TYPE_overlap 1` and the default layers, cmatch with its defaults; iterations of all linear solves together, and",
             "in brackets of each. The columns \"block-local\" have `-pc_TYPE_overlap 0`, or `-pc_cmatch_reach local`. A DMDA, and",
             "ksp_ex56, number their points otherwise on several ranks, and with another order of the unknowns there is another",
-            "factor: the last column is that of a factor that reaches all ranks, which differs from one rank's by the order",
+            "factor: \"all ranks reached\" is that of a factor that reaches all ranks, which differs from one rank's by the order",
             "alone. ksp_ex56 takes 1, 8, 27 .. ranks; on 2 one of them has all rows. The column \"gamg\" has PETSc's PCGAMG with",
             "its defaults on as many ranks.",
             "", f"{'cuda' if options.device else 'host'}, {options.made_with}, {datetime.date.today()}", "",
