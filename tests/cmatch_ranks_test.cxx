@@ -1370,6 +1370,28 @@ TEST_CASE("cmatch on several GPUs: NCCL and singular systems, and bad rows", "[c
     }
 }
 
+/* Every kernel of several ranks, in an application and in the graph of cgfused. */
+TEST_CASE("cmatch on several GPUs: NCCL, small systems for the sanitizer", "[cmatch][ranks][pc][mpi][gpu][nccl][sanitizer]")
+{
+  NEEDS_NCCL();
+  const HostMatrix H = Diffusion(20, 14, true, 35);
+  const MatObject  A = Spread(H, DeviceBackend().mat, Even);
+  for (const std::string &options : {std::string(kWide), kGrouped + std::string("-@precision double ")}) {
+    CAPTURE(options);
+    const PCObject nccl = MakePC(A, CMATCH(), options + "-@communication nccl"),
+                   mpi  = MakePC(A, CMATCH(), options + "-@communication mpi");
+    for (const unsigned seed : {0u, 5u}) { /* and new values */
+      if (seed) SetValues(A, Changed(Blocks(H), seed));
+      CHECK(SameBits(Applied(nccl), Applied(mpi)));
+    }
+    const std::string all = "-ksp_rtol 1e-30 -ksp_max_it 3 -ksp_norm_type unpreconditioned " + options;
+    const Solution    fused = Solve(MakeKSP(A, CMATCH(), "-ksp_type cgfused " + all)),
+                      petsc = Solve(MakeKSP(A, CMATCH(), "-ksp_type cg " + all));
+    CHECK(fused.iterations == 3);
+    CHECK(Difference(fused.history, petsc.history) <= 1e-5);
+  }
+}
+
 TEST_CASE("cmatch on several GPUs: where NCCL is not possible", "[cmatch][ranks][pc][mpi][gpu][nccl][bad]")
 {
   NEEDS_DEVICE();

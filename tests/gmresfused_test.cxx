@@ -1658,6 +1658,32 @@ TEST_CASE("gmresfused: NCCL and a solver that is used again", "[gmresfused][mpi]
     }
 }
 
+/* Every kernel of several ranks once or twice. */
+TEST_CASE("gmresfused: NCCL, small systems for the sanitizer", "[gmresfused][mpi][gpu][nccl][sanitizer]")
+{
+  NEEDS_NCCL();
+  const MatObject rows = CreateMat(Convection(9, 7, 2), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (const char *precision : {"double", "single"})
+    for (const char *side : kSides) {
+      const std::string options = Side(side) + "-ksp_rtol 1e-30 -ksp_max_it 5 -ksp_gmres_restart 3 -ksp_gmresfused_basis_precision " +
+                                  precision + " -ksp_initial_guess_nonzero ";
+      CAPTURE(options);
+      const auto solve = [&](Mat A, PCType pc) {
+        CAPTURE(pc);
+        const KSPObject ksp = MakeKSP(A, kOurs + kByNCCL + options, pc);
+        const Run       run = RunOf(ksp);
+        CHECK(run.iterations == 5);
+        CHECK(Difference(run.x, RunOf(MakeKSP(A, kPETSc + options, pc)).x) <= (*precision == 's' ? 1e-4 : 1e-9));
+        CHECK(Views(ksp, "path: device\n"));
+      };
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) solve(rows, pc);
+      for (LocalInt bs : {1, 2, 3, 4, 5, 8}) {
+        const MatObject blocks = BlocksOfRanks(RandomBlocks(Convection(5, 4, 2), bs, 3));
+        for (PCType pc : {PCPBJACOBI, PCBISAI}) solve(blocks, pc);
+      }
+    }
+}
+
 /* What reaches other ranks takes the general path. */
 TEST_CASE("gmresfused: NCCL and preconditioners that reach other ranks", "[gmresfused][mpi][gpu][nccl]")
 {
