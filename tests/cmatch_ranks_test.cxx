@@ -1384,9 +1384,9 @@ TEST_CASE("cmatch on several GPUs: NCCL, small systems for the sanitizer", "[cma
       if (seed) SetValues(A, Changed(Blocks(H), seed));
       CHECK(SameBits(Applied(nccl), Applied(mpi)));
     }
-    const std::string all = "-ksp_rtol 1e-30 -ksp_max_it 3 -ksp_norm_type unpreconditioned " + options;
+    const std::string all   = "-ksp_rtol 1e-30 -ksp_max_it 3 -ksp_norm_type unpreconditioned " + options;
     const Solution    fused = Solve(MakeKSP(A, CMATCH(), "-ksp_type cgfused " + all)),
-                      petsc = Solve(MakeKSP(A, CMATCH(), "-ksp_type cg " + all));
+                   petsc    = Solve(MakeKSP(A, CMATCH(), "-ksp_type cg " + all));
     CHECK(fused.iterations == 3);
     CHECK(Difference(fused.history, petsc.history) <= 1e-5);
   }
