@@ -210,7 +210,7 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, const std::vector<
   return NoCUDA();
 }
 
-PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *)
+PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *, MPI_Comm, bool *)
 {
   return NoCUDA();
 }

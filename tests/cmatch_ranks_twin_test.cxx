@@ -112,7 +112,7 @@ public:
     MUST(NCCLOf(PETSC_COMM_WORLD, &ranks_->nccl, &why));
     if (!ranks_->nccl || H->params.cycle == PC_CMATCH_K) return false;
     MUST(CMATCHRanksMakeRoom(ranks_, H));
-    MUST(CMATCHConnect_CUDA(H));
+    MUST(CMATCHConnect_CUDA(H, PETSC_COMM_WORLD, &direct));
     return true;
   }
 
@@ -141,6 +141,7 @@ public:
 
   CMATCHHierarchy *H = nullptr;
   CMATCHStats      stats{};
+  bool             direct = false; /* kernels write to the other GPUs themselves */
 
 private:
   PetscMemType where_;

@@ -159,7 +159,7 @@ PetscErrorCode CGGhostsMakeRoom(CGRanks *ranks, CGGhosts *ghosts, const Neighbou
   PetscCall(KeepList(neighbours.places, &ghosts->places, &ghosts->received));
   if (!ranks->peers) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ghosts->there.Allocate(neighbours.entries.size()));
-  if (neighbours.places.empty()) ghosts->slots = NCCLTakeSlots(ranks->nccl, CGGhostsCount(*ghosts));
+  if (neighbours.places.empty()) PetscCall(NCCLTakeSlots(ranks->nccl, CGGhostsCount(*ghosts), &ghosts->slots));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

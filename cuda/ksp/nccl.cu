@@ -33,19 +33,14 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
 
 static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
 
-/* Words of an exchange. */
-struct PeerSlots {
-  LocalInt begin, end;
-};
-
 struct NCCL {
   ncclComm_t comm = nullptr;
   int        held = 0; /* by so many solvers */
 
   /* memory that the GPUs of one machine write to one another; null where there is none */
-  void                  *memory = nullptr;
-  RankPeers              peers{};
-  std::vector<PeerSlots> taken; /* by exchanges, in ascending order */
+  void     *memory = nullptr;
+  RankPeers peers{};
+  PeerSlots slots;
   #if defined(FINEPC_NCCL_DIRECT)
   ncclWindow_t window = nullptr;
   #endif
@@ -171,13 +166,6 @@ PetscErrorCode CheckAlive(const NCCL *nccl)
 } // namespace
 
 /* ------------------------- memory that all GPUs of a machine can write to --------------------- */
-
-constexpr LocalInt kPeerSlots = 1 << 21; /* words for exchanges: 32 MiB */
-
-static size_t PeerWords(int ranks)
-{
-  return PeerSumWords(ranks) + kPeerSlots;
-}
 
   #if defined(FINEPC_NCCL_DIRECT)
 /* The words, and the turn behind them. */
@@ -360,24 +348,22 @@ const RankPeers *NCCLPeers(const NCCL *nccl)
   return nccl->peers.ranks ? &nccl->peers : nullptr;
 }
 
-/* The first room that is large enough, between those that are taken. */
-LocalInt NCCLTakeSlots(NCCL *nccl, LocalInt count)
+PetscErrorCode NCCLTakeSlots(NCCL *nccl, size_t count, LocalInt *first)
 {
-  LocalInt begin = (LocalInt)PeerSumWords(nccl->peers.ranks);
-  auto     place = nccl->taken.begin();
-  if (!nccl->peers.ranks || !count) return -1;
-  const LocalInt end = begin + kPeerSlots;
-  for (; place != nccl->taken.end() && place->begin - begin < count; place++) begin = place->end;
-  if (end - begin < count) return -1;
-  nccl->taken.insert(place, {begin, begin + count});
-  return begin;
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  *first = nccl->peers.ranks ? nccl->slots.Take(nccl->peers.ranks, count) : -1;
+  if (*first < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaMemsetAsync(nccl->peers.own + *first, 0, count * sizeof(uint4), stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream)); /* before another rank gets to know of them */
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 void NCCLGiveSlots(NCCL *nccl, LocalInt begin)
 {
-  const auto place =
-    std::find_if(nccl->taken.begin(), nccl->taken.end(), [begin](const PeerSlots &slots) { return slots.begin == begin; });
-  if (place != nccl->taken.end()) nccl->taken.erase(place);
+  nccl->slots.Give(begin);
 }
 
 /* By one block, a thread for each number. */
@@ -512,9 +498,11 @@ const RankPeers *NCCLPeers(const NCCL *)
   return nullptr;
 }
 
-LocalInt NCCLTakeSlots(NCCL *, LocalInt)
+PetscErrorCode NCCLTakeSlots(NCCL *, size_t, LocalInt *first)
 {
-  return -1;
+  PetscFunctionBegin;
+  *first = -1;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 void NCCLGiveSlots(NCCL *, LocalInt)

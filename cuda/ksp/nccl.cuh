@@ -14,10 +14,11 @@ PetscErrorCode NCCLSum(NCCL *, const double *from, double *to, int count, cudaSt
 /* By what kernels add over the ranks, and write to them, themselves; null where they cannot. It is the same on all ranks. */
 const RankPeers *NCCLPeers(const NCCL *);
 /*
-   Takes so many words of this rank for an exchange and gives the first of them, or -1 if there are not so many left. Between two
-   exchanges to the same words there must be a sum over the ranks behind the kernels that read them.
+   Takes so many words of this rank for an exchange and gives the first of them, or -1 if there are not so many left. They have come
+   in no turn, whatever was in them. With the turns of sums there must be a sum over the ranks between two exchanges to the same
+   words, behind the kernels that read them.
 */
-LocalInt NCCLTakeSlots(NCCL *, LocalInt count);
+PetscErrorCode NCCLTakeSlots(NCCL *, size_t count, LocalInt *first);
 /* Gives back those that begin so. */
 void NCCLGiveSlots(NCCL *, LocalInt begin);
 /* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. An entry takes `bytes`. */

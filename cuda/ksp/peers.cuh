@@ -1,13 +1,16 @@
 /*
    Sums and exchanges between the GPUs of one machine inside kernels, by words in memory that each of the GPUs can write to.
 
-   A word holds a number, and with each of its halves the turn that it belongs to. So whoever waits for the word sees by itself that
-   it has come, whole, and the rank that writes it needs no flag and no fence: this is how NCCL sends small messages. The turn is
-   the number of the sum over all ranks that comes next, which all ranks count alike.
+   The turn of a word of a sum, or of an exchange between sums, is the number of the sum over all ranks that comes next, which all
+   ranks count alike. Other exchanges count turns of their own.
 */
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "launch.cuh"
+#include "words.cuh"
 
 constexpr int kPeersMost = 72;  /* ranks: the GPUs of the largest machines whose GPUs write to one another */
 constexpr int kPeerSums  = 256; /* numbers of a sum at most: as many as a block has threads */
@@ -20,43 +23,44 @@ struct RankPeers {
   uint4    *words[kPeersMost]; /* [ranks] those of each rank, this one too */
 };
 
+constexpr LocalInt kPeerSlots = 1 << 21; /* words of a rank for exchanges: 32 MiB */
+
 constexpr size_t PeerSumWords(int ranks)
 {
   return (size_t)2 * ranks * kPeerSums;
 }
 
-__device__ __forceinline__ void WriteWord(uint4 *word, double x, unsigned turn)
+constexpr size_t PeerWords(int ranks)
 {
-  asm volatile("st.volatile.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(word), "r"((unsigned)__double2loint(x)), "r"(turn),
-               "r"((unsigned)__double2hiint(x))
-               : "memory");
+  return PeerSumWords(ranks) + kPeerSlots;
 }
 
-__device__ __forceinline__ uint4 LoadWord(const uint4 *word)
-{
-  uint4 w;
-  asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(word) : "memory");
-  return w;
-}
+/* Which words of a rank exchanges have taken. */
+class PeerSlots {
+public:
+  /* The first room that is large enough, between those that are taken; -1 if there is none. */
+  LocalInt Take(int ranks, size_t count)
+  {
+    size_t begin = PeerSumWords(ranks);
+    auto   place = taken_.begin();
+    for (; place != taken_.end() && place->begin - begin < count; place++) begin = place->end;
+    if (!count || PeerWords(ranks) - begin < count) return -1;
+    taken_.insert(place, {begin, begin + count});
+    return (LocalInt)begin;
+  }
+  void Give(LocalInt begin)
+  {
+    const auto place =
+      std::find_if(taken_.begin(), taken_.end(), [begin](const Room &room) { return room.begin == (size_t)begin; });
+    if (place != taken_.end()) taken_.erase(place);
+  }
 
-__device__ __forceinline__ bool HasCome(const uint4 &w, unsigned turn)
-{
-  return w.y == turn && w.w == turn;
-}
-
-__device__ __forceinline__ double NumberOf(const uint4 &w)
-{
-  return __hiloint2double((int)w.z, (int)w.x);
-}
-
-/* The number of the word, once it has come. */
-__device__ __forceinline__ double AwaitWord(const uint4 *word, unsigned turn)
-{
-  uint4 w;
-  do w = LoadWord(word);
-  while (!HasCome(w, turn));
-  return NumberOf(w);
-}
+private:
+  struct Room {
+    size_t begin, end;
+  };
+  std::vector<Room> taken_; /* in ascending order */
+};
 
 /*
    The sums over all ranks of this thread's numbers, which are those at `place` and behind it. All ranks add in the same order, so

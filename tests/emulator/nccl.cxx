@@ -1,15 +1,21 @@
 /*
    In the place of cuda/ksp/nccl.cu: operations of NCCL by MPI, done when the emulator's stream comes to them, so that they can be
-   captured. There is one communicator, of all ranks, each of which has a GPU of its own.
+   captured. There is one communicator, of all ranks, each of which has a GPU of its own. The words that kernels write to other GPUs
+   are memory that the ranks share; without it, with FINEPC_EMULATOR_WORDS=0 in the environment, all exchanges are those of NCCL.
 */
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "ksp/nccl.cuh"
 
 struct NCCL {
-  MPI_Comm comm = MPI_COMM_NULL;
-  int      held = 0;
+  MPI_Comm  comm   = MPI_COMM_NULL;
+  int       held   = 0;
+  MPI_Win   window = MPI_WIN_NULL; /* of the words */
+  RankPeers peers{};
+  PeerSlots slots;
 };
 
 PetscErrorCode NCCLOpen_CUDA(NCCL **nccl, char[])
@@ -34,15 +40,35 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
   return PETSC_SUCCESS;
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt size, PetscMPIInt, NCCL *nccl, PetscBool *memory, char why[])
+/* The words of all ranks, which are on one machine. */
+static PetscErrorCode SharePeers(NCCL *nccl, PetscMPIInt size, PetscMPIInt rank)
+{
+  const char *const asked = std::getenv("FINEPC_EMULATOR_WORDS");
+  const size_t      bytes = (PeerWords(size) + 1) * sizeof(uint4);
+  MPI_Aint          length;
+  int               unit;
+
+  PetscFunctionBegin;
+  if (size == 1 || size > kPeersMost || (asked && !std::strcmp(asked, "0"))) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, nccl->comm, &nccl->peers.own, &nccl->window));
+  for (PetscMPIInt r = 0; r < size; r++) PetscCallMPI(MPI_Win_shared_query(nccl->window, r, &length, &unit, &nccl->peers.words[r]));
+  nccl->peers.ranks = size;
+  nccl->peers.rank  = rank;
+  nccl->peers.turn  = (unsigned *)(nccl->peers.own + PeerWords(size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt size, PetscMPIInt rank, NCCL *nccl, PetscBool *memory, char why[])
 {
   PetscMPIInt all;
 
   PetscFunctionBegin;
   *memory = PETSC_FALSE;
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &all));
-  if (size == all) PetscCallMPI(MPI_Comm_dup(PETSC_COMM_WORLD, &nccl->comm));
-  else PetscCall(PetscStrncpy(why, "the emulator knows no groups of ranks", kNCCLText));
+  if (size == all) {
+    PetscCallMPI(MPI_Comm_dup(PETSC_COMM_WORLD, &nccl->comm));
+    PetscCall(SharePeers(nccl, size, rank));
+  } else PetscCall(PetscStrncpy(why, "the emulator knows no groups of ranks", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -56,6 +82,7 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
   PetscFunctionBegin;
   if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (!(*nccl)->held) {
+    if ((*nccl)->window != MPI_WIN_NULL) PetscCallMPI(MPI_Win_free(&(*nccl)->window));
     if ((*nccl)->comm != MPI_COMM_NULL) PetscCallMPI(MPI_Comm_free(&(*nccl)->comm));
     delete *nccl;
   }
@@ -76,6 +103,24 @@ void NCCLHold(NCCL *nccl)
 void NCCLRelease(NCCL *nccl)
 {
   nccl->held--;
+}
+
+const RankPeers *NCCLPeers(const NCCL *nccl)
+{
+  return nccl->peers.ranks ? &nccl->peers : nullptr;
+}
+
+PetscErrorCode NCCLTakeSlots(NCCL *nccl, size_t count, LocalInt *first)
+{
+  PetscFunctionBegin;
+  *first = nccl->peers.ranks ? nccl->slots.Take(nccl->peers.ranks, count) : -1;
+  if (*first >= 0) std::memset((void *)(nccl->peers.own + *first), 0, count * sizeof(uint4));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void NCCLGiveSlots(NCCL *nccl, LocalInt begin)
+{
+  nccl->slots.Give(begin);
 }
 
 PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cudaStream_t)

@@ -77,6 +77,17 @@ struct CMATCHMessagesThere {
   std::vector<Neighbours::Part> to, from;
   LocalInt                      packed = 0, unpacked = 0, own = 0; /* lengths of the lists */
   LocalInt                     *sent = nullptr, *came = nullptr, *own_from = nullptr, *own_to = nullptr;
+
+  /*
+     Where kernels write to the other GPUs themselves: two words for each entry that comes, which exchanges use in turns. turn [2]
+     has the number of the exchange that is sent next, and of the one that comes next.
+  */
+  bool      direct = false;
+  LocalInt  sends = 0, comes = 0;                 /* entries */
+  LocalInt  slots     = -1;                       /* the first of this rank's words, as NCCLTakeSlots() gives it */
+  LocalInt *sent_from = nullptr, *goes = nullptr; /* where they are in the vectors */
+  void    **there = nullptr;                      /* [sends] the words that they go to */
+  unsigned *turn  = nullptr;
 };
 
 /* The exchanges of a cycle by NCCL. */
@@ -87,8 +98,13 @@ struct CMATCHExchanges {
   std::vector<CMATCHMessagesThere> messages;       /* [several * CMATCH_KINDS] */
   Buffer<char>                     memory;
   void        *packed = nullptr, *received = nullptr; /* what one exchange sends, and what comes in another order */
-  cudaStream_t aside  = nullptr;                      /* of exchanges beside kernels */
-  cudaEvent_t  forked = nullptr, joined = nullptr;
+  cudaStream_t aside = nullptr;                       /* of exchanges beside kernels */
+
+  /* what CMATCHConnect_CUDA() needs, with room for it */
+  std::vector<LocalInt>          told, heard; /* where the parts that come and go have their words */
+  std::vector<void *>            words;       /* of the entries of one exchange */
+  std::vector<MPI_Request>       requests;
+  cudaEvent_t                    forked = nullptr, joined = nullptr;
   std::vector<cudaGraphExec_t *> graphs; /* of solvers, see CMATCHShareGraph() */
 };
 

@@ -1,8 +1,18 @@
 /*
-   CMATCH on the GPU: the exchanges of a cycle on several ranks by NCCL, which can be captured. What is sent is packed where it does
-   not lie in pieces, one for each neighbour, and what comes goes where it belongs, or stays as it comes where the kernel that reads
-   it has a list. So an exchange is a kernel of NCCL, and mostly one of ours ahead of it. Ranks without messages launch nothing.
+   CMATCH on the GPU: the exchanges of a cycle on several ranks by NCCL, which can be captured. Ranks without messages launch
+   nothing.
+
+   Where GPUs can write to one another, a kernel writes what is sent into words of the other GPUs, and another one waits for the
+   words that come. Two words of an entry, which successive exchanges use in turns, are enough if each rank that gets entries from
+   another one also sends some to it, in the same exchange or in the one that always lies between: who writes the word anew has
+   heard from the other rank since then, which had read it before it wrote.
+
+   Otherwise what is sent is packed where it does not lie in pieces, one for each neighbour, and what comes goes where it belongs,
+   or stays as it comes where the kernel that reads it has a list. Such an exchange is a kernel of NCCL, and mostly one of ours
+   ahead of it.
 */
+#include <algorithm>
+
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
 
@@ -27,8 +37,34 @@ __global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt count, cons
   if (k < count) to[came[k]] = received[k];
 }
 
-/* The messages of one exchange: entries of `from` are packed in `stream`, and in `sending` they are sent, and those of `to` come.
- */
+template <typename T>
+using Word = std::conditional_t<sizeof(T) == sizeof(float), uint2, uint4>;
+
+/* Writes from[sent_from[k]] to the words there[k], and behind these to[own_to[k]] = from[own_from[k]]. A thread takes an entry. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  SendWords(LocalInt sends, LocalInt own, const LocalInt *sent_from, const T *from, void *const *there, const LocalInt *own_from,
+            const LocalInt *own_to, T *to, unsigned *turn)
+{
+  const long long k   = GridThread();
+  const unsigned  now = turn[0]; /* which only the kernel that follows changes */
+  if (k < sends) WriteWord((Word<T> *)there[k] + now % 2, from[sent_from[k]], now);
+  else if (k < sends + (long long)own) to[own_to[k - sends]] = from[own_from[k - sends]];
+  if (k == 0) turn[1] = now;
+}
+
+/* to[goes[k]] = what has come as entry k. A thread takes an entry. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  ReceiveWords(LocalInt comes, const Word<T> *words, const LocalInt *goes, T *to, unsigned *turn)
+{
+  const long long k   = GridThread();
+  const unsigned  now = turn[1];
+  if (k < comes) to[goes[k]] = AwaitWord(words + 2 * k + now % 2, now);
+  if (k == 0) turn[0] = now + 1;
+}
+
+/* The messages of one exchange: entries of `from` are packed in `stream`, and sent aside of it or in it, and those of `to` come. */
 PetscErrorCode Exchange(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, const void *from, void *to, bool aside,
                         cudaStream_t stream)
 {
@@ -39,12 +75,18 @@ PetscErrorCode Exchange(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, co
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
+    if (m.direct) {
+      if (m.to.empty() && m.from.empty() && !m.own) PetscFunctionReturn(PETSC_SUCCESS);
+      PetscCall(LaunchEarly(false, SendWords<T>, PetscMax(BlocksFor((long long)m.sends + m.own), 1), kBlockSize, stream, m.sends,
+                            m.own, m.sent_from, (const T *)from, m.there, m.own_from, m.own_to, (T *)to, m.turn));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     if (!m.packed && !m.own) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(LaunchEarly(false, PackEntries<T>, BlocksFor((long long)m.packed + m.own), kBlockSize, stream, m.packed, m.own,
                           m.sent, (const T *)from, (T *)of.packed, m.own_from, m.own_to, (T *)to));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  if (m.to.empty() && m.from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  if (m.direct || (m.to.empty() && m.from.empty())) PetscFunctionReturn(PETSC_SUCCESS);
   if (aside) {
     PetscCallCUDA(cudaEventRecord(of.forked, stream));
     PetscCallCUDA(cudaStreamWaitEvent(of.aside, of.forked, 0));
@@ -62,11 +104,17 @@ PetscErrorCode Join(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, void *
 
   PetscFunctionBegin;
   if (m.to.empty() && m.from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  if (aside) PetscCallCUDA(cudaStreamWaitEvent(stream, of.joined, 0));
-  if (!m.unpacked) PetscFunctionReturn(PETSC_SUCCESS);
+  if (aside && !m.direct) PetscCallCUDA(cudaStreamWaitEvent(stream, of.joined, 0));
+  if (!m.direct && !m.unpacked) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
+    if (m.direct) {
+      const Word<T> *const words = (const Word<T> *)(NCCLPeers(of.nccl)->own + PetscMax(m.slots, 0));
+      PetscCall(LaunchEarly(false, ReceiveWords<T>, PetscMax(BlocksFor(m.comes), 1), kBlockSize, stream, m.comes, words, m.goes,
+                            (T *)to, m.turn));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     PetscCall(LaunchEarly(false, UnpackEntries<T>, BlocksFor(m.unpacked), kBlockSize, stream, m.unpacked, m.came,
                           (const T *)of.received, (T *)to));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -116,7 +164,7 @@ PetscErrorCode CMATCHDownBegin(CMATCHHierarchyCUDA *H, LocalInt level, const voi
 PetscErrorCode CMATCHDownEnd(CMATCHHierarchyCUDA *H, LocalInt level, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(Join(H, MessagesOf(H, level, CMATCH_DOWN), nullptr, true, stream)); /* they stay as they come */
+  PetscCall(Join(H, MessagesOf(H, level, CMATCH_DOWN), H->shared[level].added, true, stream)); /* they stay as they come */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,6 +199,48 @@ static void OrderContributions(CMATCHMessages *m, LocalInt contributions, std::v
   m->came.clear();
 }
 
+static size_t EntriesOf(const std::vector<Neighbours::Part> &parts)
+{
+  size_t count = 0;
+  for (const Neighbours::Part &part : parts) count += part.end - part.begin;
+  return count;
+}
+
+/* Where the entries of these parts are in the vector. An empty list stands for pieces of the vector as it is. */
+static std::vector<LocalInt> PlacesOf(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &list)
+{
+  std::vector<LocalInt> places;
+  places.reserve(EntriesOf(parts));
+  for (const Neighbours::Part &part : parts)
+    for (LocalInt e = part.begin; e < part.end; e++) places.push_back(list.empty() ? e : list[e]);
+  return places;
+}
+
+/* Whether the parts are those of the same ranks. */
+static bool SameRanks(const std::vector<Neighbours::Part> &x, const std::vector<Neighbours::Part> &y)
+{
+  const auto has = [](const std::vector<Neighbours::Part> &parts, PetscMPIInt rank) {
+    return std::any_of(parts.begin(), parts.end(), [rank](const Neighbours::Part &part) { return part.rank == rank; });
+  };
+  return std::all_of(x.begin(), x.end(), [&](const Neighbours::Part &part) { return has(y, part.rank); }) &&
+         std::all_of(y.begin(), y.end(), [&](const Neighbours::Part &part) { return has(x, part.rank); });
+}
+
+/* Words of the size of those of NCCLTakeSlots() for an entry: two, which exchanges use in turns. */
+static LocalInt SlotsOf(FinePCPrecision precision)
+{
+  return precision == FINEPC_SINGLE ? 1 : 2;
+}
+
+/* Whether this rank has what it takes that kernels make this exchange of a level by themselves. */
+static bool IsReady(const CMATCHMessagesThere *level, int kind)
+{
+  const CMATCHMessagesThere &m = level[kind], &back = level[kind == CMATCH_DOWN ? CMATCH_UP
+                                                            : kind == CMATCH_UP ? CMATCH_DOWN
+                                                                                : kind];
+  return m.turn && (!m.comes || m.slots >= 0) && SameRanks(m.from, back.to) && SameRanks(m.to, back.from);
+}
+
 PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const std::vector<CMATCHLevelMessages> *given)
 {
   CMATCHHierarchyCUDA               *H  = (CMATCHHierarchyCUDA *)hierarchy;
@@ -158,12 +248,15 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
   std::vector<CMATCHLevelMessages>   all(*given);
   std::vector<std::vector<LocalInt>> orders(all.size());
   Layout                             layout;
-  size_t                             packed = 0, received = 0;
+  size_t                             packed = 0, received = 0, parts_to = 0, parts_from = 0, words = 0;
   int                                least, greatest;
   const size_t                       value = FinePCPrecisionBytes(H->params.precision);
+  const bool                         peers = nccl && NCCLPeers(nccl);
 
   PetscFunctionBegin;
   PetscCall(CMATCHDestroyExchanges(H));
+  if (nccl) NCCLHold(nccl);
+  of.nccl = nccl;
   PetscCallCUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   PetscCallCUDA(cudaStreamCreateWithPriority(&of.aside, cudaStreamNonBlocking, greatest));
   for (cudaEvent_t *event : {&of.forked, &of.joined}) PetscCallCUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
@@ -183,6 +276,18 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
       if (m.unpacked) layout.Place(&m.came, m.unpacked);
       if (m.own) layout.Place(&m.own_from, m.own);
       if (m.own) layout.Place(&m.own_to, m.own);
+      if (peers) {
+        m.sends = (LocalInt)EntriesOf(m.to);
+        m.comes = (LocalInt)EntriesOf(m.from);
+        if (m.comes) PetscCall(NCCLTakeSlots(nccl, (size_t)m.comes * SlotsOf(H->params.precision), &m.slots));
+        layout.Place(&m.sent_from, m.sends);
+        layout.Place(&m.there, m.sends);
+        layout.Place(&m.goes, m.comes);
+        layout.Place(&m.turn, 2);
+        parts_to += m.to.size();
+        parts_from += m.from.size();
+        words = PetscMax(words, (size_t)m.sends);
+      }
       packed   = PetscMax(packed, from.sent.size());
       received = PetscMax(received, from.came.size());
     }
@@ -199,20 +304,79 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
       PetscCall(Upload(from.came, m.came));
       PetscCall(Upload(from.own_from, m.own_from));
       PetscCall(Upload(from.own_to, m.own_to));
+      if (!peers) continue;
+      PetscCall(Upload(PlacesOf(m.to, from.sent), m.sent_from));
+      PetscCall(Upload(PlacesOf(m.from, from.came), m.goes));
+      PetscCall(Upload({1, 1}, (LocalInt *)m.turn));
     }
   }
+  of.heard.resize(parts_to);
+  of.told.resize(parts_from);
+  of.words.resize(words);
+  of.requests.resize(parts_to + parts_from);
   H->bytes += of.memory.bytes();
-  if (nccl) NCCLHold(nccl);
-  of.nccl = nccl;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy)
+/* Each rank tells the others into which of its words they write; see IsReady() for what must be so on all of them. */
+static PetscErrorCode ConnectDirectly(CMATCHHierarchyCUDA *H, MPI_Comm comm, bool *direct)
+{
+  CMATCHExchanges       &of    = H->exchanges;
+  const RankPeers *const peers = NCCLPeers(of.nccl);
+  const LocalInt         slots = SlotsOf(H->params.precision);
+  LocalInt              *told = of.told.data(), *heard = of.heard.data();
+  MPI_Request           *request = of.requests.data();
+  int                    ready[kCMATCHMostLevels * CMATCH_KINDS];
+  MPI_Comm               own;
+  PetscMPIInt            tag;
+
+  PetscFunctionBegin;
+  *direct = peers;
+  if (!peers) PetscFunctionReturn(PETSC_SUCCESS);
+  std::fill(std::begin(ready), std::end(ready), 1); /* a rank that has no part in a level is ready for it */
+  for (size_t k = 0; k < of.messages.size(); k++)
+    ready[k] = IsReady(of.messages.data() + k / CMATCH_KINDS * CMATCH_KINDS, (int)(k % CMATCH_KINDS));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, ready, kCMATCHMostLevels * CMATCH_KINDS, MPI_INT, MPI_LAND, comm));
+  PetscCall(PetscCommDuplicate(comm, &own, &tag));
+  for (int r : ready) *direct = *direct && r;
+  for (size_t k = 0; k < of.messages.size(); k++) {
+    CMATCHMessagesThere &m  = of.messages[k];
+    LocalInt             at = m.slots;
+    m.direct                = ready[k];
+    if (!m.direct) {
+      if (m.slots >= 0) NCCLGiveSlots(of.nccl, m.slots);
+      m.slots = -1;
+      continue;
+    }
+    for (const Neighbours::Part &part : m.to) PetscCallMPI(MPI_Irecv(heard++, 1, MPI_INT, part.rank, tag, own, request++));
+    for (const Neighbours::Part &part : m.from) {
+      *told = at;
+      PetscCallMPI(MPI_Isend(told++, 1, MPI_INT, part.rank, tag, own, request++));
+      at += (part.end - part.begin) * slots;
+    }
+  }
+  PetscCallMPI(MPI_Waitall((PetscMPIInt)(request - of.requests.data()), of.requests.data(), MPI_STATUSES_IGNORE));
+  PetscCall(PetscCommDestroy(&own));
+  heard = of.heard.data();
+  for (CMATCHMessagesThere &m : of.messages) {
+    size_t count = 0;
+    if (!m.direct) continue;
+    for (const Neighbours::Part &part : m.to) {
+      uint4 *const first = peers->words[part.rank] + *heard++;
+      for (LocalInt e = 0; e < part.end - part.begin; e++) of.words[count++] = first + (size_t)e * slots;
+    }
+    PetscCall(ArrayCopy_CUDA(m.there, of.words.data(), count * sizeof(void *), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy, MPI_Comm comm, bool *direct)
 {
   CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)hierarchy;
   cudaStream_t         stream;
 
   PetscFunctionBegin;
+  PetscCall(ConnectDirectly(H, comm, direct));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   for (LocalInt l = 0; l < H->several; l++) {
     const CMATCHVectors &v      = H->vectors[l];
@@ -232,10 +396,12 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy)
 
 PetscErrorCode CMATCHDestroyExchanges(CMATCHHierarchyCUDA *H)
 {
-  CMATCHExchanges &of = H->exchanges;
+  CMATCHExchanges &of     = H->exchanges;
+  const bool       direct = std::any_of(of.messages.begin(), of.messages.end(), [](const auto &m) { return m.slots >= 0; });
 
   PetscFunctionBegin;
-  if (!of.graphs.empty()) PetscCallCUDA(cudaDeviceSynchronize()); /* launches that a solver was ahead may still run */
+  /* launches that a solver was ahead may still run, and wait for words */
+  if (direct || !of.graphs.empty()) PetscCallCUDA(cudaDeviceSynchronize());
   for (cudaGraphExec_t *graph : of.graphs) {
     PetscCallCUDA(cudaGraphExecDestroy(*graph));
     *graph = nullptr;
@@ -247,6 +413,8 @@ PetscErrorCode CMATCHDestroyExchanges(CMATCHHierarchyCUDA *H)
   }
   if (of.aside) PetscCallCUDA(cudaStreamDestroy(of.aside));
   of.aside = nullptr;
+  for (const CMATCHMessagesThere &m : of.messages)
+    if (m.slots >= 0) NCCLGiveSlots(of.nccl, m.slots);
   of.messages.clear();
   for (CMATCHShared &shared : H->shared) shared.order = nullptr;
   of.memory.Free();

@@ -619,7 +619,7 @@ static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(CMATCHRanksMakeRoom, ranks, cmatch->hierarchy), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
-  PetscCall(CMATCHConnect_CUDA(cmatch->hierarchy));
+  PetscCall(CMATCHConnect_CUDA(cmatch->hierarchy, phase->comm, &ranks->direct));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

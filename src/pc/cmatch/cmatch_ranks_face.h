@@ -90,6 +90,7 @@ struct CMATCHRanks {
   /* How a cycle communicates. */
   bool        on_devices = false;   /* all ranks have their levels on GPUs */
   NCCL       *nccl       = nullptr; /* by it, or else */
+  bool        direct     = false;   /* kernels write to the other GPUs themselves */
   const char *why_mpi    = "";      /* why it does so by MPI, if all levels are on GPUs */
 
   std::unique_ptr<CMATCHRanksSetUp> setup; /* while it is under way */

@@ -203,8 +203,8 @@ static PetscErrorCode ViewCommunication(const CMATCHRanks *ranks, PetscViewer vi
   if (!ranks->on_devices) PetscFunctionReturn(PETSC_SUCCESS);
   if (ranks->nccl) {
     PetscCall(NCCLVersion_CUDA(ranks->nccl, version, sizeof(version)));
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "an application communicates by nccl, version %s, in a graph of the whole cycle\n", version));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "an application communicates by nccl, version %s, in a graph of the whole cycle%s\n",
+                                     version, ranks->direct ? "; the kernels write to the other GPUs" : ""));
   } else PetscCall(PetscViewerASCIIPrintf(viewer, "an application communicates by mpi: %s\n", ranks->why_mpi));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
