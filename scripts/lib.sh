@@ -53,5 +53,5 @@ test_emulated_ranks() {
   local folder=$build_dir/emulator
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
   build "$folder" finepc_emulated_tests
-  ctest --test-dir "$folder" --output-on-failure -R '^emulated_ranks_2$'
+  ctest --test-dir "$folder" --output-on-failure -R '^emulated_(ranks|messages)_2$'
 }

