@@ -236,7 +236,7 @@ TEST_CASE("the Kaporin number never grows with the steps, and patterns are neste
       }
 }
 
-TEST_CASE("every option follows the paper's formulas", "[afsai]")
+TEST_CASE("every option follows the paper's formulas", "[afsai][slow]")
 {
   std::vector<AFSAIParams> variants;
   for (LocalInt max_steps : {1, 4, 12})

@@ -362,7 +362,7 @@ TEST_CASE("cgfused: no rows at all", "[cgfused]")
 
 /* ------------------------------------- counts and reasons ------------------------------------- */
 
-TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
+TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused][slow]")
 {
   struct System {
     const char *name;
@@ -1483,7 +1483,7 @@ TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
 
 /* --------------------------------- ranks: any number of them ---------------------------------- */
 
-TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
+TEST_CASE("cgfused: several ranks", "[cgfused][mpi][slow]")
 {
   PetscMPIInt size, rank;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);

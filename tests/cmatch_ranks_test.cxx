@@ -289,7 +289,7 @@ TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cm
 
 /* ---------------------------------------- the matrices ---------------------------------------- */
 
-TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi]")
+TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi][slow]")
 {
   struct Case {
     const char *options;

@@ -483,7 +483,7 @@ TEST_CASE("gmresfused: as orthogonal as by modified Gram-Schmidt", "[gmresfused]
 
 /* ------------------------------------- the same iterates -------------------------------------- */
 
-TEST_CASE("gmresfused: the same iterates step by step", "[gmresfused]")
+TEST_CASE("gmresfused: the same iterates step by step", "[gmresfused][slow]")
 {
   for (const HostMatrix &H :
        {Convection(20, 17, 0.5), Convection(24, 20, 50), Unsymmetric(RandomGraph(500, 7, 3), 1), RandomDense(60, 6)})
@@ -1338,7 +1338,7 @@ TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanit
 }
 
 /* Longer ones than those whose small matrices a kernel has in shared memory, and the longest. */
-TEST_CASE("gmresfused: long restarts", "[gmresfused]")
+TEST_CASE("gmresfused: long restarts", "[gmresfused][slow]")
 {
   for (const auto &[backend, ours] : Ways())
     for (const char *restart : {"64", "65", "101", "1000"}) {

@@ -93,7 +93,7 @@ static void CheckSequential(const Backend &backend, const HostMatrix &A, const L
     }
 }
 
-TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi][eight]")
+TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi][eight][slow]")
 {
   for (const Layout &layout : Layouts()) {
     CheckSequential(HostBackend(), RandomStencil(5, 4, 6, false, 3), layout);
