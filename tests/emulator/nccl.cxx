@@ -1,7 +1,8 @@
 /*
    In the place of cuda/ksp/nccl.cu: operations of NCCL by MPI, done when the emulator's stream comes to them, so that they can be
    captured. There is one communicator, of all ranks, each of which has a GPU of its own. The words that kernels write to other GPUs
-   are memory that the ranks share; without it, with FINEPC_EMULATOR_WORDS=0 in the environment, all exchanges are those of NCCL.
+   are memory that the ranks share. With FINEPC_EMULATOR_WORDS=0 in the environment there are none, and all exchanges are those of
+   NCCL; with FINEPC_EMULATOR_WORDS=some a rank gets none for one exchange in three.
 */
 #include <cstdlib>
 #include <cstring>
@@ -40,16 +41,21 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
   return PETSC_SUCCESS;
 }
 
+static bool WordsAre(const char what[])
+{
+  const char *const asked = std::getenv("FINEPC_EMULATOR_WORDS");
+  return asked && !std::strcmp(asked, what);
+}
+
 /* The words of all ranks, which are on one machine. */
 static PetscErrorCode SharePeers(NCCL *nccl, PetscMPIInt size, PetscMPIInt rank)
 {
-  const char *const asked = std::getenv("FINEPC_EMULATOR_WORDS");
-  const size_t      bytes = (PeerWords(size) + 1) * sizeof(uint4);
-  MPI_Aint          length;
-  int               unit;
+  const size_t bytes = (PeerWords(size) + 1) * sizeof(uint4);
+  MPI_Aint     length;
+  int          unit;
 
   PetscFunctionBegin;
-  if (size == 1 || size > kPeersMost || (asked && !std::strcmp(asked, "0"))) PetscFunctionReturn(PETSC_SUCCESS);
+  if (size == 1 || size > kPeersMost || WordsAre("0")) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, nccl->comm, &nccl->peers.own, &nccl->window));
   for (PetscMPIInt r = 0; r < size; r++) PetscCallMPI(MPI_Win_shared_query(nccl->window, r, &length, &unit, &nccl->peers.words[r]));
   nccl->peers.ranks = size;
@@ -112,8 +118,11 @@ const RankPeers *NCCLPeers(const NCCL *nccl)
 
 PetscErrorCode NCCLTakeSlots(NCCL *nccl, size_t count, LocalInt *first)
 {
+  static int calls = 0;
+
   PetscFunctionBegin;
-  *first = nccl->peers.ranks ? nccl->slots.Take(nccl->peers.ranks, count) : -1;
+  const bool none = WordsAre("some") && (++calls + nccl->peers.rank) % 3 == 0;
+  *first          = nccl->peers.ranks && !none ? nccl->slots.Take(nccl->peers.ranks, count) : -1;
   if (*first >= 0) std::memset((void *)(nccl->peers.own + *first), 0, count * sizeof(uint4));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
