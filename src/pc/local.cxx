@@ -517,7 +517,7 @@ PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
 
   PetscFunctionBegin;
   *device = PETSC_FALSE;
-  if (pc->ops->apply != Entry<PCApply_Local> || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (pc->ops->setup != Entry<PCSetUp_Local> || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ReachesOthers(pc, &reaches));
   *device = (PetscBool)(!reaches && local->rows && PetscMemTypeDevice(local->where));
   PetscFunctionReturn(PETSC_SUCCESS);
