@@ -123,7 +123,7 @@ PETSC_EXTERN const char *const KSPCGFusedCommunications[];
   KSPGMRESFusedPath - who decides about the iterations of `KSPGMRESFUSED`
 
   Values:
-+ `KSP_GMRESFUSED_AUTO` (auto) - the GPU where it can, else the host
++ `KSP_GMRESFUSED_AUTO` (auto) - the GPU where it can, and where that is faster, else the host
 . `KSP_GMRESFUSED_GENERAL` (general) - the host, with `MatMult()` and `PCApply()` of any matrix and any preconditioner
 . `KSP_GMRESFUSED_DEVICE` (device) - the GPU, by some kernels an iteration: nothing waits for the host, which learns of the end late
 - `KSP_GMRESFUSED_RESIDENT` (resident) - the GPU, by one kernel for all iterations of a cycle

@@ -451,9 +451,10 @@ static PetscErrorCode Create(KSP ksp)
   `-ksp_orthogonalization_cgs_refinement_type`, before PETSc 3.26 `-ksp_gmres_cgs_refinement_type`. It is not needed for what
   modified Gram-Schmidt solves.
 
-  With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCCMATCH`,
-  `PCJACOBI`, `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products,
-  orthogonalization, Givens rotations, the test and the restarts follow one another without the host, which learns of the end late.
+  With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCJACOBI`,
+  `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization, Givens rotations,
+  the test and the restarts follow one another without the host, which learns of the end late. With `PCCMATCH` it does so if this
+  path is asked for: some cycles are launched beyond the end then, which take longer than the general path.
   A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
   has 480 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
   iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
@@ -464,7 +465,7 @@ static PetscErrorCode Create(KSP ksp)
   On several ranks the GPUs decide where each rank has a GPU of its own, and rows, and there is NCCL, NVIDIA's library for
   communication between GPUs. Each of them sends the entries of the vector that the others need while it multiplies with the columns
   that it owns, and there is one sum over all ranks an iteration, from which all GPUs decide alike. The preconditioner must not
-reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See `KSPGMRESFusedSetCommunication()`.
+  reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See `KSPGMRESFusedSetCommunication()`.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.

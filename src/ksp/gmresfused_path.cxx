@@ -111,16 +111,23 @@ static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   With cmatch the GPU decides if that is asked for. The host launches some cycles beyond the end otherwise, which take longer than
+   what it has to do in each iteration of the general path.
+*/
 static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
-  PetscBool petsc, ours;
-  PC        pc;
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  PetscBool             petsc, ours, cycles;
+  PC                    pc;
 
   PetscFunctionBegin;
   PetscCall(PreconditionerOfRows(ksp, &pc));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycles));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
   PetscCall(PCLocalIsOnDevice(pc, &ours));
-  if (ours) {
+  if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO) why->text = "a cycle of cmatch takes long, so that the host counts them";
+  else if (ours) {
     op->apply = PCLocalApplyOnDevice;
     op->pc    = pc;
   } else if (!petsc)
