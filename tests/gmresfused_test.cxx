@@ -876,6 +876,34 @@ TEST_CASE("gmresfused: a preconditioner that changes", "[gmresfused]")
   }
 }
 
+static PetscErrorCode MultiplyAsItsContext(Mat shell, Vec x, Vec y)
+{
+  Mat A;
+
+  PetscFunctionBegin;
+  PetscCall(MatShellGetContext(shell, &A));
+  PetscCall(MatMult(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TEST_CASE("gmresfused: a matrix that has nothing but a product", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Convection(30, 25, 2), backend.mat);
+    MatObject       shell;
+    VecType         type;
+    MUST(MatGetVecType(A, &type));
+    MUST(MatCreateShell(PETSC_COMM_SELF, 750, 750, 750, 750, (void *)(Mat)A, shell.put()));
+    MUST(MatShellSetVecType(shell, type));
+    MUST(MatShellSetOperation(shell, MATOP_MULT, (void (*)(void))MultiplyAsItsContext));
+    const KSPObject ksp = MakeKSP(shell, kOurs + "-ksp_rtol 1e-9", PCNONE);
+    Compare(RunOf(ksp), RunOf(MakeKSP(shell, kPETSc + "-ksp_rtol 1e-9", PCNONE)), 1e-7);
+    CHECK(Contains(ViewText(ksp), "path: "));
+    Compare(RunOf(ksp), RunOf(MakeKSP(A, kOurs + "-ksp_rtol 1e-9 -ksp_gmresfused_path general", PCNONE)), 1e-12);
+  }
+}
+
 TEST_CASE("gmresfused: a basis in single precision reaches the tolerance all the same", "[gmresfused]")
 {
   for (const Backend &backend : Backends())
@@ -1294,6 +1322,8 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
   CHECK(Contains(path(small, PCJACOBI, ""), "path: resident\n"));
   CHECK(Contains(path(large, PCJACOBI, ""), "path: device\n"));
   CHECK(Contains(path(small, PCBISAI, ""), "path: device\n"));
+  CHECK(
+    Contains(path(CreateMat(Poisson(30, 20), DeviceBackend().mat), PCCMATCH, ""), "path: general: a cycle of cmatch takes long"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 101"), "path: device\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));

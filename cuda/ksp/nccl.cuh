@@ -15,8 +15,8 @@ PetscErrorCode NCCLSum(NCCL *, const double *from, double *to, int count, cudaSt
 const RankPeers *NCCLPeers(const NCCL *);
 /*
    Takes so many words of this rank for an exchange and gives the first of them, or -1 if there are not so many left. They have come
-   in no turn, whatever was in them. With the turns of sums there must be a sum over the ranks between two exchanges to the same
-   words, behind the kernels that read them.
+   in no turn, whatever was in them; who had them before must have ended in all streams. With the turns of sums there must be a sum
+   over the ranks between two exchanges to the same words, behind the kernels that read them.
 */
 PetscErrorCode NCCLTakeSlots(NCCL *, size_t count, LocalInt *first);
 /* Gives back those that begin so. */

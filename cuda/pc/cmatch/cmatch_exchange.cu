@@ -13,8 +13,10 @@
 */
 #include <algorithm>
 
+#include "agree.h"
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
+#include "entry.h"
 
 namespace
 {
@@ -53,15 +55,18 @@ __global__ void __launch_bounds__(kBlockSize)
   if (k == 0) turn[1] = now;
 }
 
-/* to[goes[k]] = what has come as entry k. A thread takes an entry. */
+/*
+   to[goes[k]] = what has come as entry k. The threads wait, so that there are few enough of them to leave room for kernels in other
+   streams.
+*/
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   ReceiveWords(LocalInt comes, const Word<T> *words, const LocalInt *goes, T *to, unsigned *turn)
 {
-  const long long k   = GridThread();
-  const unsigned  now = turn[1];
-  if (k < comes) to[goes[k]] = AwaitWord(words + 2 * k + now % 2, now);
-  if (k == 0) turn[0] = now + 1;
+  const long long stride = (long long)gridDim.x * kBlockSize;
+  const unsigned  now    = turn[1];
+  for (long long k = GridThread(); k < comes; k += stride) to[goes[k]] = AwaitWord(words + 2 * k + now % 2, now);
+  if (GridThread() == 0) turn[0] = now + 1;
 }
 
 /* The messages of one exchange: entries of `from` are packed in `stream`, and sent aside of it or in it, and those of `to` come. */
@@ -111,8 +116,8 @@ PetscErrorCode Join(CMATCHHierarchyCUDA *H, const CMATCHMessagesThere &m, void *
     PetscFunctionBegin;
     if (m.direct) {
       const Word<T> *const words = (const Word<T> *)(NCCLPeers(of.nccl)->own + PetscMax(m.slots, 0));
-      PetscCall(LaunchEarly(false, ReceiveWords<T>, PetscMax(BlocksFor(m.comes), 1), kBlockSize, stream, m.comes, words, m.goes,
-                            (T *)to, m.turn));
+      PetscCall(LaunchEarly(false, ReceiveWords<T>, PetscMax(PetscMin(BlocksFor(m.comes), 4 * H->processors), 1), kBlockSize,
+                            stream, m.comes, words, m.goes, (T *)to, m.turn));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(LaunchEarly(false, UnpackEntries<T>, BlocksFor(m.unpacked), kBlockSize, stream, m.unpacked, m.came,
@@ -376,7 +381,7 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy, MPI_Comm comm, boo
   cudaStream_t         stream;
 
   PetscFunctionBegin;
-  PetscCall(ConnectDirectly(H, comm, direct));
+  PetscCall(AgreeOnError(comm, CallGuarded(ConnectDirectly, H, comm, direct), "connect its GPU with the others"));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   for (LocalInt l = 0; l < H->several; l++) {
     const CMATCHVectors &v      = H->vectors[l];
