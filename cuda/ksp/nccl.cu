@@ -20,8 +20,6 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
   #include <dlfcn.h>
   #include <nccl.h>
 
-  #include <algorithm>
-
   /*
      The API for kernels is one of headers, whose structures follow the version: the library must be of the version that this was
      compiled with.

@@ -126,7 +126,8 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFu
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycles));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
   PetscCall(PCLocalIsOnDevice(pc, &ours));
-  if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO) why->text = "a cycle of cmatch takes long, so that the host counts them";
+  if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO)
+    why->text = "the host decides with cmatch, unless the path device is asked for";
   else if (ours) {
     op->apply = PCLocalApplyOnDevice;
     op->pc    = pc;

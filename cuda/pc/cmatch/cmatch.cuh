@@ -98,14 +98,14 @@ struct CMATCHExchanges {
   std::vector<CMATCHMessagesThere> messages;       /* [several * CMATCH_KINDS] */
   Buffer<char>                     memory;
   void        *packed = nullptr, *received = nullptr; /* what one exchange sends, and what comes in another order */
-  cudaStream_t aside = nullptr;                       /* of exchanges beside kernels */
+  cudaStream_t aside  = nullptr;                      /* of exchanges beside kernels */
+  cudaEvent_t  forked = nullptr, joined = nullptr;
+  std::vector<cudaGraphExec_t *> graphs; /* of solvers, see CMATCHShareGraph() */
 
   /* what CMATCHConnect_CUDA() needs, with room for it */
-  std::vector<LocalInt>          told, heard; /* where the parts that come and go have their words */
-  std::vector<void *>            words;       /* of the entries of one exchange */
-  std::vector<MPI_Request>       requests;
-  cudaEvent_t                    forked = nullptr, joined = nullptr;
-  std::vector<cudaGraphExec_t *> graphs; /* of solvers, see CMATCHShareGraph() */
+  std::vector<LocalInt>    told, heard; /* where the parts that come and go have their words */
+  std::vector<void *>      words;       /* of the entries of one exchange */
+  std::vector<MPI_Request> requests;
 };
 
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {

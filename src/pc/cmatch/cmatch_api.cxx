@@ -898,13 +898,13 @@ PetscErrorCode PCCMATCHGetGatherDevices(PC pc, PetscBool *gather_devices)
   An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers and
   cycles. With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
   decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
-  exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels write
-to the other GPUs themselves.
+  exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels
+  write to the other GPUs themselves.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing, and with the cycle `k`,
-  whose sums the host makes; the set-up ends with an error where NCCL was asked for. The set-up itself communicates by MPI, and so
-do hierarchies on the host. The view says what is used, and why.
+  whose sums the host makes; the set-up ends with an error where NCCL was asked for. The set-up itself communicates by MPI, and
+  so do hierarchies on the host. The view says what is used, and why.
 
 .seealso: `PCCMATCH`, `PCCMATCHCommunication`, `PCCMATCHGetCommunication()`, `KSPCGFusedSetCommunication()`
 @*/
