@@ -64,7 +64,7 @@ public:
       MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, &params, &ranks_));
       ranks_->gather_devices = devices_ != nullptr;
       if (devices_) ranks_->own_device = devices_(Rank());
-      MUST(CMATCHRanksConnect(ranks_));
+      MUST(CMATCHRanksConnect(A, ranks_));
     }
     MUST(MatGetOwnershipRange(A, &ranks_->first, nullptr));
     MUST(MatGetCSR(A, &own));
@@ -100,9 +100,10 @@ public:
       REQUIRE(outcome.code == PETSC_SUCCESS);
       failed = stopped;
     }
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+    if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(ranks_));
     stats = ranks_->setup->stats;
     ranks_->setup.reset();
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
     return !failed;
   }
 

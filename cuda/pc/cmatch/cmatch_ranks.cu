@@ -214,29 +214,32 @@ __global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, LocalInt 
 
 /* ------------------------------------- rows that travel --------------------------------------- */
 
-/* Rows `first` to first + leaves - 1, of which those from `rows` on are empty. */
+/* The rows from `first` on, of which those from `rows` on are empty. */
 struct SentRows {
-  LocalInt        first, leaves, rows;
+  LocalInt        first, rows;
   const LocalInt *start, *length, *j;
-  const double   *a;
+  const double   *a, *rs;
 
-  __device__ __forceinline__ LocalInt Length(LocalInt leaf) const { return first + leaf < rows ? length[first + leaf] : 0; }
+  __device__ __forceinline__ LocalInt Length(LocalInt r) const { return first + r < rows ? length[first + r] : 0; }
 };
 
-__global__ void __launch_bounds__(kBlockSize) TellLengths(SentRows sent, GlobalInt *length)
-{
-  const long long leaf = GridThread();
-  if (leaf < sent.leaves) length[leaf] = sent.Length((LocalInt)leaf);
-}
-
-/* Lengths in the order of the neighbours, as local numbers, and their sum. */
-__global__ void __launch_bounds__(kBlockSize)
-  OrderLengths(CMATCHRouteThere route, const GlobalInt *length, LocalInt *ordered, unsigned long long *sum)
+/* The heads of rows that travel. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) WriteHeads(SentRows sent, CMATCHRouteThere route, double *head)
 {
   const long long q = GridThread();
-  if (q > route.rows) return;
-  const GlobalInt mine = q < route.rows ? length[route.row[q]] : 0;
-  ordered[q]           = (LocalInt)mine;
+  if (q >= route.rows) return;
+  const LocalInt r          = route.row[q];
+  head[q * kCMATCHHead]     = (double)sent.Length(r);
+  head[q * kCMATCHHead + 1] = sent.rs[sent.first + r];
+}
+
+/* The lengths in heads as numbers, 0 behind them, and their sum. */
+__global__ void __launch_bounds__(kBlockSize) ReadLengths(LocalInt rows, const double *head, LocalInt *length, unsigned long long *sum)
+{
+  const long long q = GridThread();
+  if (q > rows) return;
+  const LocalInt mine = q < rows ? (LocalInt)head[q * kCMATCHHead] : 0;
+  length[q]           = mine;
   if (mine) atomicAdd(sum, (unsigned long long)mine);
 }
 
@@ -253,23 +256,46 @@ __global__ void __launch_bounds__(kBlockSize)
 {
   const long long q = GridThread() / kGroup;
   if (q >= route.rows) return;
-  const LocalInt leaf = route.row[q], length = sent.Length(leaf), to = at[q];
+  const LocalInt r = route.row[q], length = sent.Length(r), to = at[q];
   if (!length) return; /* it may be a row that has no place */
-  const LocalInt from = sent.start[sent.first + leaf];
+  const LocalInt from = sent.start[sent.first + r];
   for (LocalInt e = threadIdx.x % kGroup; e < length; e += kGroup) {
     j[to + e] = number(sent.j[from + e]);
     a[to + e] = sent.a[from + e];
   }
 }
 
-/* Where the rows of the roots begin among the entries that come, and how long they are. */
+/* Where the entries of contributions begin among those that come, how many they are, and the second numbers of the heads. */
 __global__ void __launch_bounds__(kBlockSize)
-  PlaceRows(CMATCHRouteThere route, const LocalInt *at, LocalInt *start, LocalInt *length)
+  PlaceRows(CMATCHRouteThere route, const double *head, const LocalInt *at, LocalInt *start, LocalInt *length, double *sum)
 {
   const long long q = GridThread();
   if (q >= route.rows) return;
-  start[route.row[q]]  = at[q];
-  length[route.row[q]] = at[q + 1] - at[q];
+  const LocalInt place = route.row[q];
+  start[place]         = at[q];
+  length[place]        = at[q + 1] - at[q];
+  sum[place]           = head[q * kCMATCHHead + 1];
+}
+
+__global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
+{
+  const long long k = GridThread();
+  if (k < count) number[k] = (LocalInt)k;
+}
+
+/* Contribution k is row order[k] of those that come. */
+__global__ void __launch_bounds__(kBlockSize) PlaceContributions(LocalInt count, const LocalInt *order, LocalInt *place)
+{
+  const long long k = GridThread();
+  if (k < count) place[order[k]] = (LocalInt)k;
+}
+
+/* Where the contributions to each of so many rows begin, from the rows of all contributions. */
+__global__ void __launch_bounds__(kBlockSize)
+  FindContributions(LocalInt rows, LocalInt count, const LocalInt *row, LocalInt *add_i)
+{
+  const long long c = GridThread();
+  if (c <= rows) add_i[c] = LowerBound(row, (LocalInt)0, count, (LocalInt)c);
 }
 
 /* The entries of rows with gaps between them, which are added to those that are reported. */
@@ -463,9 +489,9 @@ PetscErrorCode Upload(const std::vector<V> &from, V *to)
 
 /* What came of rows that travel. */
 struct CameRows {
-  LocalInt   roots = 0, entries = 0;
-  GlobalInt *all_length = nullptr;
-  double    *sum        = nullptr; /* null if no rows come */
+  LocalInt   entries  = 0;
+  double    *all_head = nullptr;
+  double    *sum      = nullptr; /* null if no rows come */
   LocalInt  *start = nullptr, *length = nullptr;
   GlobalInt *number = nullptr; /* columns */
   LocalInt  *j      = nullptr; /* the same, on the next level */
@@ -650,24 +676,30 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Connect(LocalInt l, const CMATCHRoute &to, const CMATCHRoute &from) override
+  PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &to, const CMATCHRoute &from) override
   {
+    CMATCHLevel  &L  = H->level[l];
     CMATCHShared &of = H->shared[l];
     Layout        layout;
 
     PetscFunctionBegin;
+    L.contributions = from.Rows();
+    of.rows         = rows;
     for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
       there->neighbours = route->neighbours;
       there->rows       = route->Rows();
       layout.Place(&there->begin, (size_t)there->neighbours + 1);
       layout.Place(&there->row, there->rows);
     }
+    layout.Place(&of.add_i, (size_t)rows + 1);
+    layout.Place(&of.added, (size_t)L.contributions * FinePCPrecisionBytes(H->params.precision));
     H->memory.emplace_back(&H->meter);
     PetscCall(layout.Allocate(&H->memory.back()));
     for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
       PetscCall(Upload(std::vector<LocalInt>(route->begin, route->begin + there->neighbours + 1), there->begin));
       PetscCall(Upload(std::vector<LocalInt>(route->row, route->row + there->rows), there->row));
     }
+    PetscCall(NumberContributions(of));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -677,29 +709,23 @@ public:
     const CMATCHShared &of   = H->shared[l];
     const CMATCHMade   &from = which == CMATCH_MATCHING ? M : made;
     CameRows           &to   = came[which];
-    const LocalInt      all  = L.coarse + L.foreign;
     LocalInt           *at   = nullptr, count;
 
     PetscFunctionBegin;
-    sent = SentRows{L.mine, all - L.mine, which == CMATCH_MATCHING ? L.coarse : all, from.start, from.length, from.j, from.a};
+    const SentRows sent{L.mine, which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign, from.start, from.length, from.j, from.a,
+                        from.rs};
     const NumberOf number{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
     travellers = CMATCHTravellers{};
     to         = CameRows{};
-    to.roots   = of.came.rows;
-    PetscCall(NeedOutbox(0, sent.leaves * (sizeof(double) + sizeof(GlobalInt))));
-    PetscCall(s.arena.Take(to.roots, &to.all_length));
-    PetscCall(s.arena.Take(to.roots, &to.sum));
-    travellers.sum        = (double *)H->outbox[0].data();
-    travellers.length     = (GlobalInt *)(travellers.sum + sent.leaves);
-    travellers.all_length = to.all_length;
-    travellers.all_sum    = to.sum;
-    if (sent.leaves) {
-      PetscCallCUDA(
-        cudaMemcpyAsync(travellers.sum, from.rs + L.mine, sent.leaves * sizeof(double), cudaMemcpyDeviceToDevice, s.stream));
-      TellLengths<<<BlocksFor(sent.leaves), kBlockSize, 0, s.stream>>>(sent, travellers.length);
+    PetscCall(NeedOutbox(0, (size_t)of.sent.rows * kCMATCHHead * sizeof(double)));
+    PetscCall(s.arena.Take((size_t)of.came.rows * kCMATCHHead, &to.all_head));
+    travellers.head     = (double *)H->outbox[0].data();
+    travellers.all_head = to.all_head;
+    if (of.sent.rows) {
+      WriteHeads<<<BlocksFor(of.sent.rows), kBlockSize, 0, s.stream>>>(sent, of.sent, travellers.head);
       FinePCCheckLaunch();
     }
-    PetscCall(OrderRows(of.sent, travellers.length, kCMATCHTooManyToSend, &at, &count, entries));
+    PetscCall(OrderRows(of.sent, travellers.head, kCMATCHTooManyToSend, &at, &count, entries));
     PetscCall(NeedOutbox(1, count * (sizeof(double) + sizeof(GlobalInt))));
     travellers.a = (double *)H->outbox[1].data();
     travellers.j = (GlobalInt *)(travellers.a + count);
@@ -718,11 +744,12 @@ public:
     LocalInt           *at = nullptr;
 
     PetscFunctionBegin;
-    PetscCall(OrderRows(of.came, to.all_length, kCMATCHTooManyCome, &at, &to.entries, entries));
-    PetscCall(s.arena.Take(to.roots, &to.start));
-    PetscCall(s.arena.Take(to.roots, &to.length));
-    if (to.roots) {
-      PlaceRows<<<BlocksFor(to.roots), kBlockSize, 0, s.stream>>>(of.came, at, to.start, to.length);
+    PetscCall(OrderRows(of.came, to.all_head, kCMATCHTooManyCome, &at, &to.entries, entries));
+    PetscCall(s.arena.Take(of.came.rows, &to.start));
+    PetscCall(s.arena.Take(of.came.rows, &to.length));
+    PetscCall(s.arena.Take(of.came.rows, &to.sum));
+    if (of.came.rows) {
+      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum);
       FinePCCheckLaunch();
     }
     PetscCall(s.arena.Take(to.entries, &to.number));
@@ -733,14 +760,13 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
+  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) override
   {
     std::vector<GlobalInt> ghost  = keep ? H->shared[l + 1].ghost : std::vector<GlobalInt>();
     LocalInt              *place  = nullptr;
     GlobalInt             *ghosts = nullptr;
 
     PetscFunctionBegin;
-    PetscCall(MakeSides(l, rows, add_i));
     if (!keep) PetscCall(FindGhosts(l, rows, first, &ghost));
     PetscCall(s.arena.Take(ghost.size(), &ghosts));
     PetscCall(Upload(ghost, ghosts));
@@ -814,26 +840,26 @@ private:
   }
 
   /*
-     Where the entries of rows with these lengths begin, in the order of the route and behind the last row; how many there are, and
-     how many of each neighbour.
+     Where the entries of rows with these heads begin, in the order of the route and behind the last row; how many there are, and how
+     many of each neighbour.
   */
-  PetscErrorCode OrderRows(const CMATCHRouteThere &route, const GlobalInt *length, const char *too_many, LocalInt **at,
-                           LocalInt *count, std::vector<LocalInt> *entries)
+  PetscErrorCode OrderRows(const CMATCHRouteThere &route, const double *head, const char *too_many, LocalInt **at, LocalInt *count,
+                           std::vector<LocalInt> *entries)
   {
-    LocalInt                       *ordered = nullptr;
+    LocalInt                       *length = nullptr;
     unsigned long long             *end     = nullptr;
     std::vector<unsigned long long> ends((size_t)route.neighbours + 2); /* the last one is the sum of all, which may be too large */
 
     PetscFunctionBegin;
     entries->assign(route.neighbours, 0);
-    PetscCall(s.arena.Take((size_t)route.rows + 1, &ordered));
+    PetscCall(s.arena.Take((size_t)route.rows + 1, &length));
     PetscCall(s.arena.Take((size_t)route.rows + 1, at));
     PetscCall(s.arena.Take(ends.size(), &end));
     PetscCallCUDA(cudaMemsetAsync(end, 0, ends.size() * sizeof(*end), s.stream));
-    OrderLengths<<<BlocksFor((long long)route.rows + 1), kBlockSize, 0, s.stream>>>(route, length, ordered, end + ends.size() - 1);
+    ReadLengths<<<BlocksFor((long long)route.rows + 1), kBlockSize, 0, s.stream>>>(route.rows, head, length, end + ends.size() - 1);
     FinePCCheckLaunch();
     PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, ordered, *at, route.rows + 1, s.stream);
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, *at, route.rows + 1, s.stream);
     }));
     FindEnds<<<BlocksFor((long long)route.neighbours + 1), kBlockSize, 0, s.stream>>>(route, *at, end);
     FinePCCheckLaunch();
@@ -1033,23 +1059,33 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* What a cycle needs of contributions to the rank's rows of the next level. */
-  PetscErrorCode MakeSides(LocalInt l, LocalInt rows, const std::vector<LocalInt> &add_i)
+  /* Where the contributions to each row begin, and the numbers of those that come, of which of.came.row has the rows until then. */
+  PetscErrorCode NumberContributions(const CMATCHShared &of)
   {
-    CMATCHLevel  &L     = H->level[l];
-    CMATCHShared &of    = H->shared[l];
-    const size_t  value = FinePCPrecisionBytes(H->params.precision);
-    Layout        layout;
+    const LocalInt count = of.came.rows, rows = of.rows;
+    LocalInt      *row = nullptr, *number = nullptr, *order = nullptr;
+    int            bits = 1;
 
     PetscFunctionBegin;
-    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
-    L.contributions = add_i.back();
-    of.rows         = rows;
-    layout.Place(&of.add_i, (size_t)rows + 1);
-    layout.Place(&of.added, (size_t)L.contributions * value);
-    H->memory.emplace_back(&H->meter);
-    PetscCall(layout.Allocate(&H->memory.back()));
-    PetscCall(Upload(add_i, of.add_i));
+    place.resize(count);
+    if (count) {
+      const int blocks = BlocksFor(count);
+      while (bits < 31 && rows >> bits) bits++;
+      PetscCall(s.arena.Take(count, &row));
+      PetscCall(s.arena.Take(count, &number));
+      PetscCall(s.arena.Take(count, &order));
+      CountUp<<<blocks, kBlockSize, 0, s.stream>>>(count, number);
+      FinePCCheckLaunch();
+      /* which leaves those to the same row in the order of the neighbours */
+      PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+        return cub::DeviceRadixSort::SortPairs(memory, bytes, of.came.row, row, number, order, count, 0, bits, s.stream);
+      }));
+      PlaceContributions<<<blocks, kBlockSize, 0, s.stream>>>(count, order, of.came.row);
+      FinePCCheckLaunch();
+    }
+    FindContributions<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, count, row, of.add_i);
+    FinePCCheckLaunch();
+    PetscCall(Download(of.came.row, &place));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1224,7 +1260,6 @@ private:
   double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
   CMATCHMade             made, M;                                 /* products, and the rows of M */
   size_t                 made_entries = 0, M_entries = 0;
-  SentRows               sent{};
   CameRows               came[2]; /* by CMATCHTravel */
   CMATCHScaleWork        scale_work;
 };

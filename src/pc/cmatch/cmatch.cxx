@@ -581,15 +581,15 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   cmatch->complete           = false;
   cmatch->has_work           = cmatch->reuse_pattern;
   phase->outcome->exchanging = true;
-  if (!known.keep) PetscCall(CMATCHRanksConnect(cmatch->ranks));
+  if (!known.keep) PetscCall(CMATCHRanksConnect(pc->pmat, cmatch->ranks));
   if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-   The cycle of a new hierarchy communicates by NCCL where that is possible and wanted, which all ranks find out together. Otherwise
-   the exchanges stay those of MPI.
+   Whether the cycle of a new hierarchy communicates by NCCL, as it does where that is possible and wanted. All ranks find it out
+   together.
 */
 static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
 {
@@ -615,7 +615,22 @@ static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
     "-pc_cmatch_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
     "-pc_cmatch_communication auto",
     ranks->why_mpi);
-  if (!ranks->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ConnectCycle(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  CMATCHRanks *ranks  = cmatch->ranks;
+
+  PetscFunctionBegin;
+  PetscCall(ChooseCommunication(pc, phase));
+  if (!ranks->nccl) {
+    phase->outcome->exchanging = true;
+    PetscCall(CMATCHRanksConnectByMPI(ranks));
+    phase->outcome->exchanging = false;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(CMATCHRanksMakeRoom, ranks, cmatch->hierarchy), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
@@ -664,7 +679,7 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     cmatch->all_levels = (LocalInt)verdict[LEVELS];
     cmatch->stats.end  = (CMATCHEnd)(verdict[END] - 1);
     if (verdict[ERROR] || verdict[FAILURE] || phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    if (!ranks->keep) PetscCall(ChooseCommunication(pc, phase));
+    if (!ranks->keep) PetscCall(ConnectCycle(pc, phase));
     if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     cmatch->complete         = true;
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);

@@ -191,15 +191,23 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Connect(LocalInt l, const CMATCHRoute &to, const CMATCHRoute &from) override
+  PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &to, const CMATCHRoute &from) override
   {
     CMATCHArrays<T> &L = H->arrays[l];
 
     PetscFunctionBegin;
+    L.add_i.assign((size_t)rows + 1, 0);
+    for (LocalInt q = 0; q < from.Rows(); q++) L.add_i[from.row[q] + 1]++;
+    for (LocalInt c = 0; c < rows; c++) L.add_i[c + 1] += L.add_i[c];
+    L.added.assign(from.Rows(), (T)0);
+    H->level[l].contributions = from.Rows();
+    std::vector<LocalInt> next(L.add_i.begin(), L.add_i.end() - 1);
+    place.resize(from.Rows());
+    for (LocalInt q = 0; q < from.Rows(); q++) place[q] = next[from.row[q]]++;
     L.sent_begin.assign(to.begin, to.begin + to.neighbours + 1);
     L.sent_row.assign(to.row, to.row + to.Rows());
     L.came_begin.assign(from.begin, from.begin + from.neighbours + 1);
-    L.came_row.assign(from.row, from.row + from.Rows());
+    L.came_row = place;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -233,12 +241,10 @@ public:
       }
       entries->push_back((LocalInt)(sent_j.size() - before));
     }
-    length.resize(sent.rs.size());
-    for (size_t r = 0; r < length.size(); r++) length[r] = sent.i[r + 1] - sent.i[r];
-    ReceivedRows &to = Received(which);
-    all_length.resize(L.came_row.size());
-    to.rs.resize(L.came_row.size());
-    travellers = {length.data(), all_length.data(), sent.rs.data(), to.rs.data(), sent_j.data(), nullptr, sent_a.data(), nullptr};
+    head.clear();
+    for (LocalInt r : L.sent_row) head.insert(head.end(), {(double)(sent.i[r + 1] - sent.i[r]), sent.rs[r]});
+    all_head.resize(L.came_row.size() * kCMATCHHead);
+    travellers = {head.data(), all_head.data(), sent_j.data(), nullptr, sent_a.data(), nullptr};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -249,17 +255,19 @@ public:
     LocalInt               at = 0;
 
     PetscFunctionBegin;
-    to.start.resize(all_length.size());
-    to.length.resize(all_length.size());
+    to.start.resize(L.came_row.size());
+    to.length.resize(L.came_row.size());
+    to.rs.resize(L.came_row.size());
     entries->clear();
     for (size_t k = 0; k + 1 < L.came_begin.size(); k++) {
       const LocalInt before = at;
       for (LocalInt q = L.came_begin[k]; q < L.came_begin[k + 1]; q++) {
-        const LocalInt r = L.came_row[q];
-        PetscCheck(at <= LOCAL_INT_MAX - all_length[r], PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
+        const LocalInt r = L.came_row[q], length = (LocalInt)all_head[(size_t)q * kCMATCHHead];
+        PetscCheck(at <= LOCAL_INT_MAX - length, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
         to.start[r]  = at;
-        to.length[r] = (LocalInt)all_length[r];
-        at += to.length[r];
+        to.length[r] = length;
+        to.rs[r]     = all_head[(size_t)q * kCMATCHHead + 1];
+        at += length;
       }
       entries->push_back(at - before);
     }
@@ -270,17 +278,15 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
+  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) override
   {
-    CMATCHLevel        &level = H->level[l];
-    CMATCHArrays<T>    &L = H->arrays[l], &C = H->arrays[l + 1];
-    const PetscReal     factor = CMATCHGalerkinFactor(H->params, level);
-    std::vector<double> rs(rows, 0.), diagonal(rows, 0.);
+    CMATCHLevel                 &level = H->level[l];
+    CMATCHArrays<T>             &L = H->arrays[l], &C = H->arrays[l + 1];
+    const std::vector<LocalInt> &add_i  = L.add_i;
+    const PetscReal              factor = CMATCHGalerkinFactor(H->params, level);
+    std::vector<double>          rs(rows, 0.), diagonal(rows, 0.);
 
     PetscFunctionBegin;
-    L.add_i = add_i;
-    L.added.assign(add_i.back(), (T)0);
-    level.contributions = add_i.back();
     if (!keep) FindGhosts(level, L, {first, rows, C.ghost}, &C.ghost);
     const Numbering       column{first, rows, C.ghost};
     std::vector<LocalInt> own(level.coarse + L.column.size()); /* columns of the own products */
@@ -508,8 +514,8 @@ private:
   TravellingRows                     M_sent;               /* of M, all own rows */
   ReceivedRows                       received, M_received; /* contributions to both */
   std::vector<char>                  packed_rows;
-  std::vector<GlobalInt>             length, all_length, sent_j; /* what `travellers` shows */
-  std::vector<double>                sent_a;
+  std::vector<double>                head, all_head, sent_a; /* what `travellers` shows */
+  std::vector<GlobalInt>             sent_j;
 };
 
 template <typename T>

@@ -5,10 +5,10 @@
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
    them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. It
    takes two collective operations, too: when aggregates are found, all ranks of the level learn how many the others have, and
-   whether one of them has failed until there; and they agree whether each has the memory for its list of contributions. A level
-   that might be stitched takes one more if a rank has found many pairs and all of them together have few. Where all rows of each
-   rank begin follows from these numbers, so that the PetscSFs of the level and of the next one need no further agreement than what
-   they make among themselves, to find out who sends what. A set-up that keeps aggregates and patterns needs none at all.
+   whether one of them has failed until there; and they agree whether each has the memory for its lists of rows that travel. A
+   level that might be stitched takes one more if a rank has found many pairs and all of them together have few. Where all rows of
+   each rank begin follows from these numbers. Two more operations of PETSc are there to find out who sends what: one for rows that
+   travel, and one for the ghosts of the next level. A set-up that keeps aggregates and patterns needs none at all.
 
    A rank that fails, out of memory or with a bad row, says so at the next of these operations, and in the verdict of all ranks at
    the end. Until then it takes part in exchanges, since others wait for them, with values that are valid and mean nothing: no
@@ -95,14 +95,6 @@ PetscErrorCode ToRootsEnd(PetscSF sf, PetscMemType where, MPI_Datatype unit, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode ToRoots(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *leaves, void *roots)
-{
-  PetscFunctionBegin;
-  PetscCall(ToRootsBegin(sf, where, unit, leaves, roots));
-  PetscCall(ToRootsEnd(sf, where, unit, leaves, roots));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A PetscSF from the leaves with these numbers to their owners, whose roots begin at `range`. */
 PetscErrorCode CreateSF(MPI_Comm comm, const PetscInt range[], const std::vector<PetscInt> &leaves, PetscSF *sf)
 {
@@ -114,6 +106,26 @@ PetscErrorCode CreateSF(MPI_Comm comm, const PetscInt range[], const std::vector
   PetscCall(PetscSFSetGraphLayout(*sf, layout, (PetscInt)leaves.size(), nullptr, PETSC_OWN_POINTER, leaves.data()));
   PetscCall(PetscSFSetUp(*sf));
   PetscCall(PetscLayoutDestroy(&layout));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Tells neighbours a number of each row, and gets such numbers from others. */
+PetscErrorCode TellNumbers(CMATCHRanksLevel *level, const CMATCHWay &to, const PetscInt numbers[], const CMATCHWay &from,
+                           PetscInt received[])
+{
+  const MPI_Comm     comm     = PetscObjectComm((PetscObject)level->halo);
+  MPI_Request *const requests = level->requests.data();
+  PetscMPIInt        tag, posted = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectGetNewTag((PetscObject)level->halo, &tag));
+  for (size_t k = 0; k < from.ranks.size(); k++)
+    PetscCallMPI(MPI_Irecv(received + from.begin[k], (PetscMPIInt)(from.begin[k + 1] - from.begin[k]), MPIU_INT, from.ranks[k], tag,
+                           comm, requests + posted++));
+  for (size_t k = 0; k < to.ranks.size(); k++)
+    PetscCallMPI(MPI_Isend(numbers + to.begin[k], (PetscMPIInt)(to.begin[k + 1] - to.begin[k]), MPIU_INT, to.ranks[k], tag, comm,
+                           requests + posted++));
+  PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -339,26 +351,6 @@ private:
   }
 
   /*
-     Values of leaves go to their roots. A rank that has failed sends zeros. It takes memory of the same kind as the others, since a
-     PetscSF would count its messages in another way otherwise.
-  */
-  PetscErrorCode Contribute(PetscSF sf, MPI_Datatype unit, const void *leaves, void *roots, bool failed)
-  {
-    PetscInt root_count, leaf_count;
-    MPI_Aint low, bytes;
-
-    PetscFunctionBegin;
-    if (failed) {
-      PetscCall(PetscSFGetGraph(sf, &root_count, &leaf_count, nullptr, nullptr));
-      PetscCallMPI(MPI_Type_get_extent(unit, &low, &bytes));
-      PetscCall(setup->Spare((size_t)(root_count + leaf_count) * bytes, 0, &roots));
-      leaves = (char *)roots + (size_t)root_count * bytes;
-    }
-    PetscCall(ToRoots(sf, ranks->where, unit, leaves, roots));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /*
      Numbers of the own rows of a level, `width` of each, go to where these are ghosts, behind those of the rank. What is sent is
      packed first: a GPU-aware MPI would map the memory of all rows into the other process, which takes longer.
   */
@@ -369,7 +361,7 @@ private:
     CMATCHRoute             away, here;
     MPI_Aint                low, bytes;
     void                   *packed = nullptr, *ghosts = nullptr;
-    HaloMemory              memory;
+    RowMemory               memory;
 
     PetscFunctionBegin;
     PetscCallMPI(MPI_Type_get_extent(number, &low, &bytes));
@@ -397,7 +389,7 @@ private:
   }
 
   /* What a rank needs to exchange rows: requests, and where rows are staged, so many bytes of each on the host. */
-  struct HaloMemory {
+  struct RowMemory {
     MPI_Request *requests = nullptr;
     char        *sent = nullptr, *came = nullptr;
     Memory       requests_memory, sent_memory, came_memory;
@@ -413,13 +405,16 @@ private:
     }
   };
 
-  /* Sends packed rows of so many bytes, and receives those of ghosts, which are in the order of the ranks that send them. */
+  /*
+     Sends packed rows of so many bytes, and receives others: those of a neighbour stay together, and where the route lists no rows,
+     they are in its order.
+  */
   PetscErrorCode DeliverRows(const CMATCHRanksLevel &level, LocalInt width, MPI_Datatype number, size_t bytes,
-                             const HaloMemory &memory, const CMATCHRoute &away, const PetscMPIInt to[], void *packed,
-                             const CMATCHRoute &here, const PetscMPIInt from[], void *ghosts) const
+                             const RowMemory &memory, const CMATCHRoute &away, const PetscMPIInt to[], void *packed,
+                             const CMATCHRoute &here, const PetscMPIInt from[], void *received) const
   {
     const auto  count = [&](const CMATCHRoute &route, LocalInt k) { return (int)(route.begin[k + 1] - route.begin[k]) * width; };
-    char *const out = IsStaged() ? memory.sent : (char *)packed, *const in = IsStaged() ? memory.came : (char *)ghosts;
+    char *const out = IsStaged() ? memory.sent : (char *)packed, *const in = IsStaged() ? memory.came : (char *)received;
     MPI_Request *requests = memory.requests;
     PetscMPIInt  tag, posted = 0;
 
@@ -427,14 +422,16 @@ private:
     if (IsStaged()) PetscCall(ArrayCopy(out, packed, away.Rows() * bytes, PETSC_MEMTYPE_HOST, ranks->where));
     else PetscCall(WaitForGPU());
     PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
-    for (LocalInt k = 0; k < here.neighbours; k++)
-      PetscCallMPI(MPI_Irecv(in + here.row[here.begin[k]] * bytes, count(here, k), number, from[k], tag,
-                             PetscObjectComm((PetscObject)level.halo), requests + posted++));
+    for (LocalInt k = 0; k < here.neighbours; k++) {
+      const PetscInt first = here.row ? here.row[here.begin[k]] : here.begin[k];
+      PetscCallMPI(MPI_Irecv(in + first * bytes, count(here, k), number, from[k], tag, PetscObjectComm((PetscObject)level.halo),
+                             requests + posted++));
+    }
     for (LocalInt k = 0; k < away.neighbours; k++)
       PetscCallMPI(MPI_Isend(out + away.begin[k] * bytes, count(away, k), number, to[k], tag,
                              PetscObjectComm((PetscObject)level.halo), requests + posted++));
     PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-    if (IsStaged()) PetscCall(ArrayCopy(ghosts, in, here.Rows() * bytes, ranks->where, PETSC_MEMTYPE_HOST));
+    if (IsStaged()) PetscCall(ArrayCopy(received, in, here.Rows() * bytes, ranks->where, PETSC_MEMTYPE_HOST));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -623,124 +620,112 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Makes the PetscSFs from aggregates to the rows of the next level. */
+  /* Finds the neighbours that rows travel to and come from. */
   PetscErrorCode ConnectCoarse(LocalInt l)
   {
-    CMATCHRanksLevel     &level = ranks->level[l];
-    std::vector<PetscInt> leaves;
-    Contributions         of{};
+    CMATCHRanksLevel        &level = ranks->level[l];
+    const MPI_Comm           comm  = PetscObjectComm((PetscObject)level.halo);
+    std::vector<PetscMPIInt> sizes;
+    PetscMPIInt              count = 0, *from = nullptr, *lengths = nullptr;
 
     PetscFunctionBegin;
-    PetscCall(Alone([&] {
-      const CMATCHLevel &shown = H->level[l];
-      level.add_i.assign((size_t)level.next_rows + 1, 0);
-      for (LocalInt c = level.mine; c < shown.coarse; c++) leaves.push_back(shown.first_coarse + c);
-      leaves.insert(leaves.end(), shown.column, shown.column + shown.foreign);
-      return PETSC_SUCCESS;
+    PetscCall(Alone([&] { return ListTravellers(l, &level, &sizes); }));
+    if (Bad()) {
+      level.sent = CMATCHWay{};
+      sizes.clear();
+    }
+    PetscCall(Together([&] {
+      PetscFunctionBegin;
+      PetscCall(PetscCommBuildTwoSided(comm, 1, MPI_INT, (PetscMPIInt)sizes.size(), level.sent.ranks.data(), sizes.data(), &count,
+                                       &from, &lengths));
+      PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    if (Bad()) leaves.clear();
-    PetscCall(Together([&] { return CreateSF(level.comm, ranks->next_range.data(), leaves, &level.coarse); }));
-    PetscCall(Alone([&] { return of.Create(&level); }));
+    PetscCall(Alone([&] { return MakeRoomForRows(count, from, lengths, &level); }));
     PetscCall(Together([&] {
       PetscInt failed = Bad();
       PetscFunctionBegin;
+      PetscCall(PetscFree(from));
+      PetscCall(PetscFree(lengths));
       PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPIU_INT, MPI_MAX, level.comm));
       stopped = failed;
-      if (!stopped) PetscCall(ConnectContributions(&level, of));
+      if (!stopped) PetscCall(TellNumbers(&level, level.sent, level.there.data(), level.came, level.came.row.data()));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Alone([&] {
-      CMATCHRoute sent, came;
       PetscFunctionBegin;
-      PetscCall(GetRoutes(level, &sent, &came, nullptr, nullptr));
-      PetscCall(setup->Connect(l, sent, came));
+      PetscCall(setup->Connect(l, level.next_rows, level.sent.Route(), level.came.Route()));
+      level.place = std::move(setup->place);
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  static PetscErrorCode GetRoutes(const CMATCHRanksLevel &level, CMATCHRoute *sent, CMATCHRoute *came, const PetscMPIInt **to,
-                                  const PetscMPIInt **from)
+  /*
+     The rows that this rank sends: its aggregates, unless it keeps them, and the foreign ones. The numbers of both ascend, so that
+     there are few pieces of rows that have the same owner.
+  */
+  PetscErrorCode ListTravellers(LocalInt l, CMATCHRanksLevel *level, std::vector<PetscMPIInt> *sizes) const
   {
-    PetscMPIInt        count;
-    const PetscMPIInt *ranks_of;
+    struct Piece {
+      PetscMPIInt owner;
+      LocalInt    begin, end; /* rows */
+    };
+    const CMATCHLevel  &shown  = H->level[l];
+    const auto          range  = ranks->next_range.begin();
+    const LocalInt      given  = shown.coarse - level->mine, rows = given + shown.foreign;
+    const auto          number = [&](LocalInt r) -> PetscInt {
+      return r < given ? shown.first_coarse + level->mine + r : shown.column[r - given];
+    };
+    std::vector<Piece> pieces;
+    CMATCHWay         &way = level->sent;
 
     PetscFunctionBegin;
-    PetscCall(PetscSFGetRootRanks(level.coarse, &count, &ranks_of, &sent->begin, &sent->row, nullptr));
-    sent->neighbours = count;
-    if (to) *to = ranks_of;
-    PetscCall(PetscSFGetLeafRanks(level.coarse, &count, &ranks_of, &came->begin, &came->row));
-    came->neighbours = count;
-    if (level.place) came->row = level.place;
-    if (from) *from = ranks_of;
+    for (LocalInt r = 0; r < rows; r++) {
+      const PetscInt mine = number(r);
+      if (pieces.empty() || mine < range[pieces.back().owner] || mine >= range[pieces.back().owner + 1])
+        pieces.push_back({(PetscMPIInt)(std::upper_bound(range, range + level->size + 1, mine) - range - 1), r, r});
+      pieces.back().end = r + 1;
+    }
+    std::stable_sort(pieces.begin(), pieces.end(), [](const Piece &a, const Piece &b) { return a.owner < b.owner; });
+    way = CMATCHWay{};
+    level->there.clear();
+    way.row.reserve(rows);
+    level->there.reserve(rows);
+    for (const Piece &piece : pieces) {
+      if (way.ranks.empty() || way.ranks.back() != piece.owner) {
+        way.ranks.push_back(piece.owner);
+        way.begin.push_back(0);
+      }
+      for (LocalInt r = piece.begin; r < piece.end; r++) {
+        way.row.push_back(r);
+        level->there.push_back(number(r) - range[piece.owner]);
+      }
+      way.begin.back() = (PetscInt)way.row.size();
+    }
+    sizes->clear();
+    for (size_t k = 0; k < way.ranks.size(); k++) sizes->push_back((PetscMPIInt)(way.begin[k + 1] - way.begin[k]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* What a rank needs to make `multi`. */
-  struct Contributions {
-    CMATCHRoute        sent, came;
-    const PetscMPIInt *to = nullptr, *from = nullptr;
-    PetscInt          *at = nullptr, *there = nullptr;
-    PetscMPIInt       *order  = nullptr;
-    PetscSFNode       *remote = nullptr;
-    Memory             at_memory, there_memory, order_memory, remote_memory;
-
-    PetscErrorCode Create(CMATCHRanksLevel *level)
-    {
-      PetscFunctionBegin;
-      PetscCall(GetRoutes(*level, &sent, &came, &to, &from));
-      PetscCall(PetscMalloc1(PetscMax(came.Rows(), 1), &level->place));
-      PetscCall(at_memory.Create((size_t)level->next_rows + 1, &at));
-      PetscCall(there_memory.Create(sent.Rows(), &there));
-      PetscCall(order_memory.Create(came.neighbours, &order));
-      PetscCall(remote_memory.Create(sent.Rows(), &remote));
-      level->requests.resize(2 * ((size_t)sent.neighbours + came.neighbours)); /* of what travels between them later, too */
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }
-  };
-
-  /*
-     Makes `multi`, whose roots are the contributions to rows in the order of the ranks, and add_i, which says where those of a row
-     begin. PetscSFGetMultiSF() would do the same in three exchanges more, and find out twice who sends what.
-  */
-  static PetscErrorCode ConnectContributions(CMATCHRanksLevel *level, const Contributions &of)
+  /* Room for the numbers of rows that come from these ranks, so many from each, and for messages between neighbours. */
+  static PetscErrorCode MakeRoomForRows(PetscMPIInt count, const PetscMPIInt from[], const PetscMPIInt lengths[],
+                                        CMATCHRanksLevel *level)
   {
-    const CMATCHRoute &sent = of.sent, &came = of.came;
-    PetscInt *const    at       = of.at;
-    PetscMPIInt *const order    = of.order;
-    MPI_Request *const requests = level->requests.data();
-    PetscMPIInt        tag, count, posted = 0;
-    const MPI_Comm     comm = PetscObjectComm((PetscObject)level->coarse);
+    std::vector<PetscMPIInt> order(count);
+    CMATCHWay               &way = level->came;
 
     PetscFunctionBegin;
-    for (LocalInt e = 0; e < came.Rows(); e++) at[came.row[e] + 1]++;
-    for (LocalInt c = 0; c < level->next_rows; c++) at[c + 1] += at[c];
-    const PetscInt roots = at[level->next_rows];
-    for (LocalInt c = 0; c <= level->next_rows; c++) level->add_i[c] = (LocalInt)at[c];
-    std::iota(order, order + came.neighbours, 0);
-    std::sort(order, order + came.neighbours, [&](PetscMPIInt k, PetscMPIInt m) { return of.from[k] < of.from[m]; });
-    for (PetscMPIInt k = 0; k < came.neighbours; k++)
-      for (PetscInt e = came.begin[order[k]]; e < came.begin[order[k] + 1]; e++) level->place[e] = at[came.row[e]]++;
-
-    PetscCall(PetscObjectGetNewTag((PetscObject)level->coarse, &tag));
-    for (LocalInt k = 0; k < sent.neighbours; k++) {
-      PetscCall(PetscMPIIntCast(sent.begin[k + 1] - sent.begin[k], &count));
-      PetscCallMPI(MPI_Irecv(of.there + sent.begin[k], count, MPIU_INT, of.to[k], tag, comm, requests + posted++));
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](PetscMPIInt k, PetscMPIInt m) { return from[k] < from[m]; });
+    way = CMATCHWay{};
+    for (PetscMPIInt k : order) {
+      way.ranks.push_back(from[k]);
+      way.begin.push_back(way.begin.back() + lengths[k]);
     }
-    for (LocalInt k = 0; k < came.neighbours; k++) {
-      PetscCall(PetscMPIIntCast(came.begin[k + 1] - came.begin[k], &count));
-      PetscCallMPI(MPI_Isend(level->place + came.begin[k], count, MPIU_INT, of.from[k], tag, comm, requests + posted++));
-    }
-    PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-    for (LocalInt k = 0; k < sent.neighbours; k++)
-      for (PetscInt e = sent.begin[k]; e < sent.begin[k + 1]; e++) {
-        of.remote[sent.row[e]].rank  = of.to[k];
-        of.remote[sent.row[e]].index = of.there[e];
-      }
-    PetscCall(PetscSFCreate(level->comm, &level->multi));
-    PetscCall(PetscSFSetGraph(level->multi, roots, sent.Rows(), nullptr, PETSC_COPY_VALUES, of.remote, PETSC_COPY_VALUES));
-    PetscCall(PetscSFSetUp(level->multi));
+    PetscCheck(way.begin.back() <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
+    way.row.resize(way.begin.back());
+    level->requests.resize(2 * (level->sent.ranks.size() + way.ranks.size()));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -782,31 +767,40 @@ private:
   }
 
   /*
-     Rows go to the owners on the next level, lengths and sums first, so that each neighbour knows what comes. What a rank has told
-     of its rows it sends, even if it has failed in the meantime, and what others have told it receives.
+     Rows go to the owners on the next level, their heads first, so that each neighbour knows what comes. What a rank has told of its
+     rows it sends, even if it has failed in the meantime, and what others have told it receives.
   */
   PetscErrorCode SendRows(LocalInt l, CMATCHTravel which)
   {
     CMATCHRanksLevel       &level = ranks->level[l];
     const CMATCHTravellers &rows  = setup->travellers;
+    const CMATCHRoute       away  = level.sent.Route(), here{(LocalInt)level.came.ranks.size(), level.came.begin.data(), nullptr};
+    constexpr size_t        bytes = kCMATCHHead * sizeof(double);
     Parcel                  sent, came;
-    Memory                  lengths_memory;
-    PetscInt               *lengths = nullptr, roots;
+    RowMemory               memory;
+    Memory                  heads_memory;
+    double                 *heads = nullptr; /* of the rows that come, on the host of a rank that cannot take them */
 
     PetscFunctionBegin;
     PetscCall(Alone([&] {
       PetscFunctionBegin;
       PetscCall(setup->OpenRows(which, l, &sent.entries));
       PetscCall(Pack(rows.j, rows.a, true, &sent));
+      PetscCall(memory.Create(away, here, IsStaged() ? bytes : 0));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     const bool opened = !Bad();
     PetscCall(Together([&] {
+      void *packed = rows.head, *received = rows.all_head;
       PetscFunctionBegin;
-      PetscCall(PetscSFGetGraph(level.multi, &roots, nullptr, nullptr, nullptr));
-      PetscCall(Contribute(level.multi, MPIU_INT, rows.length, rows.all_length, !opened));
-      if (!opened) PetscCall(KeepLengths(roots, setup->spare, &lengths_memory, &lengths));
-      PetscCall(Contribute(level.multi, MPI_DOUBLE, rows.sum, rows.all_sum, !opened));
+      if (!opened) {
+        PetscCall(memory.Create(away, here, IsStaged() ? bytes : 0));
+        PetscCall(setup->Spare((size_t)(away.Rows() + here.Rows()) * bytes, 0, &packed));
+        received = (char *)packed + away.Rows() * bytes;
+      }
+      PetscCall(DeliverRows(level, kCMATCHHead, MPI_DOUBLE, bytes, memory, away, level.sent.ranks.data(), packed, here,
+                            level.came.ranks.data(), received));
+      if (!opened) PetscCall(KeepHeads(here.Rows(), received, &heads_memory, &heads));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscCall(Alone([&] {
@@ -818,8 +812,8 @@ private:
     const bool has_room = !Bad();
     PetscCall(Together([&] {
       PetscFunctionBegin;
-      if (opened && !has_room) PetscCall(KeepLengths(roots, rows.all_length, &lengths_memory, &lengths));
-      PetscCall(Deliver(level, opened ? &sent : nullptr, has_room ? &came : nullptr, lengths));
+      if (opened && !has_room) PetscCall(KeepHeads(here.Rows(), rows.all_head, &heads_memory, &heads));
+      PetscCall(Deliver(level, opened ? &sent : nullptr, has_room ? &came : nullptr, heads));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     if (IsStaged())
@@ -832,52 +826,54 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The lengths of rows that will come, on the host. */
-  PetscErrorCode KeepLengths(PetscInt roots, const void *from, Memory *memory, PetscInt **lengths) const
+  /* The heads of rows that will come, on the host. */
+  PetscErrorCode KeepHeads(LocalInt rows, const void *from, Memory *memory, double **heads) const
   {
+    const size_t count = (size_t)rows * kCMATCHHead;
+
     PetscFunctionBegin;
-    PetscCall(memory->Create(roots, lengths));
-    PetscCall(ArrayCopy(*lengths, from, roots * sizeof(PetscInt), PETSC_MEMTYPE_HOST, ranks->where));
+    PetscCall(memory->Create(count, heads));
+    PetscCall(ArrayCopy(*heads, from, count * sizeof(double), PETSC_MEMTYPE_HOST, ranks->where));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* Delivers entries to neighbours. Without `sent` there are none, and without `came` they are received and forgotten. */
-  static PetscErrorCode Deliver(CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const PetscInt lengths[])
+  static PetscErrorCode Deliver(CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const double heads[])
   {
-    const MPI_Comm     comm = PetscObjectComm((PetscObject)level.multi);
-    CMATCHRoute        away, here;
-    const PetscMPIInt *to = nullptr, *from = nullptr;
-    PetscMPIInt        tag, posted         = 0;
+    const MPI_Comm     comm = PetscObjectComm((PetscObject)level.halo);
+    const CMATCHWay   &away = level.sent, &here = level.came;
+    PetscMPIInt        tag, posted = 0;
     MPI_Request *const requests = level.requests.data();
     Memory             forgotten_memory;
     size_t             at = 0;
 
     PetscFunctionBegin;
-    PetscCall(GetRoutes(level, &away, &here, &to, &from));
-    PetscCall(PetscObjectGetNewTag((PetscObject)level.multi, &tag));
-    for (LocalInt k = 0; came && k < here.neighbours; k++) {
-      if (!came->entries[k]) continue;
-      PetscCallMPI(MPI_Irecv(came->j_data + at, came->entries[k], MPIU_INT, from[k], tag, comm, requests + posted++));
-      PetscCallMPI(MPI_Irecv(came->a_data + at, came->entries[k], MPI_DOUBLE, from[k], tag, comm, requests + posted++));
-      at += came->entries[k];
+    PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
+    for (size_t k = 0; came && k < here.ranks.size(); k++) {
+      const LocalInt count = came->entries[k];
+      if (!count) continue;
+      PetscCallMPI(MPI_Irecv(came->j_data + at, count, MPIU_INT, here.ranks[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Irecv(came->a_data + at, count, MPI_DOUBLE, here.ranks[k], tag, comm, requests + posted++));
+      at += count;
     }
     at = 0;
-    for (LocalInt k = 0; sent && k < away.neighbours; k++) {
-      if (!sent->entries[k]) continue;
-      PetscCallMPI(MPI_Isend(sent->j_data + at, sent->entries[k], MPIU_INT, to[k], tag, comm, requests + posted++));
-      PetscCallMPI(MPI_Isend(sent->a_data + at, sent->entries[k], MPI_DOUBLE, to[k], tag, comm, requests + posted++));
-      at += sent->entries[k];
+    for (size_t k = 0; sent && k < away.ranks.size(); k++) {
+      const LocalInt count = sent->entries[k];
+      if (!count) continue;
+      PetscCallMPI(MPI_Isend(sent->j_data + at, count, MPIU_INT, away.ranks[k], tag, comm, requests + posted++));
+      PetscCallMPI(MPI_Isend(sent->a_data + at, count, MPI_DOUBLE, away.ranks[k], tag, comm, requests + posted++));
+      at += count;
     }
-    for (LocalInt k = 0; !came && k < here.neighbours; k++) {
+    for (size_t k = 0; !came && k < here.ranks.size(); k++) {
       PetscInt    entries = 0;
       PetscMPIInt count;
       double     *forgotten = nullptr; /* as long as a number, at least */
-      for (PetscInt e = here.begin[k]; e < here.begin[k + 1]; e++) entries += lengths[here.row[e]];
+      for (PetscInt q = here.begin[k]; q < here.begin[k + 1]; q++) entries += (PetscInt)heads[q * kCMATCHHead];
       if (!entries) continue;
       PetscCall(PetscMPIIntCast(entries, &count));
       PetscCall(forgotten_memory.Create(entries, &forgotten));
-      PetscCallMPI(MPI_Recv(forgotten, count, MPIU_INT, from[k], tag, comm, MPI_STATUS_IGNORE));
-      PetscCallMPI(MPI_Recv(forgotten, count, MPI_DOUBLE, from[k], tag, comm, MPI_STATUS_IGNORE));
+      PetscCallMPI(MPI_Recv(forgotten, count, MPIU_INT, here.ranks[k], tag, comm, MPI_STATUS_IGNORE));
+      PetscCallMPI(MPI_Recv(forgotten, count, MPI_DOUBLE, here.ranks[k], tag, comm, MPI_STATUS_IGNORE));
     }
     PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -894,7 +890,7 @@ private:
     PetscCall(Alone([&] {
       const CMATCHRanksLevel &level = ranks->level[l];
       PetscFunctionBegin;
-      if (level.next_rows || Last(l)) PetscCall(setup->Next(l, level.next_rows, level.next_first, level.next_all, level.add_i));
+      if (level.next_rows || Last(l)) PetscCall(setup->Next(l, level.next_rows, level.next_first, level.next_all));
       if (level.next_rows && !keep) ghost.assign(H->level[l + 1].ghost, H->level[l + 1].ghost + H->level[l + 1].ghosts);
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -962,24 +958,36 @@ static void TakePieces(std::vector<Neighbours::Part> *parts, std::vector<LocalIn
   entries->clear();
 }
 
-PetscErrorCode CMATCHMessagesOf(PetscSF sf, bool to_roots, bool pieces_come, const std::vector<PetscMPIInt> &number,
+/* The parts of what travels. */
+static std::vector<Neighbours::Part> PartsOf(const CMATCHWay &way)
+{
+  std::vector<Neighbours::Part> parts;
+  for (size_t k = 0; k < way.ranks.size(); k++) parts.push_back({way.ranks[k], (LocalInt)way.begin[k], (LocalInt)way.begin[k + 1]});
+  return parts;
+}
+
+PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &level, CMATCHKind kind, const std::vector<PetscMPIInt> &number,
                                 CMATCHMessages *messages)
 {
-  Neighbours  lists;
-  PetscMPIInt rank;
+  Neighbours lists;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(PetscObjectComm((PetscObject)sf), &rank));
-  PetscCall(NeighboursFromSF(sf, &lists));
   *messages         = CMATCHMessages{};
   CMATCHMessages &m = *messages;
-  /* the roots are sent, and the leaves come, or the other way round */
-  SplitParts(lists.to, lists.entries, rank, number, to_roots ? &m.from : &m.to, to_roots ? &m.came : &m.sent,
-             to_roots ? &m.own_to : &m.own_from);
-  SplitParts(lists.from, lists.places, rank, number, to_roots ? &m.to : &m.from, to_roots ? &m.sent : &m.came,
-             to_roots ? &m.own_from : &m.own_to);
+  if (kind == CMATCH_HALO) PetscCall(NeighboursFromSF(level.halo, &lists));
+  else {
+    const bool             down = kind == CMATCH_DOWN;
+    const CMATCHWay       &to = down ? level.sent : level.came, &from = down ? level.came : level.sent;
+    lists.to   = PartsOf(to);
+    lists.from = PartsOf(from);
+    lists.entries.assign(to.row.begin(), to.row.end());
+    if (down) lists.places = level.place;
+    else lists.places.assign(from.row.begin(), from.row.end());
+  }
+  SplitParts(lists.to, lists.entries, level.rank, number, &m.to, &m.sent, &m.own_from);
+  SplitParts(lists.from, lists.places, level.rank, number, &m.from, &m.came, &m.own_to);
   TakePieces(&m.to, &m.sent);
-  if (pieces_come) TakePieces(&m.from, &m.came);
+  if (kind != CMATCH_DOWN) TakePieces(&m.from, &m.came);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1009,11 +1017,48 @@ PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *ranks, CMATCHHierarchy *H)
   for (LocalInt l = 0; l < H->several; l++) {
     const CMATCHRanksLevel &level = ranks->level[l];
     PetscCall(NumberRanks(level, ranks->level[0].comm, &number));
-    PetscCall(CMATCHMessagesOf(level.halo, false, true, number, &messages[l][CMATCH_HALO]));
-    PetscCall(CMATCHMessagesOf(level.multi, true, false, number, &messages[l][CMATCH_DOWN]));
-    PetscCall(CMATCHMessagesOf(level.coarse, false, true, number, &messages[l][CMATCH_UP]));
+    for (const CMATCHKind kind : {CMATCH_HALO, CMATCH_DOWN, CMATCH_UP})
+      PetscCall(CMATCHMessagesOf(level, kind, number, &messages[l][kind]));
   }
   PetscCall(CMATCHMakeRoom_CUDA(H, ranks->nccl, &messages));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------- exchanges of a cycle by MPI -------------------------------- */
+
+/* A PetscSF from rows that are sent, which are its leaves, to these roots of their owners. */
+static PetscErrorCode CreateWay(const CMATCHRanksLevel &level, PetscInt roots, const PetscInt there[], PetscSF *sf)
+{
+  const CMATCHWay &sent = level.sent;
+  PetscSFNode     *remote;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(sent.row.size(), &remote));
+  for (size_t k = 0; k < sent.ranks.size(); k++)
+    for (PetscInt q = sent.begin[k]; q < sent.begin[k + 1]; q++) {
+      remote[sent.row[q]].rank  = sent.ranks[k];
+      remote[sent.row[q]].index = there[q];
+    }
+  PetscCall(PetscSFCreate(level.comm, sf));
+  PetscCall(PetscSFSetGraph(*sf, roots, (PetscInt)sent.row.size(), nullptr, PETSC_OWN_POINTER, remote, PETSC_OWN_POINTER));
+  PetscCall(PetscSFSetUp(*sf));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksConnectByMPI(CMATCHRanks *ranks)
+{
+  PetscInt *place, *there; /* contributions, on the ranks that get them, and on those that send them */
+
+  PetscFunctionBegin;
+  for (CMATCHRanksLevel &level : ranks->level) {
+    if (level.size == 1) break;
+    PetscCall(CreateWay(level, level.next_rows, level.there.data(), &level.coarse));
+    PetscCall(PetscMalloc2(level.place.size(), &place, level.there.size(), &there));
+    std::copy(level.place.begin(), level.place.end(), place);
+    PetscCall(TellNumbers(&level, level.came, place, level.sent, there));
+    PetscCall(CreateWay(level, (PetscInt)level.place.size(), there, &level.multi));
+    PetscCall(PetscFree2(place, there));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1092,12 +1137,17 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksConnect(CMATCHRanks *ranks)
+PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
 {
   CMATCHRanksLevel &level = ranks->level[0];
+  PetscBool         is_aij;
 
   PetscFunctionBegin;
-  PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
+  if (is_aij) { /* the matrix has it already */
+    PetscCall(MatGetMultPetscSF(A, &level.halo));
+    PetscCall(PetscObjectReference((PetscObject)level.halo));
+  } else PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
   if (!ranks->gather_devices) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, ranks->identity.data(), 1, MPIU_INT64, level.comm));
   ranks->devices = CMATCHFindDevices(ranks->identity, &ranks->device, &ranks->device_first); /* there is room */
@@ -1112,7 +1162,6 @@ PetscErrorCode CMATCHRanksForget(CMATCHRanks *ranks)
     CMATCHRanksLevel &level = ranks->level[l];
     PetscCall(PetscSFDestroy(&level.coarse));
     PetscCall(PetscSFDestroy(&level.multi));
-    PetscCall(PetscFree(level.place));
     if (!l) continue;
     PetscCall(PetscSFDestroy(&level.halo));
     if (level.split) PetscCallMPI(MPI_Comm_free(&level.comm));

@@ -33,15 +33,16 @@ struct CMATCHRoute {
 };
 
 /*
-   What of such rows is exchanged, in the memory of the set-up: a row that is sent is a leaf, and one that comes a root. Columns are
-   numbers on the next level. Entries are in the order of the neighbours and of the rows of each.
+   What of such rows is exchanged, in the memory of the set-up, in the order of the neighbours and of the rows of each. Columns are
+   numbers on the next level. A row has two numbers ahead of its entries: how many these are, which a double can hold, and the row
+   sum, or the diagonal entry of the operator of the matching.
 */
 struct CMATCHTravellers {
-  GlobalInt *length = nullptr, *all_length = nullptr; /* [leaves], [roots] entries */
-  double    *sum = nullptr, *all_sum = nullptr;       /* the same; row sums, or diagonal entries of the operator of the matching */
-  GlobalInt *j = nullptr, *all_j = nullptr;           /* columns of all entries that are sent, and that come */
-  double    *a = nullptr, *all_a = nullptr;           /* the same; values */
+  double    *head = nullptr, *all_head = nullptr; /* [rows][kCMATCHHead] of those that are sent, and of those that come */
+  GlobalInt *j = nullptr, *all_j = nullptr;       /* columns of all entries */
+  double    *a = nullptr, *all_a = nullptr;       /* their values */
 };
+constexpr int kCMATCHHead = 2;
 
 /*
    A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here.
@@ -74,21 +75,23 @@ public:
   /* Multiplies, when `P_j` and the values of P have come for ghosts, too. */
   virtual PetscErrorCode Multiply(LocalInt l, LocalInt mine) = 0;
 
-  /* The neighbours of rows that travel, which the set-up keeps with the hierarchy. */
-  virtual PetscErrorCode Connect(LocalInt l, const CMATCHRoute &sent, const CMATCHRoute &came) = 0;
+  /*
+     The neighbours of rows that travel, in ascending order, which the set-up keeps with the hierarchy. Row r that is sent is
+     aggregate `mine` + r, where the foreign aggregates come behind the own ones. A row that comes is a contribution to one of this
+     rank's `rows` of the next level. Contributions are numbered in the order of these rows, and those to the same row in the order
+     of the neighbours: `place` becomes the number of each row that comes.
+  */
+  virtual PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &sent, const CMATCHRoute &came) = 0;
 
   /*
-     Rows travel: opened, they have lengths and sums, and their entries are there, of which each neighbour gets so many. When
-     lengths and sums have come, there is room for the entries that each neighbour sends. Rows that were not opened do not come.
+     Rows travel: opened, they have heads, and their entries are there, of which each neighbour gets so many. When heads have come,
+     there is room for the entries that each neighbour sends. Rows that were not opened do not come.
   */
   virtual PetscErrorCode OpenRows(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
   virtual PetscErrorCode MakeRoom(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
 
-  /*
-     Makes level l + 1, of which the rank has these rows, from its own products and what has been received: contributions add_i[c]
-     to add_i[c + 1] - 1 are for row c.
-  */
-  virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) = 0;
+  /* Makes level l + 1, of which the rank has these rows, from its own products and the contributions that have come. */
+  virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) = 0;
 
   /* Makes the levels from l on of a rank that has level l alone, or ends those of a rank that has no rows of level l. */
   virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
@@ -116,7 +119,8 @@ public:
   PetscInt64       entries = 0;
   GlobalInt       *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
   GlobalInt       *P_j     = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
-  CMATCHTravellers travellers;
+  std::vector<LocalInt> place;        /* see Connect() */
+  CMATCHTravellers      travellers;
 };
 
 /* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */

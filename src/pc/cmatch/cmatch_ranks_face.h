@@ -1,8 +1,9 @@
 /*
-   What PCCMATCH keeps for levels on several ranks, and the communication of their set-up and of an application. A level has two
-   PetscSFs, of which each serves several kinds of values: `halo`, whose roots are the own rows and whose leaves are the ghosts, and
-   `coarse`, whose roots are the rows of the next level and whose leaves are this rank's aggregates and foreign ones that other
-   ranks have there.
+   What PCCMATCH keeps for levels on several ranks, and the communication of their set-up and of an application. A level has the
+   PetscSF `halo`, whose roots are the own rows and whose leaves are the ghosts. What goes to the rows of the next level, and comes
+   from there, has lists of its own, since all rows of a rank may go to another one: PetscSF takes some 40 ns for each of them, and
+   looks for their owners one by one. Only where a cycle communicates by MPI these lists become PetscSFs, see
+   CMATCHRanksConnectByMPI().
 */
 #pragma once
 
@@ -12,6 +13,14 @@
 
 #include "cmatch_ranks.h"
 #include "pc/local.h"
+
+/* Rows that go to neighbours or come from them, whose numbers in the communicator of the level ascend; see CMATCHRoute. */
+struct CMATCHWay {
+  std::vector<PetscMPIInt> ranks;
+  std::vector<PetscInt>    begin = {0}, row;
+
+  CMATCHRoute Route() const { return {(LocalInt)ranks.size(), begin.data(), row.data()}; }
+};
 
 struct CMATCHRanksLevel {
   MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
@@ -24,16 +33,19 @@ struct CMATCHRanksLevel {
   std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
-  PetscSF                  coarse = nullptr, multi = nullptr; /* multi has a root for each leaf, in the order of rows and ranks */
-  PetscInt                *place      = nullptr;              /* the roots of multi that each neighbour sends to, by neighbours */
-  LocalInt                 width      = 1;                    /* of a row of P */
-  LocalInt                 mine       = 0;                    /* see CMATCHLevel */
-  LocalInt                 next_rows  = 0;                    /* the rank's rows of the next level */
-  PetscInt                 next_first = 0;                    /* the number of the first one of them */
+  CMATCHWay                sent, came;         /* rows that travel, see CMATCHRanksSetUp::Connect() */
+  std::vector<PetscInt>    there;              /* [rows that are sent] their numbers among the next level's rows of their owners */
+  std::vector<LocalInt>    place;              /* [rows that come] the numbers of the contributions */
+  LocalInt                 width      = 1;     /* of a row of P */
+  LocalInt                 mine       = 0;     /* see CMATCHLevel */
+  LocalInt                 next_rows  = 0;     /* the rank's rows of the next level */
+  PetscInt                 next_first = 0;     /* the number of the first one of them */
   PetscInt                 next_all   = 0;
   bool                     gathered   = false; /* the next level is on fewer ranks */
-  std::vector<LocalInt>    add_i;              /* [next_rows + 1] contributions for these rows */
-  std::vector<MPI_Request> requests;           /* of messages to and from the neighbours of `coarse` */
+  std::vector<MPI_Request> requests;           /* of messages to and from these neighbours */
+
+  /* Where a cycle communicates by MPI: leaves are the rows that are sent, and roots the next level's rows, or contributions. */
+  PetscSF coarse = nullptr, multi = nullptr;
 };
 
 /* Entries of a vector in either memory, as long as this object lives. */
@@ -105,18 +117,16 @@ PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vect
 
 /* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
 PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCHRanks **);
-PetscErrorCode CMATCHRanksConnect(CMATCHRanks *);
+PetscErrorCode CMATCHRanksConnect(Mat, CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
 
-/*
-   The messages of an exchange from the roots of a PetscSF to its leaves, or back with `to_roots`, where each root has one leaf at
-   most. `number` has those of the PetscSF's ranks among all ranks. `pieces_come`: what comes may stay in pieces of a vector.
-   PetscSFSetUp() has been called.
-*/
-PetscErrorCode CMATCHMessagesOf(PetscSF, bool to_roots, bool pieces_come, const std::vector<PetscMPIInt> &number, CMATCHMessages *);
+/* The messages of an exchange of a level. `number` has those of the level's ranks among all ranks. */
+PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &, CMATCHKind, const std::vector<PetscMPIInt> &number, CMATCHMessages *);
 
 /* Makes room for the exchanges of the cycle by NCCL. No communication; all ranks connect then, by CMATCHConnect_CUDA(). */
 PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
+/* Makes the PetscSFs of a cycle that communicates by MPI. Collective. */
+PetscErrorCode CMATCHRanksConnectByMPI(CMATCHRanks *);
 
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
