@@ -630,10 +630,7 @@ private:
 
     PetscFunctionBegin;
     PetscCall(Alone([&] { return ListTravellers(l, &level, &sizes); }));
-    if (Bad()) {
-      level.sent = CMATCHWay{};
-      sizes.clear();
-    }
+    if (Bad()) sizes.clear();
     PetscCall(Together([&] {
       PetscFunctionBegin;
       PetscCall(PetscCommBuildTwoSided(comm, 1, MPI_INT, (PetscMPIInt)sizes.size(), level.sent.ranks.data(), sizes.data(), &count,
@@ -688,7 +685,9 @@ private:
       pieces.back().end = r + 1;
     }
     std::stable_sort(pieces.begin(), pieces.end(), [](const Piece &a, const Piece &b) { return a.owner < b.owner; });
-    way = CMATCHWay{};
+    way.ranks.clear();
+    way.begin.assign(1, 0);
+    way.row.clear();
     level->there.clear();
     way.row.reserve(rows);
     level->there.reserve(rows);
@@ -718,7 +717,8 @@ private:
     PetscFunctionBegin;
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](PetscMPIInt k, PetscMPIInt m) { return from[k] < from[m]; });
-    way = CMATCHWay{};
+    way.ranks.clear();
+    way.begin.assign(1, 0);
     for (PetscMPIInt k : order) {
       way.ranks.push_back(from[k]);
       way.begin.push_back(way.begin.back() + lengths[k]);
@@ -1140,14 +1140,16 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
 PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
 {
   CMATCHRanksLevel &level = ranks->level[0];
-  PetscBool         is_aij;
+  PetscBool         is_aij, lists = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
-  if (is_aij) { /* the matrix has it already */
+  if (is_aij) { /* the matrix has it already, but where each rank needs all entries of all others it has no lists */
     PetscCall(MatGetMultPetscSF(A, &level.halo));
-    PetscCall(PetscObjectReference((PetscObject)level.halo));
-  } else PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)level.halo, &lists, PETSCSFBASIC, PETSCSFNEIGHBOR, ""));
+  }
+  if (lists) PetscCall(PetscObjectReference((PetscObject)level.halo));
+  else PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
   if (!ranks->gather_devices) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, ranks->identity.data(), 1, MPIU_INT64, level.comm));
   ranks->devices = CMATCHFindDevices(ranks->identity, &ranks->device, &ranks->device_first); /* there is room */

@@ -17,7 +17,7 @@
 /* Rows that go to neighbours or come from them, whose numbers in the communicator of the level ascend; see CMATCHRoute. */
 struct CMATCHWay {
   std::vector<PetscMPIInt> ranks;
-  std::vector<PetscInt>    begin = {0}, row;
+  std::vector<PetscInt>    begin, row;
 
   CMATCHRoute Route() const { return {(LocalInt)ranks.size(), begin.data(), row.data()}; }
 };
