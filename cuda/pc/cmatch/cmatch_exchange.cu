@@ -12,6 +12,7 @@
    ahead of it.
 */
 #include <algorithm>
+#include <cstring>
 
 #include "agree.h"
 #include "cmatch.cuh"
@@ -132,13 +133,6 @@ const CMATCHMessagesThere &MessagesOf(const CMATCHHierarchyCUDA *H, LocalInt lev
   return H->exchanges.messages[(size_t)level * CMATCH_KINDS + kind];
 }
 
-PetscErrorCode Upload(const std::vector<LocalInt> &list, LocalInt *there)
-{
-  PetscFunctionBegin;
-  PetscCall(ArrayCopy_CUDA(there, list.data(), list.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 } // namespace
 
 PetscErrorCode CMATCHHaloBegin(CMATCHHierarchyCUDA *H, LocalInt level, void *x, cudaStream_t stream)
@@ -211,13 +205,13 @@ static size_t EntriesOf(const std::vector<Neighbours::Part> &parts)
   return count;
 }
 
-/* Where the entries of these parts are in the vector. An empty list stands for pieces of the vector as it is. */
-static std::vector<LocalInt> PlacesOf(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &list)
+/* Where the entries of these parts are in the vector, of which they are pieces. */
+static std::vector<LocalInt> PlacesOf(const std::vector<Neighbours::Part> &parts)
 {
   std::vector<LocalInt> places;
   places.reserve(EntriesOf(parts));
   for (const Neighbours::Part &part : parts)
-    for (LocalInt e = part.begin; e < part.end; e++) places.push_back(list.empty() ? e : list[e]);
+    for (LocalInt e = part.begin; e < part.end; e++) places.push_back(e);
   return places;
 }
 
@@ -285,9 +279,9 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
         m.sends = (LocalInt)EntriesOf(m.to);
         m.comes = (LocalInt)EntriesOf(m.from);
         if (m.comes) PetscCall(NCCLTakeSlots(nccl, (size_t)m.comes * SlotsOf(H->params.precision), &m.slots));
-        layout.Place(&m.sent_from, m.sends);
         layout.Place(&m.there, m.sends);
-        layout.Place(&m.goes, m.comes);
+        if (!m.packed) layout.Place(&m.sent_from, m.sends);
+        if (!m.unpacked) layout.Place(&m.goes, m.comes);
         layout.Place(&m.turn, 2);
         parts_to += m.to.size();
         parts_from += m.from.size();
@@ -300,21 +294,29 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
   layout.Place(&of.packed, packed * value);
   layout.Place(&of.received, received * value);
   PetscCall(layout.Allocate(&of.memory));
+  std::vector<char> content(of.memory.bytes()); /* of that memory, so that one copy brings all lists */
+  const auto        put = [&](const std::vector<LocalInt> &list, const void *there) {
+    if (!list.empty())
+      std::memcpy(content.data() + ((const char *)there - of.memory.data()), list.data(), list.size() * sizeof(LocalInt));
+  };
   for (size_t l = 0; l < all.size(); l++) {
-    PetscCall(Upload(orders[l], (LocalInt *)H->shared[l].order));
+    put(orders[l], H->shared[l].order);
     for (int kind = 0; kind < CMATCH_KINDS; kind++) {
-      const CMATCHMessages      &from = all[l][kind];
-      const CMATCHMessagesThere &m    = of.messages[l * CMATCH_KINDS + kind];
-      PetscCall(Upload(from.sent, m.sent));
-      PetscCall(Upload(from.came, m.came));
-      PetscCall(Upload(from.own_from, m.own_from));
-      PetscCall(Upload(from.own_to, m.own_to));
+      const CMATCHMessages &from = all[l][kind];
+      CMATCHMessagesThere  &m    = of.messages[l * CMATCH_KINDS + kind];
+      put(from.sent, m.sent);
+      put(from.came, m.came);
+      put(from.own_from, m.own_from);
+      put(from.own_to, m.own_to);
       if (!peers) continue;
-      PetscCall(Upload(PlacesOf(m.to, from.sent), m.sent_from));
-      PetscCall(Upload(PlacesOf(m.from, from.came), m.goes));
-      PetscCall(Upload({1, 1}, (LocalInt *)m.turn));
+      if (m.packed) m.sent_from = m.sent;
+      else put(PlacesOf(m.to), m.sent_from);
+      if (m.unpacked) m.goes = m.came;
+      else put(PlacesOf(m.from), m.goes);
+      put({1, 1}, m.turn);
     }
   }
+  PetscCall(ArrayCopy_CUDA(of.memory.data(), content.data(), content.size(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   of.heard.resize(parts_to);
   of.told.resize(parts_from);
   of.words.resize(words);
