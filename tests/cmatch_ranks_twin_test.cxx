@@ -101,7 +101,7 @@ public:
       failed = stopped;
     }
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-    if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(ranks_));
+    if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(&phase, ranks_));
     stats = ranks_->setup->stats;
     ranks_->setup.reset();
     return !failed;

@@ -626,9 +626,7 @@ static PetscErrorCode ConnectCycle(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCall(ChooseCommunication(pc, phase));
   if (!ranks->nccl) {
-    phase->outcome->exchanging = true;
-    PetscCall(CMATCHRanksConnectByMPI(ranks));
-    phase->outcome->exchanging = false;
+    PetscCall(CMATCHRanksConnectByMPI(phase, ranks));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(CMATCHRanksMakeRoom, ranks, cmatch->hierarchy), nullptr));

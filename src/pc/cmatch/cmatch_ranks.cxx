@@ -1026,39 +1026,61 @@ PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *ranks, CMATCHHierarchy *H)
 
 /* --------------------------------- exchanges of a cycle by MPI -------------------------------- */
 
+/* What the PetscSFs of a level are made from: for each row that is sent its root, and numbers of contributions on both sides. */
+struct SFLists {
+  std::vector<PetscSFNode> remote;
+  std::vector<PetscInt>    place, there; /* of contributions that come, and of those that are sent */
+};
+
+/* Makes room for the lists of all levels, which is what can fail on one rank alone. */
+static PetscErrorCode MakeSFLists(const CMATCHRanks *ranks, std::vector<SFLists> *all_lists)
+{
+  PetscFunctionBegin;
+  all_lists->resize(ranks->level.size());
+  for (size_t l = 0; l < ranks->level.size() && ranks->level[l].size > 1; l++) {
+    const CMATCHRanksLevel &level = ranks->level[l];
+    SFLists                &lists = (*all_lists)[l];
+    lists.remote.resize(level.sent.row.size());
+    lists.place.assign(level.place.begin(), level.place.end());
+    lists.there.resize(level.there.size());
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A PetscSF from rows that are sent, which are its leaves, to these roots of their owners. */
-static PetscErrorCode CreateWay(const CMATCHRanksLevel &level, PetscInt roots, const PetscInt there[], PetscSF *sf)
+static PetscErrorCode CreateWay(const CMATCHRanksLevel &level, PetscInt roots, const PetscInt there[], PetscSFNode remote[],
+                                PetscSF *sf)
 {
   const CMATCHWay &sent = level.sent;
-  PetscSFNode     *remote;
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc1(sent.row.size(), &remote));
   for (size_t k = 0; k < sent.ranks.size(); k++)
     for (PetscInt q = sent.begin[k]; q < sent.begin[k + 1]; q++) {
       remote[sent.row[q]].rank  = sent.ranks[k];
       remote[sent.row[q]].index = there[q];
     }
   PetscCall(PetscSFCreate(level.comm, sf));
-  PetscCall(PetscSFSetGraph(*sf, roots, (PetscInt)sent.row.size(), nullptr, PETSC_OWN_POINTER, remote, PETSC_OWN_POINTER));
+  PetscCall(PetscSFSetGraph(*sf, roots, (PetscInt)sent.row.size(), nullptr, PETSC_OWN_POINTER, remote, PETSC_COPY_VALUES));
   PetscCall(PetscSFSetUp(*sf));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksConnectByMPI(CMATCHRanks *ranks)
+PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *phase, CMATCHRanks *ranks)
 {
-  PetscInt *place, *there; /* contributions, on the ranks that get them, and on those that send them */
+  std::vector<SFLists> all_lists;
 
   PetscFunctionBegin;
-  for (CMATCHRanksLevel &level : ranks->level) {
-    if (level.size == 1) break;
-    PetscCall(CreateWay(level, level.next_rows, level.there.data(), &level.coarse));
-    PetscCall(PetscMalloc2(level.place.size(), &place, level.there.size(), &there));
-    std::copy(level.place.begin(), level.place.end(), place);
-    PetscCall(TellNumbers(&level, level.came, place, level.sent, there));
-    PetscCall(CreateWay(level, (PetscInt)level.place.size(), there, &level.multi));
-    PetscCall(PetscFree2(place, there));
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(MakeSFLists, (const CMATCHRanks *)ranks, &all_lists), nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
+  for (size_t l = 0; l < ranks->level.size() && ranks->level[l].size > 1; l++) {
+    CMATCHRanksLevel &level = ranks->level[l];
+    SFLists          &lists = all_lists[l];
+    PetscCall(CreateWay(level, level.next_rows, level.there.data(), lists.remote.data(), &level.coarse));
+    PetscCall(TellNumbers(&level, level.came, lists.place.data(), level.sent, lists.there.data()));
+    PetscCall(CreateWay(level, (PetscInt)level.place.size(), lists.there.data(), lists.remote.data(), &level.multi));
   }
+  phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

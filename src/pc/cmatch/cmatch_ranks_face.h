@@ -125,8 +125,8 @@ PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &, CMATCHKind, const std:
 
 /* Makes room for the exchanges of the cycle by NCCL. No communication; all ranks connect then, by CMATCHConnect_CUDA(). */
 PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
-/* Makes the PetscSFs of a cycle that communicates by MPI. Collective. */
-PetscErrorCode CMATCHRanksConnectByMPI(CMATCHRanks *);
+/* Makes the PetscSFs of a cycle that communicates by MPI, unless a rank has failed. Collective. */
+PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *, CMATCHRanks *);
 
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
