@@ -234,7 +234,8 @@ __global__ void __launch_bounds__(kBlockSize) WriteHeads(SentRows sent, CMATCHRo
 }
 
 /* The lengths in heads as numbers, 0 behind them, and their sum. */
-__global__ void __launch_bounds__(kBlockSize) ReadLengths(LocalInt rows, const double *head, LocalInt *length, unsigned long long *sum)
+__global__ void __launch_bounds__(kBlockSize)
+  ReadLengths(LocalInt rows, const double *head, LocalInt *length, unsigned long long *sum)
 {
   const long long q = GridThread();
   if (q > rows) return;
@@ -291,8 +292,7 @@ __global__ void __launch_bounds__(kBlockSize) PlaceContributions(LocalInt count,
 }
 
 /* Where the contributions to each of so many rows begin, from the rows of all contributions. */
-__global__ void __launch_bounds__(kBlockSize)
-  FindContributions(LocalInt rows, LocalInt count, const LocalInt *row, LocalInt *add_i)
+__global__ void __launch_bounds__(kBlockSize) FindContributions(LocalInt rows, LocalInt count, const LocalInt *row, LocalInt *add_i)
 {
   const long long c = GridThread();
   if (c <= rows) add_i[c] = LowerBound(row, (LocalInt)0, count, (LocalInt)c);
@@ -840,14 +840,14 @@ private:
   }
 
   /*
-     Where the entries of rows with these heads begin, in the order of the route and behind the last row; how many there are, and how
-     many of each neighbour.
+     Where the entries of rows with these heads begin, in the order of the route and behind the last row; how many there are, and
+     how many of each neighbour.
   */
   PetscErrorCode OrderRows(const CMATCHRouteThere &route, const double *head, const char *too_many, LocalInt **at, LocalInt *count,
                            std::vector<LocalInt> *entries)
   {
     LocalInt                       *length = nullptr;
-    unsigned long long             *end     = nullptr;
+    unsigned long long             *end    = nullptr;
     std::vector<unsigned long long> ends((size_t)route.neighbours + 2); /* the last one is the sum of all, which may be too large */
 
     PetscFunctionBegin;

@@ -668,10 +668,10 @@ private:
       PetscMPIInt owner;
       LocalInt    begin, end; /* rows */
     };
-    const CMATCHLevel  &shown  = H->level[l];
-    const auto          range  = ranks->next_range.begin();
-    const LocalInt      given  = shown.coarse - level->mine, rows = given + shown.foreign;
-    const auto          number = [&](LocalInt r) -> PetscInt {
+    const CMATCHLevel &shown = H->level[l];
+    const auto         range = ranks->next_range.begin();
+    const LocalInt     given = shown.coarse - level->mine, rows = given + shown.foreign;
+    const auto         number = [&](LocalInt r) -> PetscInt {
       return r < given ? shown.first_coarse + level->mine + r : shown.column[r - given];
     };
     std::vector<Piece> pieces;
@@ -767,8 +767,8 @@ private:
   }
 
   /*
-     Rows go to the owners on the next level, their heads first, so that each neighbour knows what comes. What a rank has told of its
-     rows it sends, even if it has failed in the meantime, and what others have told it receives.
+     Rows go to the owners on the next level, their heads first, so that each neighbour knows what comes. What a rank has told of
+     its rows it sends, even if it has failed in the meantime, and what others have told it receives.
   */
   PetscErrorCode SendRows(LocalInt l, CMATCHTravel which)
   {
@@ -842,7 +842,7 @@ private:
   {
     const MPI_Comm     comm = PetscObjectComm((PetscObject)level.halo);
     const CMATCHWay   &away = level.sent, &here = level.came;
-    PetscMPIInt        tag, posted = 0;
+    PetscMPIInt        tag, posted              = 0;
     MPI_Request *const requests = level.requests.data();
     Memory             forgotten_memory;
     size_t             at = 0;
@@ -976,8 +976,8 @@ PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &level, CMATCHKind kind, 
   CMATCHMessages &m = *messages;
   if (kind == CMATCH_HALO) PetscCall(NeighboursFromSF(level.halo, &lists));
   else {
-    const bool             down = kind == CMATCH_DOWN;
-    const CMATCHWay       &to = down ? level.sent : level.came, &from = down ? level.came : level.sent;
+    const bool       down = kind == CMATCH_DOWN;
+    const CMATCHWay &to = down ? level.sent : level.came, &from = down ? level.came : level.sent;
     lists.to   = PartsOf(to);
     lists.from = PartsOf(from);
     lists.entries.assign(to.row.begin(), to.row.end());

@@ -115,11 +115,11 @@ public:
   CMATCHStats stats = {};
   void       *spare = nullptr; /* that memory */
 
-  LocalInt         coarse = 0, left = 0;
-  PetscInt64       entries = 0;
-  GlobalInt       *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
-  GlobalInt       *P_j     = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
-  std::vector<LocalInt> place;        /* see Connect() */
+  LocalInt              coarse = 0, left = 0;
+  PetscInt64            entries = 0;
+  GlobalInt            *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
+  GlobalInt            *P_j = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
+  std::vector<LocalInt> place;         /* see Connect() */
   CMATCHTravellers      travellers;
 };
 

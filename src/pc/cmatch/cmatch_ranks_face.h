@@ -33,13 +33,13 @@ struct CMATCHRanksLevel {
   std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
-  CMATCHWay                sent, came;         /* rows that travel, see CMATCHRanksSetUp::Connect() */
-  std::vector<PetscInt>    there;              /* [rows that are sent] their numbers among the next level's rows of their owners */
-  std::vector<LocalInt>    place;              /* [rows that come] the numbers of the contributions */
-  LocalInt                 width      = 1;     /* of a row of P */
-  LocalInt                 mine       = 0;     /* see CMATCHLevel */
-  LocalInt                 next_rows  = 0;     /* the rank's rows of the next level */
-  PetscInt                 next_first = 0;     /* the number of the first one of them */
+  CMATCHWay                sent, came;     /* rows that travel, see CMATCHRanksSetUp::Connect() */
+  std::vector<PetscInt>    there;          /* [rows that are sent] their numbers among the next level's rows of their owners */
+  std::vector<LocalInt>    place;          /* [rows that come] the numbers of the contributions */
+  LocalInt                 width      = 1; /* of a row of P */
+  LocalInt                 mine       = 0; /* see CMATCHLevel */
+  LocalInt                 next_rows  = 0; /* the rank's rows of the next level */
+  PetscInt                 next_first = 0; /* the number of the first one of them */
   PetscInt                 next_all   = 0;
   bool                     gathered   = false; /* the next level is on fewer ranks */
   std::vector<MPI_Request> requests;           /* of messages to and from these neighbours */
