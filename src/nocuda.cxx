@@ -205,7 +205,7 @@ PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool, CMATCHHie
   return NoCUDA();
 }
 
-PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, const std::vector<CMATCHLevelMessages> *)
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, std::vector<CMATCHLevelMessages> *)
 {
   return NoCUDA();
 }

@@ -10,6 +10,7 @@
 #include "agree.h"
 #include "cgfused_columns.h"
 #include "entry.h"
+#include "sparse/bsr_mat.h"
 
 namespace
 {
@@ -163,29 +164,6 @@ PetscErrorCode LendRows(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A PetscSF that brings what a product with a MATMPIAIJ needs from other ranks. It is the caller's. */
-PetscErrorCode ProductSF(Mat A, PetscSF *sf)
-{
-  PetscFunctionBegin;
-#if PETSC_VERSION_GE(3, 26, 0)
-  PetscCall(MatGetMultPetscSF(A, sf));
-  PetscCall(PetscObjectReference((PetscObject)*sf));
-#else
-  Mat             others;
-  const PetscInt *ghosts;
-  PetscInt        count;
-  PetscLayout     columns;
-
-  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, &ghosts));
-  PetscCall(MatGetLocalSize(others, nullptr, &count));
-  PetscCall(MatGetLayouts(A, nullptr, &columns));
-  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), sf));
-  PetscCall(PetscSFSetGraphLayout(*sf, columns, count, nullptr, PETSC_COPY_VALUES, ghosts));
-  PetscCall(PetscSFSetUp(*sf));
-#endif
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
    Whether an AIJ matrix on several ranks has its rows where the solve runs, on all ranks. Then the exchange of its ghosts is made,
    unless that of the solve before has the same pattern.
@@ -212,13 +190,16 @@ PetscErrorCode MakeExchange(BlockSolve &cg)
   if (!all[0]) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)cg.ksp), LendRows(cg.A), "lend its rows of the matrix"));
   if (!all[1]) {
-    PetscSF  sf;
-    PetscInt count;
-    LocalInt ghosts;
+    Mat             others;
+    PetscSF         sf;
+    PetscInt        count;
+    LocalInt        ghosts;
+    const PetscInt *columns;
 
     PetscCall(GhostExchangeDestroy(exchange));
-    PetscCall(ProductSF(cg.A, &sf));
-    PetscCall(PetscSFGetGraph(sf, nullptr, &count, nullptr, nullptr));
+    PetscCall(MatMPIAIJGetSeqAIJ(cg.A, nullptr, &others, &columns));
+    PetscCall(MatGetLocalSize(others, nullptr, &count));
+    PetscCall(MatGetGhostSF(cg.A, count, columns, &sf));
     code = LocalIntCast(count, "columns of other ranks", &ghosts);
     if (!code) code = GhostExchangeCreate(where, ghosts, exchange);
     exchange->sf           = sf;

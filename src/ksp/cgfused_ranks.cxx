@@ -36,13 +36,8 @@ PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *exchange, LocalInt count)
 
 PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *exchange, Mat A, LocalInt count, const PetscInt columns[])
 {
-  PetscLayout layout;
-
   PetscFunctionBegin;
-  PetscCall(MatGetLayouts(A, nullptr, &layout));
-  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &exchange->sf));
-  PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, count, nullptr, PETSC_COPY_VALUES, columns));
-  PetscCall(PetscSFSetUp(exchange->sf));
+  PetscCall(MatGetGhostSF(A, count, columns, &exchange->sf));
   PetscCall(CGFusedGhostPattern(A, &exchange->pattern));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,8 @@
 /* The blocks that a PETSc matrix lends while a set-up reads them, and a MATBAIJ that is made of blocks. */
 #pragma once
 
+#include <petscsf.h>
+
 #include <vector>
 
 #include "bsr.h"
@@ -42,6 +44,11 @@ PetscErrorCode MatGetPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 */
 PetscErrorCode MatGetOtherPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 PetscErrorCode MatGetOtherColumns(Mat, std::vector<PetscInt> *);
+/*
+   A PetscSF that brings the entries of a vector in these columns of other ranks, which ascend: what a product with the matrix
+   needs. It has lists of ranks and rows, is set up, and is the caller's, but it may be the one that the matrix uses. Collective.
+*/
+PetscErrorCode MatGetGhostSF(Mat, PetscInt count, const PetscInt columns[], PetscSF *);
 
 /* Where the factors of a matrix belong, which is where its vectors are. */
 PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *);

@@ -12,7 +12,8 @@
    ahead of it.
 */
 #include <algorithm>
-#include <cstring>
+#include <memory>
+#include <numeric>
 
 #include "agree.h"
 #include "cmatch.cuh"
@@ -205,16 +206,6 @@ static size_t EntriesOf(const std::vector<Neighbours::Part> &parts)
   return count;
 }
 
-/* Where the entries of these parts are in the vector, of which they are pieces. */
-static std::vector<LocalInt> PlacesOf(const std::vector<Neighbours::Part> &parts)
-{
-  std::vector<LocalInt> places;
-  places.reserve(EntriesOf(parts));
-  for (const Neighbours::Part &part : parts)
-    for (LocalInt e = part.begin; e < part.end; e++) places.push_back(e);
-  return places;
-}
-
 /* Whether the parts are those of the same ranks. */
 static bool SameRanks(const std::vector<Neighbours::Part> &x, const std::vector<Neighbours::Part> &y)
 {
@@ -240,11 +231,11 @@ static bool IsReady(const CMATCHMessagesThere *level, int kind)
   return m.turn && (!m.comes || m.slots >= 0) && SameRanks(m.from, back.to) && SameRanks(m.to, back.from);
 }
 
-PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const std::vector<CMATCHLevelMessages> *given)
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, std::vector<CMATCHLevelMessages> *messages)
 {
-  CMATCHHierarchyCUDA               *H  = (CMATCHHierarchyCUDA *)hierarchy;
-  CMATCHExchanges                   &of = H->exchanges;
-  std::vector<CMATCHLevelMessages>   all(*given);
+  CMATCHHierarchyCUDA               *H   = (CMATCHHierarchyCUDA *)hierarchy;
+  CMATCHExchanges                   &of  = H->exchanges;
+  std::vector<CMATCHLevelMessages>  &all = *messages;
   std::vector<std::vector<LocalInt>> orders(all.size());
   Layout                             layout;
   size_t                             packed = 0, received = 0, parts_to = 0, parts_from = 0, words = 0;
@@ -294,10 +285,20 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
   layout.Place(&of.packed, packed * value);
   layout.Place(&of.received, received * value);
   PetscCall(layout.Allocate(&of.memory));
-  std::vector<char> content(of.memory.bytes()); /* of that memory, so that one copy brings all lists */
-  const auto        put = [&](const std::vector<LocalInt> &list, const void *there) {
-    if (!list.empty())
-      std::memcpy(content.data() + ((const char *)there - of.memory.data()), list.data(), list.size() * sizeof(LocalInt));
+  /* Of that memory, up to where vectors begin, so that one copy brings all lists. */
+  const size_t                  listed = (const char *)of.packed - of.memory.data();
+  const std::unique_ptr<char[]> content(new char[listed]);
+  const auto copy_of = [&](const void *there) { return (LocalInt *)(content.get() + ((const char *)there - of.memory.data())); };
+  const auto put     = [&](const std::vector<LocalInt> &list, const void *there) {
+    if (!list.empty()) std::copy(list.begin(), list.end(), copy_of(there));
+  };
+  const auto put_places = [&](const std::vector<Neighbours::Part> &parts,
+                              const void                          *there) { /* which are pieces of the vector */
+                                                   LocalInt *place = EntriesOf(parts) ? copy_of(there) : nullptr;
+                                                   for (const Neighbours::Part &part : parts) {
+                                                     std::iota(place, place + (part.end - part.begin), part.begin);
+                                                     place += part.end - part.begin;
+                                                   }
   };
   for (size_t l = 0; l < all.size(); l++) {
     put(orders[l], H->shared[l].order);
@@ -310,13 +311,13 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, const
       put(from.own_to, m.own_to);
       if (!peers) continue;
       if (m.packed) m.sent_from = m.sent;
-      else put(PlacesOf(m.to), m.sent_from);
+      else put_places(m.to, m.sent_from);
       if (m.unpacked) m.goes = m.came;
-      else put(PlacesOf(m.from), m.goes);
+      else put_places(m.from, m.goes);
       put({1, 1}, m.turn);
     }
   }
-  PetscCall(ArrayCopy_CUDA(of.memory.data(), content.data(), content.size(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy_CUDA(of.memory.data(), content.get(), listed, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   of.heard.resize(parts_to);
   of.told.resize(parts_from);
   of.words.resize(words);

@@ -417,21 +417,37 @@ private:
     char *const out = IsStaged() ? memory.sent : (char *)packed, *const in = IsStaged() ? memory.came : (char *)received;
     MPI_Request *requests = memory.requests;
     PetscMPIInt  tag, posted = 0;
+    LocalInt     own = -1; /* place of this rank among those that rows go to */
 
     PetscFunctionBegin;
     if (IsStaged()) PetscCall(ArrayCopy(out, packed, away.Rows() * bytes, PETSC_MEMTYPE_HOST, ranks->where));
     else PetscCall(WaitForGPU());
     PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
+    for (LocalInt k = 0; k < away.neighbours; k++)
+      if (to[k] == level.rank) own = k;
     for (LocalInt k = 0; k < here.neighbours; k++) {
-      const PetscInt first = here.row ? here.row[here.begin[k]] : here.begin[k];
-      PetscCallMPI(MPI_Irecv(in + first * bytes, count(here, k), number, from[k], tag, PetscObjectComm((PetscObject)level.halo),
-                             requests + posted++));
+      char *const first = in + (here.row ? here.row[here.begin[k]] : here.begin[k]) * bytes;
+      if (from[k] == level.rank) PetscCall(CopyOwn(first, out + away.begin[own] * bytes, count(away, own) / width * bytes));
+      else
+        PetscCallMPI(
+          MPI_Irecv(first, count(here, k), number, from[k], tag, PetscObjectComm((PetscObject)level.halo), requests + posted++));
     }
     for (LocalInt k = 0; k < away.neighbours; k++)
-      PetscCallMPI(MPI_Isend(out + away.begin[k] * bytes, count(away, k), number, to[k], tag,
-                             PetscObjectComm((PetscObject)level.halo), requests + posted++));
+      if (k != own)
+        PetscCallMPI(MPI_Isend(out + away.begin[k] * bytes, count(away, k), number, to[k], tag,
+                               PetscObjectComm((PetscObject)level.halo), requests + posted++));
     PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
     if (IsStaged()) PetscCall(ArrayCopy(received, in, here.Rows() * bytes, ranks->where, PETSC_MEMTYPE_HOST));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* What a rank sends to itself. An MPI that takes memory of the GPU would copy it through the host, some kB at a time. */
+  PetscErrorCode CopyOwn(void *received, const void *sent, size_t bytes) const
+  {
+    const PetscMemType where = IsStaged() ? PETSC_MEMTYPE_HOST : ranks->where;
+
+    PetscFunctionBegin;
+    PetscCall(ArrayCopy(received, sent, bytes, where, where));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -837,31 +853,41 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Delivers entries to neighbours. Without `sent` there are none, and without `came` they are received and forgotten. */
-  static PetscErrorCode Deliver(CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const double heads[])
+  /*
+     Delivers entries to neighbours. Without `sent` there are none and no `came` either. Without `came` they are received and
+     forgotten, but for those of the rank itself.
+  */
+  PetscErrorCode Deliver(CMATCHRanksLevel &level, const Parcel *sent, const Parcel *came, const double heads[]) const
   {
     const MPI_Comm     comm = PetscObjectComm((PetscObject)level.halo);
     const CMATCHWay   &away = level.sent, &here = level.came;
     PetscMPIInt        tag, posted              = 0;
     MPI_Request *const requests = level.requests.data();
     Memory             forgotten_memory;
-    size_t             at = 0;
+    size_t             at = 0, own_at = 0; /* the latter of what the rank sends to itself */
 
     PetscFunctionBegin;
     PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
+    for (size_t k = 0; sent && k < away.ranks.size() && away.ranks[k] != level.rank; k++) own_at += sent->entries[k];
     for (size_t k = 0; came && k < here.ranks.size(); k++) {
       const LocalInt count = came->entries[k];
       if (!count) continue;
-      PetscCallMPI(MPI_Irecv(came->j_data + at, count, MPIU_INT, here.ranks[k], tag, comm, requests + posted++));
-      PetscCallMPI(MPI_Irecv(came->a_data + at, count, MPI_DOUBLE, here.ranks[k], tag, comm, requests + posted++));
+      if (here.ranks[k] == level.rank) {
+        PetscCall(CopyOwn(came->j_data + at, sent->j_data + own_at, count * sizeof(*sent->j_data)));
+        PetscCall(CopyOwn(came->a_data + at, sent->a_data + own_at, count * sizeof(*sent->a_data)));
+      } else {
+        PetscCallMPI(MPI_Irecv(came->j_data + at, count, MPIU_INT, here.ranks[k], tag, comm, requests + posted++));
+        PetscCallMPI(MPI_Irecv(came->a_data + at, count, MPI_DOUBLE, here.ranks[k], tag, comm, requests + posted++));
+      }
       at += count;
     }
     at = 0;
     for (size_t k = 0; sent && k < away.ranks.size(); k++) {
       const LocalInt count = sent->entries[k];
-      if (!count) continue;
-      PetscCallMPI(MPI_Isend(sent->j_data + at, count, MPIU_INT, away.ranks[k], tag, comm, requests + posted++));
-      PetscCallMPI(MPI_Isend(sent->a_data + at, count, MPI_DOUBLE, away.ranks[k], tag, comm, requests + posted++));
+      if (count && away.ranks[k] != level.rank) {
+        PetscCallMPI(MPI_Isend(sent->j_data + at, count, MPIU_INT, away.ranks[k], tag, comm, requests + posted++));
+        PetscCallMPI(MPI_Isend(sent->a_data + at, count, MPI_DOUBLE, away.ranks[k], tag, comm, requests + posted++));
+      }
       at += count;
     }
     for (size_t k = 0; !came && k < here.ranks.size(); k++) {
@@ -869,7 +895,7 @@ private:
       PetscMPIInt count;
       double     *forgotten = nullptr; /* as long as a number, at least */
       for (PetscInt q = here.begin[k]; q < here.begin[k + 1]; q++) entries += (PetscInt)heads[q * kCMATCHHead];
-      if (!entries) continue;
+      if (!entries || here.ranks[k] == level.rank) continue;
       PetscCall(PetscMPIIntCast(entries, &count));
       PetscCall(forgotten_memory.Create(entries, &forgotten));
       PetscCallMPI(MPI_Recv(forgotten, count, MPIU_INT, here.ranks[k], tag, comm, MPI_STATUS_IGNORE));
@@ -937,11 +963,17 @@ static void SplitParts(const std::vector<Neighbours::Part> &parts, const std::ve
                        const std::vector<PetscMPIInt> &number, std::vector<Neighbours::Part> *others,
                        std::vector<LocalInt> *entries, std::vector<LocalInt> *own)
 {
+  LocalInt count = 0;
+  for (const Neighbours::Part &part : parts) count += part.rank == rank ? 0 : part.end - part.begin;
+  entries->reserve(count);
   for (const Neighbours::Part &part : parts) {
     std::vector<LocalInt> *const to    = part.rank == rank ? own : entries;
-    const LocalInt               begin = (LocalInt)to->size();
-    for (LocalInt e = part.begin; e < part.end; e++) to->push_back(list.empty() ? e : list[e]);
-    if (part.rank != rank) others->push_back({number[part.rank], begin, (LocalInt)to->size()});
+    const size_t                 begin = to->size();
+    if (list.empty()) {
+      to->resize(begin + part.end - part.begin);
+      std::iota(to->begin() + begin, to->end(), part.begin);
+    } else to->insert(to->end(), list.begin() + part.begin, list.begin() + part.end);
+    if (part.rank != rank) others->push_back({number[part.rank], (LocalInt)begin, (LocalInt)to->size()});
   }
 }
 
@@ -1162,16 +1194,9 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
 PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
 {
   CMATCHRanksLevel &level = ranks->level[0];
-  PetscBool         is_aij, lists = PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
-  if (is_aij) { /* the matrix has it already, but where each rank needs all entries of all others it has no lists */
-    PetscCall(MatGetMultPetscSF(A, &level.halo));
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)level.halo, &lists, PETSCSFBASIC, PETSCSFNEIGHBOR, ""));
-  }
-  if (lists) PetscCall(PetscObjectReference((PetscObject)level.halo));
-  else PetscCall(CreateSF(level.comm, level.range.data(), ranks->ghost, &level.halo));
+  PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &level.halo));
   if (!ranks->gather_devices) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, ranks->identity.data(), 1, MPIU_INT64, level.comm));
   ranks->devices = CMATCHFindDevices(ranks->identity, &ranks->device, &ranks->device_first); /* there is room */

@@ -142,11 +142,11 @@ struct CMATCHMessages {
 using CMATCHLevelMessages = std::array<CMATCHMessages, CMATCH_KINDS>;
 
 /*
-   The exchanges of a cycle by NCCL from now on, in the stream of the cycle: room for those of all levels on several ranks. All
-   ranks connect when each of them has it. Every exchange is made once then: the first one takes long, and a graph could not hold
-   it. *direct says whether kernels write to the other GPUs themselves in all of them.
+   The exchanges of a cycle by NCCL from now on, in the stream of the cycle: room for those of all levels on several ranks, whose
+   lists are consumed. All ranks connect when each of them has it. Every exchange is made once then: the first one takes long, and
+   a graph could not hold it. *direct says whether kernels write to the other GPUs themselves in all of them.
 */
-PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, const std::vector<CMATCHLevelMessages> *);
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, std::vector<CMATCHLevelMessages> *);
 PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *, MPI_Comm, bool *direct);
 
 /* The place of this rank's GPU on the PCI bus of its machine, as one number. */
