@@ -225,6 +225,11 @@ PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *, const PetscScalar *, 
   return NoCUDA();
 }
 
+PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();

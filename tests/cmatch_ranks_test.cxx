@@ -1269,6 +1269,24 @@ TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside ano
   CHECK(SameBits(Applied(pc), expected));
 }
 
+/* Memory may end on one rank alone while it makes its graph in a first application, and the others would wait for its values. */
+TEST_CASE("cmatch on several ranks of GPUs: ranks agree in the first application after a set-up", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return;
+  const MatObject A  = Spread(Diffusion(50, 30, true, 35), DeviceBackend().mat, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide);
+  const VecObject x = RightVec(A, 3), y = RightVec(A);
+  PetscReal       norm;
+  MUST(VecNorm(x, NORM_2, &norm)); /* without which each application has a reduction */
+  for (bool again : {false, true}) {
+    CAPTURE(again);
+    if (again) MUST(MatScale(A, 2));
+    MUST(PCSetUp(pc));
+    for (double reductions : {1, 0}) CHECK(TrafficOf([&] { MUST(PCApply(pc, x, y)); }).reductions == reductions);
+  }
+}
+
 /* ------------------------------------ on GPUs, with NCCL -------------------------------------- */
 
 TEST_CASE("cmatch on several GPUs: NCCL gives the bits of MPI", "[cmatch][ranks][pc][mpi][gpu][nccl]")
@@ -1307,6 +1325,28 @@ TEST_CASE("cmatch on several GPUs: NCCL gives the bits of MPI", "[cmatch][ranks]
         CHECK(Contains(text, "an application communicates by nccl, version "));
         CHECK(Contains(other, "an application communicates by mpi: it was asked for\n"));
       }
+}
+
+TEST_CASE("cmatch on several GPUs: kernels write to the other GPUs where those of cgfused do",
+          "[cmatch][ranks][pc][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A  = Spread(Diffusion(50, 30, true, 35), DeviceBackend().mat, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide);
+  MUST(PCSetUp(pc));
+  KSPObject ksp;
+  PC        jacobi;
+  MUST(KSPCreate(PETSC_COMM_WORLD, ksp.put()));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetType(ksp, KSPCGFUSED));
+  MUST(KSPGetPC(ksp, &jacobi));
+  MUST(PCSetType(jacobi, PCJACOBI));
+  const VecObject b = RightVec(A, 3), x = RightVec(A);
+  MUST(KSPSolve(ksp, b, x));
+  const std::string mine = ViewText((PC)pc), theirs = ViewText((KSP)ksp), text = "; the kernels write to the other GPUs\n";
+  if (Rank()) return;
+  CAPTURE(mine, theirs);
+  CHECK(Contains(mine, text) == Contains(theirs, text));
 }
 
 TEST_CASE("cmatch on several GPUs: NCCL, other matrices and options, and other streams", "[cmatch][ranks][pc][mpi][gpu][nccl]")

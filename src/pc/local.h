@@ -59,7 +59,8 @@ struct PC_Local {
 
   /*
      If the set-up makes only what `apply` needs for one column, without transpose: makes on this rank what it needs for so many
-     columns, or for the transpose. The base calls this function before `apply`, and all ranks agree on its error.
+     columns, or for the transpose. The base calls this function before `apply`, and all ranks agree on its error. A `connect` that
+     leaves something for one column to do, too, sets reserved[0] to 0.
   */
   PetscErrorCode (*reserve)(PC, PetscBool transpose, LocalInt columns) = nullptr;
 

@@ -878,21 +878,10 @@ private:
       PetscCall(AddUp(l));
       PetscCall(VisitNext(l + 1));
     } else {
-      PetscCall(CaptureAlone());
       PetscCallCUDA(cudaGraphLaunch(H_->graph, stream_));
       now_[l + 1] = H_->graph_x;
     }
     *e = V(l + 1).x[now_[l + 1]];
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode CaptureAlone()
-  {
-    PetscFunctionBegin;
-    if (H_->graph) PetscFunctionReturn(PETSC_SUCCESS);
-    if (!H_->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H_->capture, cudaStreamNonBlocking));
-    PetscCallCUDA(cudaStreamBeginCapture(H_->capture, cudaStreamCaptureModeThreadLocal));
-    PetscCall(EndCapture(H_->capture, Cycle(H_, ends_, H_->capture).RunAlone(), &H_->graph));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1068,6 +1057,27 @@ long CMATCHGeneration(const CMATCHHierarchy *H)
   return ((const CMATCHHierarchyCUDA *)H)->generation;
 }
 
+PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
+{
+  CMATCHHierarchyCUDA *H       = (CMATCHHierarchyCUDA *)hierarchy;
+  const bool           by_host = H->several && !H->exchanges.nccl;
+
+  PetscFunctionBegin;
+  if (H->graph || (!H->level[0].n && !H->several)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (by_host && (H->levels == H->several || !H->shared[H->several - 1].rows)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
+  if (by_host)
+    PetscCall(EndCapture(H->capture,
+                         CMATCHWithPrecision(H->params.precision,
+                                             [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{}, H->capture).RunAlone(); }),
+                         &H->graph));
+  else
+    PetscCall(
+      EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r, PetscScalar *z)
 {
   CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)hierarchy;
@@ -1075,6 +1085,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
 
   PetscFunctionBegin;
   if (!H->level[0].n && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHMakeGraph_CUDA(H));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (H->several && !H->exchanges.nccl) {
     PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, nullptr, nullptr, 0, stream));
@@ -1083,12 +1094,6 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   if (H->several)
     PetscCall(CMATCHWithPrecision(H->params.precision,
                                   [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{r, z, nullptr}, stream).FindSize(); }));
-  if (!H->graph) {
-    if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
-    PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
-    PetscCall(
-      EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
-  }
   SetEnds<<<1, 1, 0, stream>>>(H->caller, r, z);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaGraphLaunch(H->graph, stream));

@@ -524,22 +524,22 @@ public:
       CopyEntries<<<BlocksFor(with_ghosts), kBlockSize, 0, s.stream>>>(with_ghosts, w, H->w);
       FinePCCheckLaunch();
     } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
+    PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank's rows have more entries than 32 bits can count");
     if (n) {
       CheckOwnRows<<<BlocksFor(n), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, s.report);
       FinePCCheckLaunch();
-      PetscCall(CMATCHReadReport(&s));
     }
-    CMATCHTellFailure(&s);
-    if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
-    if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
-    H->scale = std::ldexp(1., kCMATCHExponent - exponent);
-    PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "A rank's rows have more entries than 32 bits can count");
-    if (!keep) {
-      PetscCall(CMATCHCreateLevel(&s, n, n ? (LocalInt)nnz - n : 0, &ghost));
+    if (!keep) { /* while the rows are checked, since memory takes longer; a row may turn out to have no diagonal entry */
+      PetscCall(CMATCHCreateLevel(&s, n, n ? (LocalInt)(PetscMax(nnz, (size_t)n) - n) : 0, &ghost));
       H->level[0].all = all;
       H->several      = 1;
     }
+    if (n) PetscCall(CMATCHReadReport(&s));
+    CMATCHTellFailure(&s);
+    if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
+    H->scale       = std::ldexp(1., kCMATCHExponent - exponent);
     CMATCHLevel &L = H->level[0];
     if (!n) {
       PetscCallCUDA(cudaMemsetAsync(L.A_i, 0, sizeof(LocalInt), s.stream));

@@ -681,6 +681,7 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     cmatch->complete         = true;
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+    if (ranks->on_devices) cmatch->reserved[0] = 0; /* an application needs what Reserve() makes, and the ranks agree on it */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 }
@@ -705,6 +706,19 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar 
   PetscFunctionBegin;
   PetscCall(apply(cmatch->hierarchy, x, y));
   *flops = cmatch->hierarchy->flops;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The CUDA graph of an application. It is made in the first one and not in the set-up, since cgfused needs none; the ranks of a
+   hierarchy agree on it, because the others would wait for the values of one that has no memory for it.
+*/
+static PetscErrorCode Reserve(PC pc, PetscBool, LocalInt)
+{
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(cmatch->where)) PetscCall(CMATCHMakeGraph_CUDA(cmatch->hierarchy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -811,6 +825,7 @@ static PetscErrorCode Create(PC pc)
   PetscFunctionBegin;
   cmatch->gather = Gather;
   PetscCall(PCLocalSetOperations(pc, cmatch, ComputeFactor, ApplyFactor));
+  cmatch->reserve         = Reserve;
   pc->ops->apply          = Entry<PCApply_CMATCH>;
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
   pc->ops->view           = Entry<PCView_CMATCH>;

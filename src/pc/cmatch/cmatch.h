@@ -378,6 +378,8 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
 /* z = M^{-1} r by one cycle */
 PetscErrorCode CMATCHApply_Host(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);
 PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);
+/* Makes the CUDA graph that applications launch, unless there is one. It may end for want of memory, on one rank alone. */
+PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *);
 
 PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **);
 PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **);
