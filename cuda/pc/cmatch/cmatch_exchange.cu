@@ -292,13 +292,13 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, std::
   const auto put     = [&](const std::vector<LocalInt> &list, const void *there) {
     if (!list.empty()) std::copy(list.begin(), list.end(), copy_of(there));
   };
-  const auto put_places = [&](const std::vector<Neighbours::Part> &parts,
-                              const void                          *there) { /* which are pieces of the vector */
-                                                   LocalInt *place = EntriesOf(parts) ? copy_of(there) : nullptr;
-                                                   for (const Neighbours::Part &part : parts) {
-                                                     std::iota(place, place + (part.end - part.begin), part.begin);
-                                                     place += part.end - part.begin;
-                                                   }
+  /* The entries of these parts, which are pieces of their vector. */
+  const auto put_places = [&](const std::vector<Neighbours::Part> &parts, const void *there) {
+    LocalInt *place = EntriesOf(parts) ? copy_of(there) : nullptr;
+    for (const Neighbours::Part &part : parts) {
+      std::iota(place, place + (part.end - part.begin), part.begin);
+      place += part.end - part.begin;
+    }
   };
   for (size_t l = 0; l < all.size(); l++) {
     put(orders[l], H->shared[l].order);
