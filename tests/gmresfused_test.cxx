@@ -10,9 +10,8 @@
 #include <limits>
 #include <numeric>
 
-#include "blocks.h"
+#include "gmresfused_support.h"
 #include "ksp/gmresfused.h"
-#include "pc_support.h"
 #include "recorder.h"
 #include "spread.h"
 
@@ -126,76 +125,6 @@ double Dot(const double *x, const double *y, LocalInt n)
 
 /* --------------------------------------- solver and PETSc's ----------------------------------- */
 
-struct Run {
-  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
-  PetscInt            iterations = -1;
-  PetscReal           norm       = -1;
-  std::vector<double> history, x;
-};
-
-Run RunOf(KSP ksp, Vec b)
-{
-  Run              run;
-  const PetscReal *history;
-  PetscInt         count;
-  Mat              A;
-  MUST(KSPGetOperators(ksp, &A, nullptr));
-  const VecObject x = RightVec(A, 5); /* the guess, where the options ask for one */
-  MUST(KSPSetResidualHistory(ksp, nullptr, 20000, PETSC_TRUE));
-  MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &run.reason));
-  MUST(KSPGetIterationNumber(ksp, &run.iterations));
-  MUST(KSPGetResidualNorm(ksp, &run.norm));
-  MUST(KSPGetResidualHistory(ksp, &history, &count));
-  run.history.assign(history, history + count);
-  run.x = Values(x);
-  return run;
-}
-
-Run RunOf(KSP ksp)
-{
-  Mat A;
-  MUST(KSPGetOperators(ksp, &A, nullptr));
-  const VecObject b = RightVec(A, 2);
-  return RunOf(ksp, b);
-}
-
-/* The largest difference of two norms, relative to the second; one of the size of the rounding of the largest is none. */
-double NormDifference(const std::vector<double> &mine, const std::vector<double> &theirs)
-{
-  double worst = mine.size() == theirs.size() ? 0 : 1, largest = 0;
-  for (double value : theirs) largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : largest;
-  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++) {
-    const double off = std::fabs(mine[k] - theirs[k]);
-    if (!std::isfinite(theirs[k])) worst = std::isfinite(mine[k]) ? 1 : worst;
-    else if (!(off <= 1e-12 * largest)) worst = std::max(worst, theirs[k] != 0 ? off / std::fabs(theirs[k]) : 1);
-  }
-  return worst;
-}
-
-void Compare(const Run &mine, const Run &theirs, double rounding)
-{
-  CAPTURE(theirs.iterations, rounding);
-  CHECK(mine.reason == theirs.reason);
-  CHECK(mine.iterations == theirs.iterations);
-  CHECK(mine.history.size() == theirs.history.size());
-  auto my_norms = mine.history, their_norms = theirs.history;
-  my_norms.push_back(mine.norm);
-  their_norms.push_back(theirs.norm);
-  CHECK(NormDifference(my_norms, their_norms) <= rounding);
-  CHECK(Difference(mine.x, theirs.x) <= rounding);
-}
-
-#if PETSC_VERSION_GE(3, 26, 0)
-  #define MODIFIED   "-ksp_orthogonalization mgs "
-  #define REFINEMENT "-ksp_orthogonalization_cgs_refinement_type "
-#else
-  #define MODIFIED   "-ksp_gmres_modifiedgramschmidt "
-  #define REFINEMENT "-ksp_gmres_cgs_refinement_type "
-#endif
-const std::string kPETSc = "-ksp_type gmres " MODIFIED "-ksp_pc_side right ";
-const std::string kOurs  = "-ksp_type gmresfused ";
-
 /* The options of the solver with one product a step, on a GPU with each way of small systems. */
 std::vector<std::string> OneProduct(const Backend &backend)
 {
@@ -249,32 +178,6 @@ void CompareSteps(const HostMatrix &H, const Backend &backend, PCType pc, const 
 
 /* ------------------------------------------ matrices ------------------------------------------ */
 
-/* Upwind differences of -laplace u + (peclet, peclet / 2) grad u on a grid. */
-HostMatrix Convection(LocalInt nx, LocalInt ny, double peclet)
-{
-  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)nx * ny);
-  for (LocalInt y = 0; y < ny; y++)
-    for (LocalInt x = 0; x < nx; x++) {
-      auto &row = rows[(size_t)y * nx + x];
-      row.push_back({y * nx + x, 4 + 1.5 * peclet});
-      if (x > 0) row.push_back({y * nx + x - 1, -1 - peclet});
-      if (x + 1 < nx) row.push_back({y * nx + x + 1, -1});
-      if (y > 0) row.push_back({(y - 1) * nx + x, -1 - peclet / 2});
-      if (y + 1 < ny) row.push_back({(y + 1) * nx + x, -1});
-    }
-  return FromRows(rows);
-}
-
-/* Every entry beside the diagonal is multiplied by a number of its own. */
-HostMatrix Unsymmetric(HostMatrix A, std::uint64_t seed)
-{
-  Random random(seed);
-  for (LocalInt row = 0; row < A.n; row++)
-    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
-      if (A.j[k] != row) A.a[k] *= random.Between(0.2, 1);
-  return A;
-}
-
 HostMatrix Diagonal(const std::vector<double> &values)
 {
   std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
@@ -293,13 +196,6 @@ double TrueResidual(KSP ksp, Mat A)
   MUST(VecNorm(r, NORM_2, &norm_r));
   MUST(VecNorm(b, NORM_2, &norm_b));
   return norm_r / norm_b;
-}
-
-const std::vector<const char *> kSides = {"right", "left"};
-
-std::string Side(const char *side)
-{
-  return std::string("-ksp_pc_side ") + side + " ";
 }
 
 } // namespace
@@ -1491,26 +1387,6 @@ namespace
 {
 
 const std::string kByNCCL = "-ksp_gmresfused_communication nccl ", kByMPI = "-ksp_gmresfused_communication mpi ";
-
-/* Blocks on the GPUs of all ranks, of which each has as many block rows as the share says. */
-MatObject BlocksOfRanks(const HostBlocks &H, const Share &share = Even)
-{
-  MatObject      A;
-  const PetscInt rows = share(H.n, Rank(), Ranks()) * H.bs;
-  MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
-  MUST(MatSetSizes(A, rows, rows, (PetscInt)H.n * H.bs, (PetscInt)H.n * H.bs));
-  MUST(MatSetBlockSize(A, H.bs));
-  MUST(MatSetType(A, MATBAIJCUDA));
-  MUST(MatSetUp(A));
-  SetValues(A, H);
-  return A;
-}
-
-bool Views(KSP ksp, const std::string &text)
-{
-  const std::string view = ViewText(ksp); /* collective */
-  return Rank() != 0 || Contains(view, text);
-}
 
 /* The GPUs of all ranks decide, beside the host with MPI and PETSc's solver. Gives what PETSc's did. */
 Run CompareRanks(Mat A, PCType pc, const std::string &options, double rounding)

@@ -1,0 +1,47 @@
+/* What the tests of KSPGMRESFUSED share: solves beside those of PETSc's KSPGMRES, and systems. */
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pc_support.h"
+#include "spread.h"
+
+/* What a solve has come to. */
+struct Run {
+  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
+  PetscInt            iterations = -1;
+  PetscReal           norm       = -1;
+  std::vector<double> history, x;
+};
+
+/* A x = b, for a fixed b where none is given, with the history of norms. */
+Run RunOf(KSP ksp, Vec b);
+Run RunOf(KSP ksp);
+/* The largest difference of two norms, relative to the second; one of the size of the rounding of the largest is none. */
+double NormDifference(const std::vector<double> &mine, const std::vector<double> &theirs);
+/* The same reason, counts, norms and solution, to this difference. */
+void Compare(const Run &mine, const Run &theirs, double rounding);
+
+#if PETSC_VERSION_GE(3, 26, 0)
+  #define MODIFIED   "-ksp_orthogonalization mgs "
+  #define REFINEMENT "-ksp_orthogonalization_cgs_refinement_type "
+#else
+  #define MODIFIED   "-ksp_gmres_modifiedgramschmidt "
+  #define REFINEMENT "-ksp_gmres_cgs_refinement_type "
+#endif
+const std::string kPETSc = "-ksp_type gmres " MODIFIED "-ksp_pc_side right ";
+const std::string kOurs  = "-ksp_type gmresfused ";
+
+const std::vector<const char *> kSides = {"right", "left"};
+std::string                     Side(const char *side);
+
+/* Upwind differences of -laplace u + (peclet, peclet / 2) grad u on a grid. */
+HostMatrix Convection(LocalInt nx, LocalInt ny, double peclet);
+/* Every entry beside the diagonal is multiplied by a number of its own. */
+HostMatrix Unsymmetric(HostMatrix A, std::uint64_t seed);
+/* Blocks on the GPUs of all ranks, of which each has as many block rows as the share says. */
+MatObject BlocksOfRanks(const HostBlocks &H, const Share &share = Even);
+
+/* Whether the view of the first rank has the text; collective. */
+bool Views(KSP ksp, const std::string &text);
