@@ -674,6 +674,21 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt 
   return NoCUDA();
 }
 
+PetscErrorCode GMRESRankBegin_CUDA(GMRESFusedWork *, const GMRESBasis *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESRankProduct_CUDA(GMRESFusedWork *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt, PetscBool *)
 {
   return NoCUDA();

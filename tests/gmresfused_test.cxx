@@ -1398,7 +1398,7 @@ Run CompareRanks(Mat A, PCType pc, const std::string &options, double rounding)
   Compare(RunOf(mpi), mine, rounding);
   Compare(RunOf(nccl), mine, 0); /* the same bits again */
   CHECK(Views(nccl, "path: device\n"));
-  CHECK(Views(mpi, "path: general: several ranks by MPI\n"));
+  CHECK(Views(mpi, "path: general: several ranks by MPI\n  products: own, bytes "));
   CheckCommunication(nccl, "nccl, version ");
   CheckCommunication(mpi, "mpi: it was asked for");
   return theirs;
@@ -1557,7 +1557,7 @@ TEST_CASE("gmresfused: NCCL and a solver that is used again", "[gmresfused][mpi]
         MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
         Compare(RunOf(fused), RunOf(petsc), 1e-7);
         CHECK(recorder.calls.size() == 9);
-        CHECK(Views(fused, "path: general: a monitor\n"));
+        CHECK(Views(fused, "path: general: a monitor\n  products: own, bytes "));
         MUST(KSPMonitorCancel(fused));
       }
       compare("nccl");

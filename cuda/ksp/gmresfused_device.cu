@@ -10,7 +10,8 @@
    correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing.
 
    On several ranks a product sends entries of the vector to other ranks ahead of the columns that the rank owns, and those of other
-   ranks follow; see gmresfused_ranks.cu. All ranks decide from the same bits, and launch the same.
+   ranks follow; see gmresfused_ranks.cu. All ranks decide from the same bits, and launch the same. With MPI the host decides, and
+   has nothing but the products from here.
 */
 #include "gmresfused_small.cuh"
 
@@ -459,7 +460,7 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators
   work->op.A = nullptr; /* its rows are lent for this call */
   if (changed) work->uneven = false;
   PetscCall(GMRESPrepareRanks(work, op, changed));
-  work->resident = !op->nccl && !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
+  work->resident = !op->B && !op->ghost_blocks && !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
   if (op->blocks) {
     work->blocks    = *op->blocks;
     work->op.blocks = &work->blocks;
@@ -582,6 +583,39 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
       small->H[j * rows + k] = k <= j + 1 ? from[j * ld + k] : 0;
       small->R[j * rows + k] = k <= j ? from[(small->restart + j) * ld + k] : 0;
     }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESRankBegin_CUDA(GMRESFusedWork *work, const GMRESBasis *basis)
+{
+  cudaStream_t stream;
+  GMRESScalars s{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  work->basis = *basis;
+  s.stage     = kCGRunning; /* to the end: the host makes the decisions */
+  PetscCall(work->mailbox.Begin(s, CGTest{}, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESRankProduct_CUDA(GMRESFusedWork *work, const PetscScalar *x, PetscScalar *y)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(LaunchOwnProduct(work, nullptr, x, nullptr, y, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *work, PetscScalar *y)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(GMRESLaunchGhosts(work, nullptr, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /*
    What the fused GMRES has beside the kernels of one rank, on several ranks with NCCL: a product sends the entries of its vector
-   that other ranks need, and adds the columns that these own; and sums over the ranks that no other kernel makes.
+   that other ranks need, and adds the columns that these own; and sums over the ranks that no other kernel makes. With MPI the host
+   makes the exchange and the sums, and what is left here is the product with the columns of other ranks.
 
    Where kernels write to other GPUs, they send and receive by words, in the turn of the next sum over the ranks. There is one
    between two exchanges: an iteration has one, and so has a restart behind its product.
@@ -102,14 +103,15 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
   work->op.ghost_blocks = nullptr;
   work->ghost_blocks    = BSR{};
   PetscCall(GMRESMayStartEarly(&work->early));
-  if (!op->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!op->B && !op->ghost_blocks) PetscFunctionReturn(PETSC_SUCCESS);
   if (op->ghost_blocks) {
     const BSR    &W = *op->ghost_blocks;
     const CSRView rows{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
     work->ghost_blocks = W;
     PetscCall(CGGhostsKeep(&work->ghosts, rows, op->ghosts, changed));
   } else PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->ghosts, changed));
-  PetscCall(CGGhostsMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
+  if (op->nccl) PetscCall(CGGhostsMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
+  else work->early = false; /* kernels of PETSc come between ours */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,7 +145,7 @@ PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, const double *e, double *
   GMRESState *const  state = work->mailbox.state();
 
   PetscFunctionBegin;
-  PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
+  if (work->nccl) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
   if (!B.count) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->op.blocks) {
     PetscCall(LaunchEarly(work->early, MultiplyGhostBlocks, GMRESGrid(work, B.count * bs), kGMRESBlock, stream, B, bs, y, state));

@@ -296,6 +296,20 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What multiplies with A on the general path of several ranks. */
+static PetscErrorCode ViewProducts(const KSP_GMRESFused *g, PetscViewer viewer)
+{
+  GMRESStatus status;
+
+  PetscFunctionBegin;
+  if (g->own && g->work) { /* without it the solve has ended before there was memory */
+    PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "  products: own, bytes for the copy of A and the kernels %g\n", (double)status.bytes));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "  products: MatMult()\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Why the step size of the last solve was one. */
 static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
 {
@@ -338,8 +352,10 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (g->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
-  else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
+  if (g->why) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
+    if (g->several) PetscCall(ViewProducts(g, viewer));
+  } else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
   if (g->several) PetscCall(ViewCommunication(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
@@ -368,6 +384,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscCall(GMRESFusedResetBlocks(g));
   g->A = g->block = CopiedFrom{};
   g->nccl         = nullptr;
+  g->own          = PETSC_FALSE;
   g->why_mpi      = "";
   g->why          = CGFusedReason{};
   g->columns = g->known = 0;
@@ -466,6 +483,10 @@ static PetscErrorCode Create(KSP ksp)
   communication between GPUs. Each of them sends the entries of the vector that the others need while it multiplies with the columns
   that it owns, and there is one sum over all ranks an iteration, from which all GPUs decide alike. The preconditioner must not
   reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See `KSPGMRESFusedSetCommunication()`.
+  The general path of several ranks multiplies with the same kernels, while the entries for other ranks travel by MPI, where matrix
+  and vectors are on the GPUs and each rank has rows, unless the path `general` is asked for. A transposed solve takes
+  `MatMultTranspose()`, and a preconditioner that has `PCShellSetApplyBA()` makes the products itself. The view says which products
+  there were.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.

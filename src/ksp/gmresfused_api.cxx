@@ -71,8 +71,9 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
   Notes:
   With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels write
   to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU of its own
-  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one.
-  `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL cannot be had; then it is an error to ask for NCCL.
+  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose products
+  with a matrix on the GPUs are own ones, too, unless the path `general` is asked for. `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI
+  where NCCL cannot be had; then it is an error to ask for NCCL.
 
   The iterates are the same to rounding.
 

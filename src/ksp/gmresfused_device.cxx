@@ -1,4 +1,7 @@
-/* The fused GMRES whose iterations the GPU decides about, on one rank or on several with NCCL. */
+/*
+   The fused GMRES whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies of the operators,
+   which several ranks with MPI have, too.
+*/
 #include <petsc/private/pcimpl.h>
 
 #include "agree.h"
@@ -129,7 +132,7 @@ static PetscErrorCode Begin(KSP ksp, Preparation *p)
 
   PetscFunctionBegin;
   PetscCall(FindParts(ksp, p));
-  PetscCall(GetBlocks(ksp));
+  if (!g->own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
   if (g->exchange.same) PetscFunctionReturn(PETSC_SUCCESS);
@@ -182,7 +185,7 @@ static PetscErrorCode Copy(KSP ksp, Preparation *p)
     if (g->several) PetscCall(GetDeviceBlocks(p->parts[1], &g->op.ghost_blocks, &p->flops));
   } else PetscCall(GetRows(ksp, p));
   if (g->several) {
-    PetscCall(CGFusedExchangeLists(&g->exchange));
+    if (g->nccl) PetscCall(CGFusedExchangeLists(&g->exchange));
     PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
     PetscCall(MatGetSize(p->A, &rows, nullptr));
     g->op.nccl       = g->nccl;
@@ -213,12 +216,11 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
   if (!code) code = CallGuarded(Copy, ksp, p);
   if (g->several) PetscCall(AgreeOnError(comm, code, kText));
   PetscCall(code);
-  if (g->several) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
+  if (g->nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the operators those of now; collective. */
-static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
+PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   Preparation     p{};
@@ -347,7 +349,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
-  PetscCall(Prepare(ksp, &product_flops));
+  PetscCall(GMRESFusedPrepare(ksp, &product_flops));
   ksp->rnorm = -1; /* there is no norm of a cycle before */
   do {
     const PetscInt before = ksp->its;

@@ -1,4 +1,4 @@
-/* Why a solve of the fused GMRES takes the general path. */
+/* Why a solve of the fused GMRES takes the general path, and whether this has own products. */
 #include <petsc/private/pcimpl.h>
 
 #include "gmresfusedimpl.h"
@@ -50,9 +50,8 @@ static PetscErrorCode PartsAreOnHost(Mat A, PetscBool *on_host)
 /* A matrix whose products are our own: on the GPU, not bound to the CPU. */
 static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
 {
-  Mat          A;
-  MatNullSpace null_space;
-  PetscBool    ours, on_host, bound;
+  Mat       A;
+  PetscBool ours, on_host, bound;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
@@ -61,12 +60,23 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATSEQBAIJ, MATMPIAIJ, MATMPIBAIJ, ""));
   PetscCall(MatBoundToCPU(A, &bound));
   if (ours && kHasCUDA && !bound && ((const KSP_GMRESFused *)ksp->data)->several) PetscCall(PartsAreOnHost(A, &bound));
-  PetscCall(MatGetNullSpace(A, &null_space));
   if (on_host) why->text = "the matrix is on the host";
   else if (!ours) PetscCall(IsOfType((PetscObject)A, "the matrix is not aijcusparse or baijcuda, but ", why));
   else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
   else if (bound) why->text = "the matrix is bound to the CPU, on the host";
-  else if (null_space && ksp->pc_side == PC_LEFT) why->text = "a null space, with the preconditioner on the left";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the iterations on the GPU do not do, though the products are our own: to remove a null space. */
+static PetscErrorCode WhyNotWithNullSpace(KSP ksp, CGFusedReason *why)
+{
+  Mat          A;
+  MatNullSpace null_space;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetNullSpace(A, &null_space));
+  if (null_space && ksp->pc_side == PC_LEFT) why->text = "a null space, with the preconditioner on the left";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -148,6 +158,7 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, GMRESOperators *op, CGFusedReason 
   *op  = GMRESOperators{};
   *why = CGFusedReason{WhyNotAsItIsAsked(ksp)};
   if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
+  if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
   if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, op, why));
   if (!*why) {
@@ -155,6 +166,33 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, GMRESOperators *op, CGFusedReason 
     if (!can) why->text = "the GPU, or the part of it that there is, cannot keep all blocks of a kernel at once";
   }
   op->left = (PetscBool)(ksp->pc_side == PC_LEFT);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether PCApplyBAorAB() makes a product with A and PCApply(), and nothing else. */
+static bool AppliesApart(PC pc)
+{
+#if PETSC_VERSION_LT(3, 26, 0) /* from 3.26 on no PC has a scaling beside that */
+  if (pc->diagonalscale) return false;
+#endif
+  return !pc->ops->applyBA;
+}
+
+/*
+   Whether the general path of several ranks can have own products with A, as far as this rank sees. Who asks for the path `general`
+   gets MatMult().
+*/
+static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  CGFusedReason         why;
+
+  PetscFunctionBegin;
+  *can = PETSC_FALSE;
+  if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(WhyNotWithMatrix(ksp, &why));
+  if (!why) PetscCall(WhyNotWithVectors(ksp, &why));
+  *can = (PetscBool)!why;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -194,9 +232,9 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscMPIInt     size;
-  PetscBool       same = PETSC_FALSE;
+  PetscBool       own, same = PETSC_FALSE;
   Mat             A;
-  int             all[3]; /* whether the ranks can take the path, have the exchange, and want NCCL */
+  int             all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and can have own products */
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
@@ -206,17 +244,22 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   g->several = (PetscBool)(size > 1);
   g->nccl    = nullptr;
   g->why_mpi = "";
+  g->own     = PETSC_FALSE;
   PetscCall(WhyGeneralHere(ksp, op, why));
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!*why) PetscCall(HasExchange(ksp, A, &same));
+  PetscCall(CanMultiplyHere(ksp, &own));
+  if (own || !*why) PetscCall(HasExchange(ksp, A, &same));
   all[0] = !*why;
   all[1] = same;
   all[2] = g->communication != KSP_GMRESFUSED_COMMUNICATION_MPI;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 3, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  all[3] = own;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
   g->exchange.same = (PetscBool)all[1];
-  if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
-  PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
-  if (!g->nccl) why->text = "several ranks by MPI";
+  if (!*why) { /* then it is so on all ranks */
+    PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
+    if (!g->nccl) why->text = "several ranks by MPI";
+  }
+  g->own = (PetscBool)(*why && all[3]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

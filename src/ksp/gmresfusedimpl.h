@@ -54,7 +54,8 @@ struct KSP_GMRESFused {
   PetscBool       several = PETSC_FALSE; /* the last solve had several ranks */
   NCCL           *nccl    = nullptr;     /* it made the sums and the exchange of the last solve */
   const char     *why_mpi = "";          /* why it did not, where the GPUs could have decided otherwise */
-  CGFusedExchange exchange;              /* for products with A, with NCCL */
+  CGFusedExchange exchange;              /* for own products with A */
+  PetscBool       own = PETSC_FALSE;     /* the general path of the last solve had own products, with the exchange by MPI */
 
   /* the vectors, made by the first solve */
   GMRESBasis      basis[GMRES_BASES] = {};
@@ -89,8 +90,8 @@ LocalInt GMRESFusedStepOf(KSP);
 /* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
 
 /*
-   Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type. All
-   ranks take the same path; collective.
+   Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type; and
+   whether the general path has own products. All ranks take the same path; collective.
 */
 PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 
@@ -99,6 +100,8 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 /* The solve on the GPU. If the norm of the residual is out of the range of its sums, there is a reason for the general path after
    the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
+/* Makes the GPU's copies of the operators those of now, and the exchange of several ranks; collective. */
+PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
 /* Frees M of PCJACOBI or PCPBJACOBI. */
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 
