@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include <finepc.h>
+
 #if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 
@@ -46,4 +48,19 @@ double DeviceBytesInUse()
 PetscMemType ExchangedMemory()
 {
   return PETSC_MEMTYPE_CUDA;
+}
+
+const MatType SolversOnDevice::rows = MATAIJCUSPARSE, SolversOnDevice::blocks = MATBAIJCUDA;
+
+SolversOnDevice::SolversOnDevice()
+{
+}
+
+SolversOnDevice::~SolversOnDevice()
+{
+}
+
+PetscErrorCode SolversOnDevice::Place(Mat) const
+{
+  return PETSC_SUCCESS;
 }

@@ -24,6 +24,25 @@ inline uint2 LoadHalf(const void *from)
   return {(unsigned)both, (unsigned)(both >> 32)};
 }
 
+inline uint4 LoadWord(const uint4 *word)
+{
+  const uint2 low = LoadHalf(word), high = LoadHalf((const char *)word + 8);
+  return {low.x, low.y, high.x, high.y};
+}
+
+inline bool HasCome(const uint4 &w, unsigned turn)
+{
+  return w.y == turn && w.w == turn;
+}
+
+inline double NumberOf(const uint4 &w)
+{
+  const std::uint64_t bits = w.x | (std::uint64_t)w.z << 32;
+  double              x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
 inline void WriteWord(uint4 *word, double x, unsigned turn)
 {
   std::uint64_t bits;
@@ -41,17 +60,9 @@ inline void WriteWord(uint2 *word, float x, unsigned turn)
 
 inline double AwaitWord(const uint4 *word, unsigned turn)
 {
-  uint2 low, high;
-  for (;;) {
-    low  = LoadHalf(word);
-    high = LoadHalf((const char *)word + 8);
-    if (low.y == turn && high.y == turn) break;
-    sched_yield(); /* for the other process, which may be in need of this processor */
-  }
-  const std::uint64_t bits = low.x | (std::uint64_t)high.x << 32;
-  double              x;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
+  uint4 w;
+  while (!HasCome(w = LoadWord(word), turn)) sched_yield(); /* for the other process, which may be in need of this processor */
+  return NumberOf(w);
 }
 
 inline float AwaitWord(const uint2 *word, unsigned turn)
