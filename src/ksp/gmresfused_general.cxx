@@ -49,6 +49,17 @@ static PetscErrorCode MakeBasis(LocalInt n, LocalInt vectors, FinePCPrecision pr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Makes the work of the GPU, unless there is one; after an error there is none. */
+static PetscErrorCode NeedWork(KSP_GMRESFused *g)
+{
+  PetscFunctionBegin;
+  if (g->work) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscErrorCode code = CallGuarded(GMRESFusedCreate_CUDA, &g->work);
+  if (code) PetscCall(GMRESFusedDestroy_CUDA(&g->work));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The memory of this rank. A restart that is longer than the solve may be is cut. */
 static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
 {
@@ -60,7 +71,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscCall(CGGetLocalSize(ksp->work[0], &n));
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
   if (g->flexible) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
-  if (device && !g->work) PetscCall(GMRESFusedCreate_CUDA(&g->work));
+  if (device) PetscCall(NeedWork(g));
   if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart));
   GMRESSmallCreate(&g->small, restart);
   g->c.resize(restart + 1);
