@@ -639,7 +639,7 @@ PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *)
   return NoCUDA();
 }
 
-PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt)
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, LocalInt)
 {
   return NoCUDA();
 }

@@ -1388,18 +1388,26 @@ namespace
 
 const std::string kByNCCL = "-ksp_gmresfused_communication nccl ", kByMPI = "-ksp_gmresfused_communication mpi ";
 
+const std::string kSteps[] = {"-ksp_gmresfused_step_size 1 ", "-ksp_gmresfused_step_size 2 "};
+
 /* The GPUs of all ranks decide, beside the host with MPI and PETSc's solver. Gives what PETSc's did. */
 Run CompareRanks(Mat A, PCType pc, const std::string &options, double rounding)
 {
   CAPTURE(pc, options);
-  const KSPObject nccl = MakeKSP(A, kOurs + kByNCCL + options, pc), mpi = MakeKSP(A, kOurs + kByMPI + options, pc);
-  const Run       mine = RunOf(nccl), theirs = RunOf(MakeKSP(A, kPETSc + options, pc));
-  Compare(mine, theirs, rounding);
-  Compare(RunOf(mpi), mine, rounding);
-  Compare(RunOf(nccl), mine, 0); /* the same bits again */
-  CHECK(Views(nccl, "path: device\n"));
+  const KSPObject mpi    = MakeKSP(A, kOurs + kByMPI + options, pc);
+  const Run       theirs = RunOf(MakeKSP(A, kPETSc + options, pc)), by_host = RunOf(mpi);
+  for (const std::string &step : kSteps) {
+    CAPTURE(step);
+    const KSPObject nccl = MakeKSP(A, kOurs + kByNCCL + step + options, pc);
+    const Run       mine = RunOf(nccl);
+    Compare(mine, theirs, rounding);
+    Compare(mine, by_host, rounding);
+    Compare(RunOf(nccl), mine, 0); /* the same bits again */
+    CHECK(Views(nccl, "path: device\n"));
+    CHECK(Views(nccl, "step size=" + step.substr(step.size() - 2, 1) + "\n"));
+    CheckCommunication(nccl, "nccl, version ");
+  }
   CHECK(Views(mpi, "path: general: several ranks by MPI\n  products: own, bytes "));
-  CheckCommunication(nccl, "nccl, version ");
   CheckCommunication(mpi, "mpi: it was asked for");
   return theirs;
 }
@@ -1550,6 +1558,10 @@ TEST_CASE("gmresfused: NCCL and a solver that is used again", "[gmresfused][mpi]
       compare("mpi: it was asked for");
       MUST(KSPGMRESFusedSetCommunication(fused, KSP_GMRESFUSED_COMMUNICATION_NCCL));
       compare("nccl");
+      for (PetscInt step : {1, 2}) { /* products of a step, each of which has an exchange */
+        MUST(KSPGMRESFusedSetStepSize(fused, step));
+        compare("nccl");
+      }
       for (KSP ksp : {(KSP)fused, (KSP)petsc}) MUST(KSPSetOperators(ksp, B, B));
       compare("nccl");
       {
@@ -1581,12 +1593,15 @@ TEST_CASE("gmresfused: NCCL, small systems for the sanitizer", "[gmresfused][mpi
                                   precision + " -ksp_initial_guess_nonzero ";
       CAPTURE(options);
       const auto solve = [&](Mat A, PCType pc) {
-        CAPTURE(pc);
-        const KSPObject ksp = MakeKSP(A, kOurs + kByNCCL + options, pc);
-        const Run       run = RunOf(ksp);
-        CHECK(run.iterations == 5);
-        CHECK(Difference(run.x, RunOf(MakeKSP(A, kPETSc + options, pc)).x) <= (*precision == 's' ? 1e-4 : 1e-9));
-        CHECK(Views(ksp, "path: device\n"));
+        const Run theirs = RunOf(MakeKSP(A, kPETSc + options, pc));
+        for (const std::string &step : kSteps) {
+          CAPTURE(pc, step);
+          const KSPObject ksp = MakeKSP(A, kOurs + kByNCCL + step + options, pc);
+          const Run       run = RunOf(ksp);
+          CHECK(run.iterations == 5);
+          CHECK(Difference(run.x, theirs.x) <= (*precision == 's' ? 1e-4 : 1e-9));
+          CHECK(Views(ksp, "path: device\n"));
+        }
       };
       for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) solve(rows, pc);
       for (LocalInt bs : {1, 2, 3, 4, 5, 8}) {

@@ -78,6 +78,14 @@ PetscErrorCode CGGhostsKeep(CGGhosts *ghosts, const CSRView &B, PetscScalar *val
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void CGGhostsShare(const CGGhosts &kept, CGGhosts *ghosts)
+{
+  const uint4 *const words = ghosts->rows.words;
+  ghosts->used             = kept.used;
+  ghosts->rows             = kept.rows;
+  ghosts->rows.words       = words;
+}
+
 /* ----------------------------------------- the exchange --------------------------------------- */
 
 void CGGhostsGiveSlots(NCCL *nccl, CGGhosts *ghosts)

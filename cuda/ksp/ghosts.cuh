@@ -167,6 +167,8 @@ PetscErrorCode CGGhostsMultiply(bool early, int most, const CGGhostRows &B, Prod
 
 /* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
 PetscErrorCode CGGhostsKeep(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
+/* The same rows, which the first one keeps, for another exchange of the same lists. */
+void CGGhostsShare(const CGGhosts &, CGGhosts *);
 /* As many lanes as a row has entries on average. */
 LocalInt CGGhostLanes(LocalInt rows, LocalInt nnz);
 /* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */

@@ -201,8 +201,8 @@ PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
 /* ------------------------------------------ launches ------------------------------------------ */
 
 template <int Step>
-static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const GMRESProducts<Step> &of,
-                                 cudaStream_t stream)
+static PetscErrorCode LaunchDotsWith(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, const GMRESProducts<Step> &of,
+                                     cudaStream_t stream)
 {
   return GMRESWithPrecision(basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
@@ -211,10 +211,22 @@ static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, 
   });
 }
 
-PetscErrorCode GMRESLaunchDots(GMRESFusedWork *work, LocalInt count, cudaStream_t stream)
+static PetscErrorCode LaunchDots(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt count, LocalInt step,
+                                 const PetscScalar *const w[], cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchDots(work, work->basis, count, GMRESProducts<1>{{work->v.w[0]}}, stream));
+  if (step == 1) PetscCall(LaunchDotsWith(work, basis, count, GMRESProducts<1>{{w[0]}}, stream));
+  else PetscCall(LaunchDotsWith(work, basis, count, GMRESProducts<2>{{w[0], w[1]}}, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchDots(GMRESFusedWork *work, LocalInt count, LocalInt products, cudaStream_t stream)
+{
+  const PetscScalar *w[kGMRESMostStep];
+
+  PetscFunctionBegin;
+  for (LocalInt s = 0; s < kGMRESMostStep; s++) w[s] = work->v.w[std::min(s, products - 1)];
+  PetscCall(LaunchDots(work, work->basis, count, work->step, w, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -227,8 +239,7 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, Loc
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, count));
-  if (step == 1) PetscCall(LaunchDots(work, *basis, count, GMRESProducts<1>{{w[0]}}, stream));
-  else PetscCall(LaunchDots(work, *basis, count, GMRESProducts<2>{{w[0], w[1]}}, stream));
+  PetscCall(LaunchDots(work, *basis, count, step, w, stream));
   PetscCall(GetSums(work, (LocalInt)GMRESSums(count, step), sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

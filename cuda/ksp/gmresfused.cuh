@@ -122,7 +122,7 @@ struct GMRESFusedWork : CGRanks {
   Buffer<unsigned> arrived{&memory};
 
   /* a rank among several */
-  CGGhosts ghosts{&memory};
+  CGGhosts ghosts[kGMRESMostStep] = {CGGhosts{&memory}, CGGhosts{&memory}}; /* of each product of a step */
   BSR      ghost_blocks{}; /* of a matrix of blocks; then the rows of the ghosts are block rows */
 };
 
@@ -130,6 +130,12 @@ struct GMRESFusedWork : CGRanks {
 inline bool GMRESIsDirect(const GMRESFusedWork *work)
 {
   return work->peers != nullptr;
+}
+
+/* Whether kernels make the exchanges of all products themselves. */
+inline bool GMRESAreDirect(const GMRESFusedWork *work)
+{
+  return std::all_of(work->ghosts, work->ghosts + work->op.step, [](const CGGhosts &ghosts) { return ghosts.direct; });
 }
 
 /* Two entries of a vector, which are loaded at once. */
@@ -441,13 +447,13 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
 /* Makes room for so many words, and for flags of so many blocks, that kernels write to one another; none is of a turn yet. */
 PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words, size_t blocks);
 
-/* The sums of GMRESDots_CUDA() with the first product of the solve: they are left in small.sums. */
-PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, cudaStream_t);
+/* The sums of GMRESDots_CUDA() with so many products of a step of the solve: they are left in small.sums. */
+PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, LocalInt products, cudaStream_t);
 
 /* --------------------------------- gmresfused_iteration.cu ------------------------------------ */
 
-/* Makes ready for cycles of so many iterations. */
-PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *, const GMRESBasis &, LocalInt restart);
+/* Makes ready for cycles of so many iterations with steps of so many products; room for more of them stays. */
+PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *, const GMRESBasis &, LocalInt restart, LocalInt step);
 /*
    What follows the products in a step that the GPU decides about, which begins at u_j, where j is the position: the tests of the
    iterations of the step before, the products with the basis, and the new vectors, as many as there are products. At the end of a
@@ -472,9 +478,15 @@ PetscErrorCode GMRESLaunchResident(GMRESFusedWork *, cudaStream_t);
 PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *, const GMRESOperators *, bool changed);
 /* The solver works with this NCCL from now on, or with none. */
 PetscErrorCode GMRESUseNCCL(GMRESFusedWork *, NCCL *);
-/* Entries of D x to the other ranks, ahead of the product with the columns that the rank owns. d may be null. */
-PetscErrorCode GMRESLaunchSend(GMRESFusedWork *, const double *d, const double *x, cudaStream_t);
+/*
+   Entries of D x to the other ranks, ahead of the product with the columns that the rank owns; d may be null. Each product of a step
+   has a number, from 0.
+*/
+PetscErrorCode GMRESLaunchSend(GMRESFusedWork *, LocalInt product, const double *d, const double *x, cudaStream_t);
 /* y = y + E B ghosts behind that product. e may be null. */
-PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *, const double *e, double *y, cudaStream_t);
-/* small.all [1] = the sum over all ranks of what so many blocks have left in `partial`, unless the method has stopped. */
-PetscErrorCode GMRESLaunchSum(GMRESFusedWork *, int parts, cudaStream_t);
+PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *, LocalInt product, const double *e, double *y, cudaStream_t);
+/*
+   small.all [count] = the sums over all ranks of what so many blocks have left in `partial` [count][parts], unless the method has
+   stopped. There are two at most.
+*/
+PetscErrorCode GMRESLaunchSum(GMRESFusedWork *, LocalInt count, int parts, cudaStream_t);

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kGMRESBlock)
 /*
    The coefficients of the correction in U: one block solves with R. After a full cycle the iterations of its last step end here
    first: this step has made so many vectors, up to number `full`, and there are so many parts of the square of the norm of each, or
-   `all` has the square of the only one if it is not null. Otherwise `made` is zero.
+   all [made] has the squares if it is not null. Otherwise `made` is zero.
 */
 __global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small, LocalInt full, LocalInt made, int parts,
                                                           const double *partial, const double *all, GMRESState *state)
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small
 #pragma unroll
     for (int s = 0; s < kGMRESMostStep; s++) {
       if (s >= made) break;
-      squares[s] = all ? *all : AddPartial(parts, partial + s * parts);
+      squares[s] = all ? all[s] : AddPartial(parts, partial + s * parts);
       for (LocalInt k = threadIdx.x; k <= first + s; k += kGMRESBlock) c[s * kColumns + k] = small.c[s * (small.restart + 1) + k];
     }
     __syncthreads();
@@ -278,14 +278,14 @@ PetscErrorCode LaunchOwnProduct(GMRESFusedWork *work, const double *d, const dou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y = E A D x */
-PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
+/* y = E A D x, by the product of this number in a step */
+PetscErrorCode LaunchProduct(GMRESFusedWork *work, LocalInt product, const double *d, const double *x, const double *e, double *y,
                              cudaStream_t stream)
 {
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(GMRESLaunchSend(work, d, x, stream));
+  if (work->nccl) PetscCall(GMRESLaunchSend(work, product, d, x, stream));
   PetscCall(LaunchOwnProduct(work, d, x, e, y, stream));
-  if (work->nccl) PetscCall(GMRESLaunchGhosts(work, e, y, stream));
+  if (work->nccl) PetscCall(GMRESLaunchGhosts(work, product, e, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -301,21 +301,21 @@ PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* w = A M u, or M A u. A diagonal M is part of a product by rows. */
-PetscErrorCode LaunchOperator(GMRESFusedWork *work, const double *u, double *w, cudaStream_t stream)
+/* w = A M u, or M A u, likewise. A diagonal M is part of a product by rows. */
+PetscErrorCode LaunchOperator(GMRESFusedWork *work, LocalInt product, const double *u, double *w, cudaStream_t stream)
 {
   const GMRESOperators &op = work->op;
   const GMRESVectors   &v  = work->v;
 
   PetscFunctionBegin;
   if (!IsApart(op) && (!op.blocks || !op.d)) {
-    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, w, stream));
+    PetscCall(LaunchProduct(work, product, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, w, stream));
   } else if (op.left) {
-    PetscCall(LaunchProduct(work, nullptr, u, nullptr, v.t, stream));
+    PetscCall(LaunchProduct(work, product, nullptr, u, nullptr, v.t, stream));
     PetscCall(LaunchInverse(work, v.t, w, stream));
   } else {
     PetscCall(LaunchInverse(work, u, v.t, stream));
-    PetscCall(LaunchProduct(work, nullptr, v.t, nullptr, w, stream));
+    PetscCall(LaunchProduct(work, product, nullptr, v.t, nullptr, w, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -331,7 +331,7 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   const bool            apply = IsApart(op) && !op.left;
 
   PetscFunctionBegin;
-  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->workers, stream));
+  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->fresh, work->workers, stream));
   /* the resident kernel has ended its last iteration */
   PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart,
                         full && !work->resident ? work->fresh : 0, work->workers, work->partial.data(),
@@ -359,7 +359,7 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   const bool            inverted = op.left && (op.apply || op.d);
 
   PetscFunctionBegin;
-  if (guess) PetscCall(LaunchProduct(work, nullptr, v.x, nullptr, v.w[0], stream));
+  if (guess) PetscCall(LaunchProduct(work, 0, nullptr, v.x, nullptr, v.w[0], stream));
   if (inverted) {
     if (guess)
       PetscCall(
@@ -373,7 +373,7 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
                        work->small, state);
   }));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(GMRESLaunchSum(work, GMRESGrid(work, n), stream));
+  PetscCall(GMRESLaunchSum(work, 1, GMRESGrid(work, n), stream));
   PetscCall(LaunchEarly(work->early, BeginCycleOfRanks, 1, 1, stream, work->small, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -396,7 +396,7 @@ PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
 
   PetscFunctionBegin;
   for (LocalInt s = 0; s < products; s++)
-    PetscCall(LaunchOperator(work, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
+    PetscCall(LaunchOperator(work, s, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
   PetscCall(GMRESLaunchOrthogonalization(work, products, stream));
   work->fresh = products;
   work->position += products;
@@ -484,12 +484,12 @@ PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt restart)
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt restart, LocalInt step)
 {
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, basis->vectors));
-  PetscCall(GMRESPrepareOrthogonalization(work, *basis, restart));
+  for (LocalInt s = 1; s <= step; s++) PetscCall(GMRESPrepareOrthogonalization(work, *basis, restart, s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -525,8 +525,8 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  work->step = work->resident || work->nccl ? 1 : std::min(start->step, start->restart);
-  if (!work->resident) PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart));
+  work->step = work->resident ? 1 : std::min(start->step, start->restart);
+  if (!work->resident) PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart, work->step));
   work->restart  = start->restart;
   work->position = 0;
   work->fresh    = 1;
@@ -615,7 +615,7 @@ PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *work, PetscScalar *y)
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(GMRESLaunchGhosts(work, nullptr, y, stream));
+  PetscCall(GMRESLaunchGhosts(work, 0, nullptr, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -625,6 +625,6 @@ PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus 
   status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
   status->lanes    = work->op.blocks ? 0 : work->A.lanes;
   status->resident = (PetscBool)work->resident;
-  status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && work->ghosts.direct);
+  status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && GMRESAreDirect(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

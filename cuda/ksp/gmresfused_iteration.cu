@@ -311,14 +311,14 @@ PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision precision, LocalInt restar
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart)
+PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart, LocalInt step)
 {
   int blocks;
 
   PetscFunctionBegin;
-  PetscCall(CountBlocksOf(work->step, basis.precision, restart, &blocks));
+  PetscCall(CountBlocksOf(step, basis.precision, restart, &blocks));
   work->workers = std::max(std::min(blocks - 1, BlocksFor(basis.n, 2 * kGMRESBlock)), 1);
-  PetscCall(GMRESNeedWords(work, WordsFor(restart, work->step, work->workers), 0));
+  PetscCall(GMRESNeedWords(work, WordsFor(restart, step, work->workers), 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -355,9 +355,9 @@ PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, LocalInt produ
   const LocalInt count   = work->position + 1;
 
   PetscFunctionBegin;
-  if (by_nccl) { /* a step has one product then */
-    PetscCall(GMRESLaunchDots(work, count, stream));
-    PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, GMRESSumsOf(count, 1), stream));
+  if (by_nccl) {
+    PetscCall(GMRESLaunchDots(work, count, products, stream));
+    PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, GMRESSumsOf(count, work->step), stream));
   }
   PetscCall(WithStep(work->step, [&](auto of) { return LaunchStep<of>(work, products, by_nccl, stream); }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -4,7 +4,8 @@
    makes the exchange and the sums, and what is left here is the product with the columns of other ranks.
 
    Where kernels write to other GPUs, they send and receive by words, in the turn of the next sum over the ranks. There is one
-   between two exchanges: an iteration has one, and so has a restart behind its product.
+   between two exchanges by the same words: a step has one, and so has a restart behind its product. The second product of a step
+   has words of its own.
 */
 #include "gmresfused.cuh"
 
@@ -58,18 +59,20 @@ __global__ void __launch_bounds__(kGMRESBlock) MultiplyGhostBlocks(CGGhostRows B
   }
 }
 
-/* sums [1] = the sum of so many parts, or all [1] that over all ranks where kernels add it up, by one block */
-template <bool Direct>
+/* sums [Count] = each the sum of so many parts, or all [Count] those over all ranks where kernels add them up, by one block */
+template <int Count, bool Direct>
 __global__ void __launch_bounds__(kGMRESBlock)
   SumParts(int parts, const double *partial, GMRESSmallArrays small, const GMRESState *state)
 {
   WaitForPrevious();
   LetNextStart();
   if (state->s.stage != kCGRunning) return;
-  double sum[1] = {AddPartial(parts, partial)};
+  double sum[Count];
+  for (int s = 0; s < Count; s++) sum[s] = AddPartial(parts, partial + s * parts);
   if (threadIdx.x != 0) return;
   if (Direct) SumOverRanks(state->peers, sum, small.all);
-  else small.sums[0] = sum[0];
+  else
+    for (int s = 0; s < Count; s++) small.sums[s] = sum[s];
 }
 
 } // namespace
@@ -81,7 +84,7 @@ PetscErrorCode GMRESUseNCCL(GMRESFusedWork *work, NCCL *nccl)
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->nccl) {
-    CGGhostsForget(work, &work->ghosts);
+    for (CGGhosts &ghosts : work->ghosts) CGGhostsForget(work, &ghosts);
     NCCLRelease(work->nccl);
   }
   work->nccl  = nccl;
@@ -108,9 +111,11 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
     const BSR    &W = *op->ghost_blocks;
     const CSRView rows{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
     work->ghost_blocks = W;
-    PetscCall(CGGhostsKeep(&work->ghosts, rows, op->ghosts, changed));
-  } else PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->ghosts, changed));
-  if (op->nccl) PetscCall(CGGhostsMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
+    PetscCall(CGGhostsKeep(&work->ghosts[0], rows, op->ghosts, changed));
+  } else PetscCall(CGGhostsKeep(&work->ghosts[0], *op->B, op->ghosts, changed));
+  for (LocalInt s = 1; s < op->step; s++) CGGhostsShare(work->ghosts[0], &work->ghosts[s]);
+  if (op->nccl)
+    for (LocalInt s = 0; s < op->step; s++) PetscCall(CGGhostsMakeRoom(work, &work->ghosts[s], *op->neighbours, op->exchange));
   else work->early = false; /* kernels of PETSc come between ours */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -118,34 +123,36 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
 PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *work, const GMRESOperators *op)
 {
   PetscFunctionBegin;
-  PetscCall(CGGhostsConnect(work, &work->ghosts, *op->neighbours, op->exchange, op->comm, work->small.sums, work->small.all));
+  for (LocalInt s = 0; s < op->step; s++)
+    PetscCall(CGGhostsConnect(work, &work->ghosts[s], *op->neighbours, op->exchange, op->comm, work->small.sums, work->small.all));
   /* behind what NCCL does, and behind what waits for another stream, no kernel begins before its time */
-  if (!GMRESIsDirect(work) || !work->ghosts.direct) work->early = false;
+  if (!GMRESIsDirect(work) || !GMRESAreDirect(work)) work->early = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
-PetscErrorCode GMRESLaunchSend(GMRESFusedWork *work, const double *d, const double *x, cudaStream_t stream)
+PetscErrorCode GMRESLaunchSend(GMRESFusedWork *work, LocalInt product, const double *d, const double *x, cudaStream_t stream)
 {
-  const CGSend send = CGSendOf(&work->ghosts);
+  const CGGhosts *const ghosts = &work->ghosts[product];
+  const CGSend          send   = CGSendOf(ghosts);
 
   PetscFunctionBegin;
-  PetscCall(CGGhostsBegin(work, &work->ghosts, d, x, stream));
-  if (!work->ghosts.direct || !send.count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGGhostsBegin(work, ghosts, d, x, stream));
+  if (!ghosts->direct || !send.count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     LaunchEarly(work->early, SendVector, GMRESGrid(work, send.count), kGMRESBlock, stream, send, d, x, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, const double *e, double *y, cudaStream_t stream)
+PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, LocalInt product, const double *e, double *y, cudaStream_t stream)
 {
-  const CGGhostRows &B     = work->ghosts.rows;
+  const CGGhostRows &B     = work->ghosts[product].rows;
   const LocalInt     bs    = work->ghost_blocks.bs;
   GMRESState *const  state = work->mailbox.state();
 
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
+  if (work->nccl) PetscCall(CGGhostsEnd(work, &work->ghosts[product], stream));
   if (!B.count) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->op.blocks) {
     PetscCall(LaunchEarly(work->early, MultiplyGhostBlocks, GMRESGrid(work, B.count * bs), kGMRESBlock, stream, B, bs, y, state));
@@ -156,12 +163,23 @@ PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, const double *e, double *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESLaunchSum(GMRESFusedWork *work, int parts, cudaStream_t stream)
+template <int Count>
+static PetscErrorCode LaunchSum(GMRESFusedWork *work, int parts, cudaStream_t stream)
 {
-  PetscFunctionBegin;
   const bool direct = GMRESIsDirect(work);
-  PetscCall(LaunchEarly(work->early, direct ? SumParts<true> : SumParts<false>, 1, kGMRESBlock, stream, parts, work->partial.data(),
-                        work->small, work->mailbox.state()));
-  if (!direct) PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, 1, stream));
+
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(work->early, direct ? SumParts<Count, true> : SumParts<Count, false>, 1, kGMRESBlock, stream, parts,
+                        work->partial.data(), work->small, work->mailbox.state()));
+  if (!direct) PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, Count, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchSum(GMRESFusedWork *work, LocalInt count, int parts, cudaStream_t stream)
+{
+  static_assert(kGMRESMostStep == 2);
+
+  PetscFunctionBegin;
+  PetscCall(count == 1 ? LaunchSum<1>(work, parts, stream) : LaunchSum<2>(work, parts, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -324,7 +324,6 @@ static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
   else if (ChangesByItself(ksp)) *why = ", one product a step: the preconditioner is an iterative solver";
   else if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) *why = ", one product a step: a second pass of orthogonalization";
   else if (status.resident) *why = ", one product a step: the resident kernel";
-  else if (g->nccl) *why = ", one product a step: several ranks by NCCL";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -220,6 +220,7 @@ struct GMRESOperators {
   PetscScalar      *ghosts;       /* where they arrive */
   const Neighbours *neighbours;   /* the lists of an exchange by NCCL, */
   long              exchange;     /* which have another number whenever they are made again */
+  LocalInt          step;         /* products between two orthogonalizations, each of which has an exchange */
   PetscBool         small;        /* the ranks have few rows on average: it is the same on all of them */
 };
 
@@ -249,8 +250,9 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, 
                                       LocalInt restart);
 /* Waits for what is left of the last solve, before memory that it works with is given back. */
 PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *);
-/* All other memory of a solve with this basis, so that a rank among several asks for it before they wait for one another. */
-PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt restart);
+/* All other memory of a solve with this basis and steps of so many products at most, so that a rank among several asks for it before
+   they wait for one another. */
+PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt restart, LocalInt step);
 /* Makes the exchange by NCCL ready, where the two calls before have been made on all ranks; collective. */
 PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *, const GMRESOperators *);
 /*

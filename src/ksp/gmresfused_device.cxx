@@ -193,10 +193,11 @@ static PetscErrorCode Copy(KSP ksp, Preparation *p)
     g->op.ghosts     = g->exchange.ghosts;
     g->op.neighbours = &g->exchange.lists;
     g->op.exchange   = g->exchange.number;
+    g->op.step       = GMRESFusedStepOf(ksp);
     g->op.small      = (PetscBool)(rows / size < kSmallRows);
   }
   PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed, g->path, g->small.restart));
-  if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart));
+  if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart, g->op.step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

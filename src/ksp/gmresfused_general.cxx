@@ -72,7 +72,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
   if (g->flexible) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
   if (device) PetscCall(NeedWork(g));
-  if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart));
+  if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart, 1));
   GMRESSmallCreate(&g->small, restart);
   g->c.resize(restart + 1);
   g->sums.resize(GMRESSums(restart + 1, kGMRESMostStep));
