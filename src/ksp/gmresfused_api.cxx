@@ -174,8 +174,8 @@ says so.
   Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
 after a second product differ from those of `KSPGMRES` in the fourth digit or so.
 
-  A flexible solve, `PCKSP`, a second pass of orthogonalization, the resident kernel, and several ranks by NCCL make one product a
-step in any case. What a solve begins beyond its last iteration costs a product more than with 1.
+  A flexible solve, `PCKSP`, a second pass of orthogonalization, and the resident kernel make one product a step in any case. What
+a solve begins beyond its last iteration costs a product more than with 1.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetStepSize()`
 @*/
