@@ -421,6 +421,8 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherFactor(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherFactor(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherDevices(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherDevices(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetStitch(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetStitch(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetCommunication(PC, PCCMATCHCommunication);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);

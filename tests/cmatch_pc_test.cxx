@@ -175,7 +175,7 @@ struct OptionValues {
   FinePCPrecision    precision;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks, gather_factor;
-  PetscBool          gather_devices;
+  PetscBool          gather_devices, stitch;
 
   PCCMATCHCommunication communication;
   PetscBool             reuse_pattern;
@@ -210,6 +210,7 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
   CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
   CheckGetter(pc, PCCMATCHGetGatherDevices, expected.gather_devices);
+  CheckGetter(pc, PCCMATCHGetStitch, expected.stitch);
   CheckGetter(pc, PCCMATCHGetCommunication, expected.communication);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
@@ -224,7 +225,8 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
                                    "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
                                    "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices true -@communication nccl "
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@gather_devices true -@stitch false "
+                                   "-@communication nccl "
                                    "-@reuse_pattern false");
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
@@ -245,6 +247,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               10000,
                               8,
                               PETSC_FALSE,
+                              PETSC_TRUE,
                               PC_CMATCH_COMMUNICATION_AUTO,
                               PETSC_TRUE};
   const OptionValues others{PC_CMATCH_MIS2,
@@ -266,6 +269,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             6,
                             7,
                             PETSC_TRUE,
+                            PETSC_FALSE,
                             PC_CMATCH_COMMUNICATION_NCCL,
                             PETSC_FALSE};
   CheckValues(plain, defaults);
@@ -289,6 +293,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
   MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
   MUST(PCCMATCHSetGatherDevices(plain, others.gather_devices));
+  MUST(PCCMATCHSetStitch(plain, others.stitch));
   MUST(PCCMATCHSetCommunication(plain, others.communication));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);

@@ -230,6 +230,13 @@ TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
   const std::string text = ViewText((PC)pc);
   CAPTURE(text);
   if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
+
+  const std::string never = late + "-@stitch false ";
+  const PCObject    apart = MakePC(mat, CMATCH(), never);
+  MUST(PCSetUp(apart));
+  const std::string view = ViewText((PC)apart); /* collective */
+  if (!Rank()) CHECK(!Contains(view, "stitched"));
+  if (Ranks() == 2) CHECK(Iterations(mat, never) > Iterations(mat, late) + 2); /* four ranks need as many without that level */
 }
 
 /*

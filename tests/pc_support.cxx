@@ -640,6 +640,8 @@ Type CMATCH()
     OptionOf("-@gather_devices", "PCCMATCHSetGatherDevices", "FALSE", "TRUE", To(PCCMATCHSetGatherDevices, PETSC_TRUE),
              {Text("maybe")})
       .Shows("a row counts as 80. nonzeros; of ranks that share a GPU one has coarse levels\n"),
+    OptionOf("-@stitch", "PCCMATCHSetStitch", "TRUE", "FALSE", To(PCCMATCHSetStitch, PETSC_FALSE), {Text("maybe")})
+      .Shows("; pairs that borders had cut stay apart\n"),
     OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
              To(PCCMATCHSetCommunication, PC_CMATCH_COMMUNICATION_MPI),
              {Text("pvm"), Call(PCCMATCHSetCommunication, (PCCMATCHCommunication)3, "has no value 3")})

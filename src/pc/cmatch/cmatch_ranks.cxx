@@ -606,7 +606,7 @@ private:
     level.width      = H->params.smoothed_prolongator && next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
     level.gathered   = group > 1 || devices;
     /* There is something to stitch if rows were matched on several ranks before they come together. */
-    next_level.stitch = level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);
+    next_level.stitch = H->params.stitch && level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);
     next_level.rows   = level.next_rows;
     next_level.all    = next.rows;
     next_level.range.push_back(0);

@@ -58,9 +58,10 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
                                      " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
-                                     " of the ranks; a row counts as %g nonzeros%s\n",
+                                     " of the ranks; a row counts as %g nonzeros%s%s\n",
                                      params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth,
-                                     params->gather_devices ? "; of ranks that share a GPU one has coarse levels" : ""));
+                                     params->gather_devices ? "; of ranks that share a GPU one has coarse levels" : "",
+                                     params->stitch ? "" : "; pairs that borders had cut stay apart"));
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "communication between ranks on GPUs: %s\n", PCCMATCHCommunications[cmatch->communication]));
   if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
