@@ -30,8 +30,6 @@ import os
 import re
 import sys
 
-import numpy
-
 from made_with import machine
 
 ASSUMED = {
@@ -103,8 +101,22 @@ def exchange_us(bytes_, messages, machines):
 
 def least_squares(rows, times, expected):
     """Factors of the columns that add up to what the times have beyond what is expected, relative to the times."""
-    relative = 1 / numpy.array(times)
-    fit, *_ = numpy.linalg.lstsq(numpy.array(rows) * relative[:, None], (numpy.array(times) - expected) * relative, rcond=None)
+    rest = [(t - e) / t for t, e in zip(times, expected)]
+    basis, above = [], [] # the columns made orthonormal, and what each had of those before it and of itself
+    for column in zip(*rows):
+        v = [c / t for c, t in zip(column, times)]
+        size, parts = math.sqrt(sum(b * b for b in v)), []
+        for q in basis:
+            parts.append(sum(a * b for a, b in zip(q, v)))
+            v = [b - parts[-1] * a for a, b in zip(q, v)]
+        norm = math.sqrt(sum(b * b for b in v))
+        basis.append([b / norm for b in v] if norm > 1e-12 * size else [0.0] * len(v)) # the latter: a column that is not needed
+        above.append(parts + [norm])
+    fit = [0.0] * len(basis)
+    for k in reversed(range(len(fit))):
+        known = sum(above[later][k] * fit[later] for later in range(k + 1, len(fit)))
+        if any(basis[k]):
+            fit[k] = (sum(a * b for a, b in zip(basis[k], rest)) - known) / above[k][k]
     return fit
 
 
