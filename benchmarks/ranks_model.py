@@ -17,9 +17,11 @@ since an exchange costs more where a rank has more: n and the face grow together
 runs do not say which of the two it is. A set-up takes
 
     S = s + n d  +  m  +  (g + f (c + h e) if the factor reaches other ranks)
+      + (agreements t_agree(P) + exchanges t_first + further messages t_further + bytes / bandwidth if there are several machines)
 
 s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
-rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
+rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit. The second line is what a network
+adds to them: agreements, exchanges, messages and bytes are COUNTED, and their times are assumed.
 
 Each SETUP.json is fitted by itself, and the first one counts for more GPUs. Beyond two GPUs nothing was measured. What is assumed
 for them is in ASSUMED, and printed."""
@@ -36,10 +38,24 @@ ASSUMED = {
     "gpus of a machine": 8,
     "us of a sum for each doubling of machines": 2.0,
     "us of a message between machines": 3.0,
+    "us of each further message of an exchange in a set-up": 0.5,
     "GB/s between machines, a GPU": 25.0,
     "GB/s between GPUs of a machine": 338.0,
     "us of an exchange within a machine": 9.0,
     "layers of G that are exchanged": 1.34,
+}
+# What a set-up sends, by PETSc's counters of reductions and messages on 2, 8 and 27 ranks with boxes, which say the same for each
+# neighbour. Agreements: 25 of the steps in src/pc/halo.cxx, src/pc/fsai.cxx and src/pc/local.cxx, one of the solver, and a sum for
+# each PetscCommBuildTwoSided(), of the plan and of two PetscSFs. An exchange is one message to each neighbour.
+COUNTED = {
+    "agreements of a set-up whose factor stays on its rank": 3,
+    "agreements of one whose factor reaches other ranks": 29,
+    "exchanges of it": 15,
+    "messages of it for each lower-numbered neighbour": 17,
+    "bytes of a gathered row": 92, # its number and its length, and 7 entries of a number and a value in double precision
+    "bytes of a row of a face that is asked for": 8, # its number, and how many layers are wanted from there on
+    "bytes of an entry of G on another rank": 12, # row and column, and a value in single precision
+    "bytes of a row that the exchanges of G and G^T bring": 8, # its number in each of them
 }
 PREDICTED = (1, 2, 8, 32, 256, 2048, 10000)
 SHORT = 0.5 # ms: shorter set-ups are none to speak of
@@ -54,13 +70,15 @@ class Run:
         self.iteration, self.setup = 1e6 * result["iteration_s"], 1e3 * result["setup_s"]
         self.iterations = result["iterations"]
         self.sum, self.exchange = 1e6 * result.get("sum_s", 0), 1e6 * result.get("exchange_s", 0)
-        sizes = [int(s) for s in re.findall(r"\d+", self.name.split(":")[1])]
-        self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0]) # of a slab
+        sizes = [int(s) for s in re.findall(r"\d+", self.name.partition(":")[2])]
+        self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0]) if sizes else 0 # of a slab; 0: not known
         self.overlap = "overlap 1" in self.options
         self.exchanges = 3 if self.overlap else 1
         steps, power = (re.search(key + r" (\d+)", self.options) for key in ("max_steps", "sfsai_power"))
         self.layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
         self.gathered = self.layers * self.face if self.overlap else 0
+        found = re.search(r"G: (\d+) of its nonzeros are in columns of other ranks", "\n".join(result["view"]))
+        self.foreign = int(found[1]) / self.face if found and self.face else 0.0 # of G, for each row of a face
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
         self.commit = report["commit"][:7]
         self.where = f"{machine(report)}, commit {self.commit}"
@@ -99,6 +117,11 @@ def exchange_us(bytes_, messages, machines):
     return messages * a["us of a message between machines"] + 1e-3 * bytes_ / a["GB/s between machines, a GPU"]
 
 
+def neighbours_below(ranks):
+    """Faces of a box towards ranks with lower numbers."""
+    return min(3, math.ceil(math.log2(ranks)))
+
+
 def least_squares(rows, times, expected):
     """Factors of the columns that add up to what the times have beyond what is expected, relative to the times."""
     rest = [(t - e) / t for t, e in zip(times, expected)]
@@ -131,6 +154,7 @@ class Model:
         self.sum, self.exchange = self.fit_iterations(self.two, lambda r: [2, r.exchanges])
         self.message_sum, self.message, self.message_row = self.fit_iterations(
             self.messages, lambda r: [2, r.exchanges, r.exchanges * r.rows])
+        self.foreign = {k: max((r.foreign for _, runs in setups for r in runs if r.kind == k), default=0.0) for k in kinds}
         self.made = [(path, [r for r in runs if r.kind in self.setup and self.setup[r.kind](r.rows) > SHORT])
                      for path, runs in setups]
         self.fits = [least_squares([[1, r.overlap, r.overlap * r.face, r.gathered] for r in runs], [r.setup for r in runs],
@@ -169,23 +193,48 @@ class Model:
         return sum(self.parts(*what).values())
 
     def set_up(self, run, fit):
-        return self.set_up_of(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered, fit)
+        return sum(self.set_up_parts(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered, fit).values())
 
-    def set_up_of(self, kind, rows, ranks, face, gathered, fit=0):
-        """ms of a set-up that gathers so many rows behind faces of so many, or none."""
-        alone = self.setup[kind](rows)
-        if ranks == 1 or alone < SHORT:
-            return alone
+    def set_up_parts(self, kind, rows, ranks, face, gathered, fit=0):
+        """The parts by name, ms, of a set-up that gathers so many rows behind faces of so many, or none."""
+        parts = {"own work": self.setup[kind](rows)}
+        if ranks == 1 or parts["own work"] < SHORT:
+            return parts
         agreement, gather, of_face, of_row = self.fits[fit]
-        return alone + agreement + (gather + face * of_face + gathered * of_row if face else 0)
+        parts["agreements"] = agreement
+        if face:
+            parts.update({"gathering rows": gather, "rows of faces": face * of_face, "gathered rows": gathered * of_row})
+        machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
+        if machines > 1:
+            parts.update(self.set_up_between(kind, machines, neighbours_below(ranks), face, gathered))
+        return parts
+
+    def set_up_between(self, kind, machines, neighbours, face, gathered):
+        """The parts that a network between machines adds, ms."""
+        a, c = ASSUMED, COUNTED
+        one = 1e-3 * a["us of a sum for each doubling of machines"] * math.log2(machines)
+        if not face:
+            return {"agreements between machines": c["agreements of a set-up whose factor stays on its rank"] * one}
+        exchanges, messages = c["exchanges of it"], c["messages of it for each lower-numbered neighbour"] * neighbours
+        size = (gathered * c["bytes of a gathered row"] + face * (
+            c["bytes of a row of a face that is asked for"] + self.foreign[kind] * c["bytes of an entry of G on another rank"]
+            + a["layers of G that are exchanged"] * c["bytes of a row that the exchanges of G and G^T bring"]))
+        return {"agreements between machines": c["agreements of one whose factor reaches other ranks"] * one,
+                "messages between machines": 1e-3 * (
+                    exchanges * a["us of a message between machines"]
+                    + (messages - exchanges) * a["us of each further message of an exchange in a set-up"]),
+                "bytes between machines": 1e-6 * size / a["GB/s between machines, a GPU"]}
+
+    def set_up_box(self, kind, side, ranks, exchanges):
+        """The parts of a set-up with a cube of so many points a side for each rank."""
+        face = neighbours_below(ranks) * side * side if exchanges > 1 else 0
+        return self.set_up_parts(kind, side**3, ranks, face, face * self.layers[kind])
 
     def solve(self, kind, side, ranks, exchanges):
         """Set-up and solve of a cube of Poisson's equation whose sides grow with the ranks, s. Iterations grow like the side, from
         those on one GPU; block-local factors, which need more of them, are not in it."""
         iterations = self.iterations[kind](side) * ranks**(1 / 3)
-        faces = min(3, math.ceil(math.log2(ranks))) # of a box towards ranks with lower numbers
-        face = faces * side * side if exchanges > 1 else 0
-        return (1e-3 * self.set_up_of(kind, side**3, ranks, face, face * self.layers[kind]),
+        return (1e-3 * sum(self.set_up_box(kind, side, ranks, exchanges).values()),
                 1e-6 * iterations * self.iterate(kind, side**3, ranks, exchanges, side * side))
 
 
@@ -221,12 +270,19 @@ def report(model, out):
             say(f"| {r.name} | {r.label} | {r.setup:.2f} | {t:.2f} | {errors[-1]:+.0f} |")
         say()
         worst.append(max(map(abs, errors)))
-    say("The largest errors of these tables are " + ", ".join(f"{w:.0f} %" for w in worst[:-1]) + f" and {worst[-1]:.0f} %.\n")
-    say("Beyond two GPUs the model assumes, and nothing was measured: "
+    say("The largest errors of these tables, whose runs the model is fitted to, are " + ", ".join(f"{w:.0f} %" for w in worst[:-1])
+        + f" and {worst[-1]:.0f} %.\n")
+    say("## More GPUs\n")
+    say("Beyond two GPUs every time is a prediction: nothing was measured there. The model assumes: "
         + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to "
         "other GPUs on one machine alone; with more machines exchanges are NCCL's messages. These were measured with up to "
-        f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU; what an exchange costs with 201³ is extrapolated.\n")
-    say("Weak scaling, us an iteration (and as a multiple of one GPU's):\n")
+        f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU; what an exchange costs with 201³ is extrapolated. "
+        "With several machines all messages of a rank go from one to another, and set-ups exchange by MPI, which is GPU-aware as "
+        f"in {os.path.basename(model.made[0][0])}. That ranks wait for the slowest of them is not in the model.\n")
+    say("What a set-up sends is counted, with overlap 1, 7 points and numbers of 32 bits: "
+        + ", ".join(f"{key}: {value:g}" for key, value in COUNTED.items()) + ". For each row of a face G has on another rank "
+        + " and ".join(f"{model.foreign[k]:.1f} entries with `{k}`" for k in model.iteration if "fsai" in k) + ".\n")
+    say("Weak scaling, us an iteration (and as a multiple of one GPU's), a prediction for more than two GPUs:\n")
     say("| unknowns a GPU | set | exchanges | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
     say("|--:|:--|--:|" + "--:|" * len(PREDICTED))
     for side in (121, 201):
@@ -234,14 +290,15 @@ def report(model, out):
             for exchanges in (1, 3) if "fsai" in kind else (1,):
                 times = [model.iterate(kind, side**3, p, exchanges, side * side) for p in PREDICTED]
                 say(f"| {side}³ | `{kind}` | {exchanges} | " + " | ".join(f"{t:.0f} ({t / times[0]:.2f})" for t in times) + " |")
-    say("\nWeak scaling, ms of set-up + ms of the solve to 1e-8, where iterations grow like the side of the whole cube; factors "
-        "reach other ranks:\n")
+    say("\nWeak scaling, ms of set-up + ms of the solve to 1e-8, a prediction for more than two GPUs, where iterations grow like "
+        "the side of the whole cube; factors reach other ranks:\n")
     say("| unknowns a GPU | set | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
     say("|--:|:--|" + "--:|" * len(PREDICTED))
     for side in (121, 201):
         for kind in model.iteration:
             times = [model.solve(kind, side, p, 3 if "fsai" in kind else 1) for p in PREDICTED]
             say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
+    set_up_table(model, say)
     few, many = PAPER
     say("\nBeside this, section 5.3 of Isotton, Janna and Bernaschi: Poisson's equation with 7 points and 1,771,561 unknowns, "
         f"121³, for each of {few} to {many} GPUs (V100), aFSAI that reaches other ranks. Their figure 5.10 has no table; the "
@@ -267,6 +324,29 @@ def report(model, out):
         parts = model.parts(kind, side**3, 10000, 3 if "fsai" in kind else 1, side * side)
         say(f"- `{kind}`: {side if sides else 'under 20'}³ unknowns a GPU. There, in us: "
             + ", ".join(f"{name} {value:.0f}" for name, value in parts.items()))
+
+
+def set_up_table(model, say):
+    """The parts of set-ups whose factors reach other ranks, and what those add whose factors do not."""
+    say("\nThe parts of such a set-up, ms. Own work is measured on one GPU. The four parts behind it are fitted to two GPUs: "
+        "agreements and gathering stay, and the rows grow with the faces towards lower-numbered ranks, which are one on 2 GPUs and "
+        "three on 8 and more. For the parts between machines numbers are counted, and times assumed.\n")
+    say("| unknowns a GPU | set | part | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
+    say("|--:|:--|:--|" + "--:|" * len(PREDICTED))
+    for side in (121, 201):
+        for kind in (k for k in model.iteration if "fsai" in k):
+            parts = [model.set_up_box(kind, side, p, 3) for p in PREDICTED]
+            head = f"{side}³ | `{kind}`"
+            for name in parts[-1]:
+                say(f"| {head} | {name} | " + " | ".join(f"{p[name]:.2f}" if name in p else "" for p in parts) + " |")
+                head = " | "
+            say("|  |  | all | " + " | ".join(f"{sum(p.values()):.2f}" for p in parts) + " |")
+    few, last = PAPER[0], PREDICTED[-1]
+    alone = [1e3 * model.set_up_box(next(k for k in model.iteration if "fsai" in k), 121, p, 1)["agreements between machines"]
+             for p in (few, last)]
+    count = COUNTED["agreements of a set-up whose factor stays on its rank"]
+    say(f"\nA set-up whose factor stays on its rank has {count} agreements, which take {alone[0]:.0f} us more on {few} GPUs than "
+        f"on one machine, and {alone[1]:.0f} us more on {last:,}.")
 
 
 def plot(model, path):
