@@ -2,7 +2,7 @@
 """A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
 
     ranks_model.py ONE.json [..] --two TWO.json [..] --messages TWO.json [..] --setups SETUP.json [..]
-                   [-o model.png] [--md model.md]
+                   [--check TWO.json [..] --check-one ONE.json [..]] [-o model.png] [--md model.md]
 
 An iteration on P GPUs with n rows each takes
 
@@ -23,8 +23,10 @@ s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f t
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit. The second line is what a network
 adds to them: agreements, exchanges, messages and bytes are COUNTED, and their times are assumed.
 
-Each SETUP.json is fitted by itself, and the first one counts for more GPUs. Beyond two GPUs nothing was measured. What is assumed
-for them is in ASSUMED, and printed."""
+Each SETUP.json is fitted by itself, and the first one counts for more GPUs. The runs of --check are compared with the model and not
+fitted, but for iterations of runs that --two has, too. The own work on systems that ONE.json has not comes from --check-one: of the
+one size there, o or s stays, and the rest goes with the rows. Beyond two GPUs nothing was measured. What is assumed for them is in
+ASSUMED, and printed."""
 import argparse
 import json
 import math
@@ -80,18 +82,19 @@ class Run:
         found = re.search(r"G: (\d+) of its nonzeros are in columns of other ranks", "\n".join(result["view"]))
         self.foreign = int(found[1]) / self.face if found and self.face else 0.0 # of G, for each row of a face
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
+        self.by_kernels = "write to the other GPUs" in result["communication"]
         self.commit = report["commit"][:7]
         self.where = f"{machine(report)}, commit {self.commit}"
 
 
-def load(paths):
+def load(paths, systems="poisson3d7:"):
     runs = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         for system in report["systems"]:
             runs += [Run(report, system, r) for r in system["results"] if r["status"] == "ok" and "-mpi" not in r["label"]
-                     and r["ksp_type"] == "cgfused" and "poisson3d7" in system["name"]]
+                     and r["ksp_type"] == "cgfused" and systems in system["name"]]
     return runs
 
 
@@ -144,7 +147,7 @@ def least_squares(rows, times, expected):
 
 
 class Model:
-    def __init__(self, one, two, messages, setups):
+    def __init__(self, one, two, messages, setups, check_one=(), check=()):
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
@@ -160,6 +163,10 @@ class Model:
         self.fits = [least_squares([[1, r.overlap, r.overlap * r.face, r.gathered] for r in runs], [r.setup for r in runs],
                                    [self.setup[r.kind](r.rows) for r in runs]) for _, runs in self.made]
 
+        self.fitted = {(r.name, r.label, r.commit) for r in self.two}
+        self.reference = {(r.name, r.kind): r for r in check_one}
+        self.checked = [r for r in check if r.kind in self.iteration]
+
     def fit_iterations(self, runs, columns):
         return least_squares([columns(r) for r in runs], [r.iteration for r in runs],
                              [self.iteration[r.kind](r.rows) for r in runs])
@@ -168,6 +175,26 @@ class Model:
         """us of an iteration on two GPUs whose exchanges are NCCL's messages."""
         return (self.iteration[run.kind](run.rows) + 2 * self.message_sum
                 + run.exchanges * (self.message + run.rows * self.message_row))
+
+    def is_fitted(self, run):
+        """Whether the iteration is among those that the model is fitted to."""
+        return (run.name, run.label, run.commit) in self.fitted
+
+    def alone(self, run, what):
+        """The own work of a rank, `iteration` or `setup`, on the line of the set, or on another one with the same offset."""
+        line, reference = getattr(self, what)[run.kind], self.reference.get((run.name, run.kind))
+        if not reference:
+            return line(run.rows)
+        return line.offset + (getattr(reference, what) - line.offset) * run.rows / reference.rows
+
+    def on_two(self, run):
+        """us of an iteration that two GPUs add."""
+        return 2 * self.sum + run.exchanges * self.exchange
+
+    def check_set_up(self, run):
+        """ms of a set-up whose factor stays on its rank, or None."""
+        own = self.alone(run, "setup")
+        return own + self.fits[0][0] if own > SHORT and not run.overlap else None
 
     def parts(self, kind, rows, ranks, exchanges, face):
         """The parts of an iteration by name, us."""
@@ -272,6 +299,8 @@ def report(model, out):
         worst.append(max(map(abs, errors)))
     say("The largest errors of these tables, whose runs the model is fitted to, are " + ", ".join(f"{w:.0f} %" for w in worst[:-1])
         + f" and {worst[-1]:.0f} %.\n")
+    if model.checked:
+        check_table(model, say)
     say("## More GPUs\n")
     say("Beyond two GPUs every time is a prediction: nothing was measured there. The model assumes: "
         + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to "
@@ -349,6 +378,49 @@ def set_up_table(model, say):
         f"on one machine, and {alone[1]:.0f} us more on {last:,}.")
 
 
+def check_table(model, say):
+    """Runs that took no part in a fit. Their errors by system, of iterations and of set-ups."""
+    made = model.made[0][1]
+    say("## Runs that the model is not fitted to\n")
+    commits = [", ".join(sorted({r.commit for r in runs})) for runs in (model.two, made)]
+    say("Two GPUs whose kernels write to the other one. An iteration has the sums and exchanges of the first table, fitted to runs "
+        f"of commit {commits[0]}, and a set-up the agreements of the first table of set-ups, fitted to runs of {commits[1]}. Own "
+        "work with 7 points is on the line through the two sizes of one GPU. For another system it has the constant part of this "
+        "line, and the rest of the system's own time on one GPU is divided by two, as the rows are. Where an iteration was fitted "
+        "the table says so. `jacobi` has no set-up to speak of. Runs of 830f5d2 are older than the products that send by "
+        "themselves (82cefa9), and all of these are older than the present way to gather rows (c0389e0), so that set-ups with "
+        "overlap are left out.\n")
+    say("| system | set | commit | us an iteration | model | % | set-up, ms | model | % |\n|:--|:--|:--|--:|--:|--:|--:|--:|--:|")
+    errors = {}
+    for r in model.checked:
+        mine = errors.setdefault(r.name, {"an iteration": [], "a set-up": []})
+        cells = f"| {r.name} | {r.label} | {r.commit} | "
+        if model.is_fitted(r):
+            cells += "fitted | | |"
+        else:
+            t = model.alone(r, "iteration") + model.on_two(r)
+            mine["an iteration"].append(100 * (t / r.iteration - 1))
+            cells += f"{r.iteration:.1f} | {t:.1f} | {mine['an iteration'][-1]:+.0f} |"
+        t = model.check_set_up(r)
+        if t:
+            mine["a set-up"].append(100 * (t / r.setup - 1))
+            cells += f" {r.setup:.2f} | {t:.2f} | {mine['a set-up'][-1]:+.0f} |"
+        elif model.is_fitted(r):
+            continue
+        else:
+            cells += " | | |"
+        say(cells)
+    say("\nThe largest errors of runs that the model is not fitted to are, with " + "; with ".join(
+        f"{name}, " + " and ".join(f"{max(map(abs, e)):.0f} % of {what}" for what, e in mine.items() if e)
+        for name, mine in errors.items() if any(mine.values())) + ".")
+    again = [(r, other) for r in model.checked for other in made
+             if (other.name, other.kind, other.overlap) == (r.name, r.kind, r.overlap)]
+    if again:
+        say("\nA part of the errors of set-ups is that runs differ. The same was measured here and in the runs of the fit: "
+            + "; ".join(f"{r.name}, {r.label}, {r.setup:.2f} ms and {other.setup:.2f} ms" for r, other in again) + ".")
+    say()
+
+
 def plot(model, path):
     import matplotlib
     matplotlib.use("Agg")
@@ -356,18 +428,19 @@ def plot(model, path):
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
     ranks = [2**k for k in range(14)]
-    for axis, side in zip(axes, (121, 201)):
+    for axis, side, hollow in zip(axes, (121, 201), ("by messages", "not fitted")):
         for color, kind in zip(plt.rcParams["axes.prop_cycle"].by_key()["color"], model.iteration):
             for exchanges, style in ((1, ":"), (3, "-")) if "fsai" in kind else ((1, "-"),):
                 axis.semilogx(ranks, [model.iterate(kind, side**3, p, exchanges, side * side) for p in ranks], style, color=color,
                               base=2, label=f"{kind.split('-pc_type ')[1]}, {exchanges} exchange{'s' if exchanges > 1 else ''}")
-            for runs, fill in ((model.two, color), (model.messages, "none")):
+            unfitted = [r for r in model.checked if not model.is_fitted(r)]
+            for runs, fill in ((model.two, color), (model.messages, "none"), (unfitted, "none")):
                 for r in runs:
-                    if r.kind == kind and round(r.rows) == side**3:
+                    if r.kind == kind and "poisson3d7:" in r.name and round(r.rows) == side**3:
                         axis.plot([2], [r.iteration], "o" if r.overlap or "fsai" not in kind else "^", color=color,
                                   markerfacecolor=fill)
         axis.set_title(f"{side}³ unknowns a GPU")
-        axis.set_xlabel("GPUs (measured: 1 and 2; hollow: by messages); 8 a machine")
+        axis.set_xlabel(f"GPUs (measured: 1 and 2; hollow: {hollow}); 8 a machine")
         axis.set_ylabel("µs an iteration")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
@@ -381,14 +454,19 @@ def main():
     parser.add_argument("--two", nargs="+", required=True, help="results on two GPUs whose kernels write to the other one")
     parser.add_argument("--messages", nargs="+", required=True, help="results on two GPUs by NCCL's messages")
     parser.add_argument("--setups", nargs="+", required=True, help="results on two GPUs with set-ups")
+    parser.add_argument("--check", nargs="+", default=[], help="the same, to be compared and not fitted")
+    parser.add_argument("--check-one", nargs="+", default=[], help="results on one GPU of their systems that ONE.json has not")
     parser.add_argument("-o", "--output", help="plot")
     parser.add_argument("--md", help="table")
     options = parser.parse_args()
     one, two, messages = load(options.one), load(options.two), load(options.messages)
     setups = [(path, load([path])) for path in options.setups]
+    check_one, check = load(options.check_one, ""), load(options.check, "")
     if {r.ranks for r in one} != {1} or {r.ranks for r in two + messages + [r for _, runs in setups for r in runs]} != {2}:
         raise SystemExit("ranks_model: results of one rank, and behind the options of two ranks")
-    model = Model(one, two, messages, setups)
+    if {r.ranks for r in check_one} - {1} or {r.ranks for r in check} - {2} or not all(r.by_kernels for r in check):
+        raise SystemExit("ranks_model: --check-one takes results of one rank, and --check those of two ranks by kernels")
+    model = Model(one, two, messages, setups, check_one, check)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
         report(model, out)
     if options.output:
