@@ -103,7 +103,7 @@ struct Machine {
   bool                  running = false;
 
   std::map<char *, size_t> memory; /* of the device */
-  size_t                   in_use = 0;
+  size_t                   in_use = 0, left = SIZE_MAX;
   int                      opened = 0;
 
   enum { FORWARD, REVERSE, RANDOM } order = FORWARD;
@@ -423,6 +423,20 @@ void Set(void *memory, int value, size_t bytes)
 size_t BytesInUse()
 {
   return M().in_use;
+}
+
+size_t BytesLeft()
+{
+  return M().left;
+}
+
+Left::Left(size_t bytes)
+{
+  M().left = bytes;
+}
+Left::~Left()
+{
+  M().left = SIZE_MAX;
 }
 
 } // namespace emulator

@@ -4,9 +4,67 @@
 */
 #include "solver.h"
 
-#include "ksp/gmresfusedimpl.h"
+#include <petscdevice.h>
+#include <petscsf.h>
 
-bool emulated_solvers = false;
+#include "ksp/gmresfusedimpl.h"
+#include "sparse/csr_mat.h"
+
+bool emulated_solvers  = false;
+bool emulated_matrices = false;
+
+static PetscMemType WhereMatricesAre()
+{
+  return emulated_matrices ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+}
+
+PetscErrorCode MatGetValuesMemType(Mat, PetscMemType *where)
+{
+  *where = WhereMatricesAre();
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+{
+  PetscFunctionBegin;
+  PetscCall(MatGetHostCSR(A, csr));
+  csr->A.where = WhereMatricesAre();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetOtherCSR(Mat A, CSRMat *csr)
+{
+  const PetscInt *i, *j;
+  PetscInt        n;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &csr->local, nullptr));
+  PetscCall(MatLendRows(csr->local, PETSC_FALSE, &n, &i, &j));
+  csr->A.n     = (LocalInt)n;
+  csr->A.nnz   = (LocalInt)i[n];
+  csr->A.where = WhereMatricesAre();
+  PetscCall(MatGetLocalPattern(csr->local, PETSC_MEMTYPE_HOST, csr->A.n, csr->A.nnz, i, j, &csr->A.i, &csr->A.j));
+  PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatRestoreCSR(CSRMat *csr)
+{
+  PetscFunctionBegin;
+  if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
+  PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
+  PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
+  *csr = CSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* In the place of PETSc's own, which would look for a GPU. */
+PetscErrorCode PetscSFBcastWithMemTypeBegin(PetscSF sf, MPI_Datatype unit, PetscMemType, const void *root, PetscMemType, void *leaf,
+                                            MPI_Op op)
+{
+  return PetscSFBcastBegin(sf, unit, root, leaf, op);
+}
 
 PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device)
 {
@@ -14,7 +72,18 @@ PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device)
   return PETSC_SUCCESS;
 }
 
-/* There is one stream. */
+/* There is one stream, and what it was given has been done. */
+PetscErrorCode PetscDeviceContextGetCurrentContext(PetscDeviceContext *context)
+{
+  *context = nullptr;
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode PetscDeviceContextSynchronize(PetscDeviceContext)
+{
+  return PETSC_SUCCESS;
+}
+
 PetscErrorCode CGCheckStream_CUDA(MPI_Comm)
 {
   return PETSC_SUCCESS;

@@ -1,4 +1,4 @@
-/* Solvers whose vectors are on the emulated device. */
+/* Solvers whose vectors are on the emulated device, and preconditioners whose matrices are. */
 #pragma once
 
 /*
@@ -6,3 +6,6 @@
    GPUs, with MPI between them.
 */
 extern bool emulated_solvers;
+
+/* While this is true, PCAFSAI and PCSFSAI take every MATAIJ for one on the GPU, and make their factors there. */
+extern bool emulated_matrices;

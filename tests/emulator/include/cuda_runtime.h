@@ -409,10 +409,10 @@ cudaError_t cudaMalloc(T **memory, size_t bytes)
 {
   return (cudaError_t)emulator::Allocate((void **)memory, bytes);
 }
-/* The machine's memory is not asked for: an allocation that fails tells. */
 inline cudaError_t cudaMemGetInfo(size_t *free, size_t *all)
 {
-  *free = *all = SIZE_MAX;
+  *free = emulator::BytesLeft();
+  *all  = SIZE_MAX;
   return cudaSuccess;
 }
 inline cudaError_t cudaFree(void *memory)

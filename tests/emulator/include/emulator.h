@@ -76,6 +76,17 @@ void   Copy(void *to, const void *from, size_t);
 void   Set(void *, int, size_t);
 size_t BytesInUse();
 
+/* What a program that asks is told that the device has left. The machine's memory is not looked at: an allocation that fails tells.
+ */
+size_t BytesLeft();
+/* For a scope, the device says that it has so many bytes left, whatever it gives. */
+struct Left {
+  explicit Left(size_t bytes);
+  ~Left();
+  Left(const Left &)            = delete;
+  Left &operator=(const Left &) = delete;
+};
+
 /* For a scope, the host may use memory of the device. */
 struct Opened {
   Opened();
