@@ -126,7 +126,8 @@ def main():
     lines += ["", "## Beyond what was asked", "",
               "Asked were at most 1.03 times the iterations of one rank with k = 1, 1.05 times on the slab of SPE10, and 1.01",
               "times with k = 2; or 2 iterations more where one rank takes fewer than 100. Every other cell with k = 1 or 2",
-              "meets that.", "",
+              "meets that; one of them, sfsai2 on s3rmt3m3 on 8 ranks with k = 1 and h = 2, just so and as rounding will have it:",
+              "other builds take 322 iterations of 312, 1.032 times.", "",
               "| system | ranks | method | h | k = 1: its, one rank: ratio, missed | k = 2, missed |", "|:--|--:|:--|--:|--:|--:|",
               *missed(cells)]
     with open(options.output, "w", encoding="utf-8") as file:
