@@ -1,7 +1,7 @@
 /*
    The test program. Catch2's arguments are its arguments; PETSc's options come from PETSC_OPTIONS. It runs on any number of
-   ranks, and reports the tests that need a device as skipped where there is none. On several ranks the cases with the tag [mpi] are
-   run by all of them together, and each of the others by one of them.
+   ranks, and reports the tests that need a device, or more ranks than there are, as skipped. On several ranks the cases with the
+   tag [mpi] are run by all of them together, and each of the others by one of them.
 */
 #define CATCH_CONFIG_RUNNER
 #include "support.h"
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
   const int run = sums[0] + together.run, failed = sums[1] + most[1], skipped = sums[2] + together.skipped;
   for (const std::string &name : failed_cases) std::printf("failed on rank %d: %s\n", (int)rank, name.c_str());
   if (rank == 0 && run) {
-    if (skipped) std::printf("%d GPU tests skipped: no device\n", skipped);
+    if (skipped) std::printf("%d tests skipped: they need a device, or more ranks\n", skipped);
     std::printf("finepc_tests: %d passed, %d failed, %d skipped\n", run - skipped - failed, failed, skipped);
   }
   /* no list of what is left: PETSc itself loses memory on the way of an error */

@@ -100,29 +100,36 @@ PetscInt IterationsAlone(const HostMatrix &A, const Type &type, const Backend &b
 
 } // namespace
 
-/* With one hop and the default layers at most 3 % more iterations than on one rank, with two hops 1 %, or 2 where there are few. */
-static void CheckIterations(const std::vector<Type> &types, const System &system, const Backend &backend, int random = 0)
+/*
+   With one hop and the default layers at most 3 % more iterations than on one rank, or what `most` says, with two hops 1 %, or 2
+   more where there are few.
+*/
+static void CheckIterations(const std::vector<Type> &types, const System &system, const Backend &backend, double most = 1.03,
+                            int random = 0)
 {
   for (const Type &type : types) {
     const PetscInt one = IterationsAlone(system.whole, type, backend, random);
     for (int hops : {1, 2}) {
       const PetscInt several = Iterations(system.all, type, "-@overlap " + std::to_string(hops), random);
       CAPTURE(type.name, backend.name, system.name, hops, one, several);
-      CHECK((double)several <= (one < 100 ? (double)one + 2 : (double)one * (hops == 1 ? 1.03 : 1.01)));
+      CHECK((double)several <= (one < 100 ? (double)one + 2 : (double)one * (hops == 1 ? most : 1.01)));
     }
   }
 }
 
 static void CheckAllIterations(const Backend &backend)
 {
-  if (Ranks() < 4) return; /* fewer of them reach farther */
+  if (Ranks() < 4) { /* fewer of them reach farther */
+    SkipTest();
+    return;
+  }
   const auto types = FSAITypes();
   CheckIterations(types, Slabs("Poisson, slabs", Poisson(24, 24, 24), backend), backend);
   CheckIterations(types, Boxes(backend), backend);
   for (const char *name : {"bcsstk16", "ani5_crop"}) CheckIterations(types, Slabs(name, Shared(name), backend), backend);
-  if (Ranks() > 4) return; /* there sfsai takes 321 or 322 iterations on s3rmt3m3, as rounding will have it, of 312: just at 3 % */
-  CheckIterations(types, Slabs("s3rmt3m3", Shared("s3rmt3m3"), backend), backend);
-  CheckIterations({TypeOf(PCAFSAI)}, Slabs("bcsstk24", Shared("bcsstk24"), backend), backend, 5);
+  /* on 8 ranks sfsai takes 321 or 322 iterations of 312, as rounding will have it */
+  CheckIterations(types, Slabs("s3rmt3m3", Shared("s3rmt3m3"), backend), backend, Ranks() > 4 ? 1.035 : 1.03);
+  CheckIterations({TypeOf(PCAFSAI)}, Slabs("bcsstk24", Shared("bcsstk24"), backend), backend, 1.03, 5);
 }
 
 TEST_CASE("one hop and the default layers take about the iterations of one rank", "[halo][fsai][pc][mpi][long][four][eight]")
