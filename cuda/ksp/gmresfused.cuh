@@ -479,8 +479,8 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *, const GMRESOperators *, bool 
 /* The solver works with this NCCL from now on, or with none. */
 PetscErrorCode GMRESUseNCCL(GMRESFusedWork *, NCCL *);
 /*
-   Entries of D x to the other ranks, ahead of the product with the columns that the rank owns; d may be null. Each product of a step
-   has a number, from 0.
+   Entries of D x to the other ranks, ahead of the product with the columns that the rank owns; d may be null. Each product of a
+   step has a number, from 0.
 */
 PetscErrorCode GMRESLaunchSend(GMRESFusedWork *, LocalInt product, const double *d, const double *x, cudaStream_t);
 /* y = y + E B ghosts behind that product. e may be null. */

@@ -250,8 +250,8 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, 
                                       LocalInt restart);
 /* Waits for what is left of the last solve, before memory that it works with is given back. */
 PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *);
-/* All other memory of a solve with this basis and steps of so many products at most, so that a rank among several asks for it before
-   they wait for one another. */
+/* All other memory of a solve with this basis and steps of so many products at most, so that a rank among several asks for it
+   before they wait for one another. */
 PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt restart, LocalInt step);
 /* Makes the exchange by NCCL ready, where the two calls before have been made on all ranks; collective. */
 PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *, const GMRESOperators *);

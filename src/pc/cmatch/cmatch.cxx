@@ -924,12 +924,12 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. With `-pc_cmatch_gather_devices` the
   first one of the ranks that share a GPU has the second level. Where rows of several ranks come together, pairs of them that belong
   to each other firmly, but were cut by a border, are put together by an additional level, if there are enough of them, unless
-  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more with rows of other ranks than with each
-  other leaves nothing to put together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and `afsai` have
-  factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level. With `-pc_cmatch_reach local`
-  each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view
-  says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or else by PETSc's `PetscSF`, as
-  the set-up does, where MPI is not GPU-aware through the host.
+  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more
+with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the remedy. The
+smoothers `sfsai` and `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
+With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
+the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
+else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
@@ -946,7 +946,8 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
           `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetGatherDevices()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
+          `PCCMATCHSetGatherDevices()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`,
+`PCCMATCHGetHierarchy()`
 M*/
 
 /*@C
