@@ -12,7 +12,7 @@
 namespace
 {
 
-constexpr LocalInt kResidentRows    = 480;  /* rows a processor up to which KSP_GMRESFUSED_AUTO chooses this kernel */
+constexpr LocalInt kResidentRows    = 200;  /* rows a processor up to which KSP_GMRESFUSED_AUTO chooses this kernel */
 constexpr LocalInt kResidentRestart = 100;  /* the small matrices of such a cycle leave room in shared memory */
 constexpr int      kResidentStatic  = 8192; /* bytes of shared memory that the kernel declares, at most */
 constexpr int      kResidentVectors = 4;    /* of the basis, whose products a warp makes at once */

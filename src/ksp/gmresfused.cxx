@@ -472,7 +472,7 @@ static PetscErrorCode Create(KSP ksp)
   the test and the restarts follow one another without the host, which learns of the end late. With `PCCMATCH` it does so if this
   path is asked for: some cycles are launched beyond the end then, which take longer than the general path.
   A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
-  has 480 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
+  has 200 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
   iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
   other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
   and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI`
