@@ -6,6 +6,7 @@ and asks a program for the defaults that are in use:
     docs_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
 import glob
+import json
 import os
 import re
 import subprocess
@@ -340,6 +341,27 @@ def check_nocuda(root):
             check(given[name] == promised[name], f"src/nocuda.cxx: {name} takes {given[name]}, its header says {promised[name]}")
 
 
+def check_stored_runs(root):
+    """Each stored run of gmresfused and of bisai can be run again: its options are a line of a set, its file is named on the
+    benchmark's page."""
+    lines = set()
+    for path in glob.glob(f"{root}/benchmarks/sets/*.txt"):
+        for line in read(path).splitlines():
+            if line and not line.startswith("#"):
+                label, _, options = line.partition(":")
+                lines.add((label.strip(), options.strip()))
+    page = read(f"{root}/benchmarks/README.md")
+    for path in glob.glob(f"{root}/benchmarks/results/*.json"):
+        name, data = os.path.basename(path)[:-5], json.loads(read(path))
+        if not re.search("gmres|bisai", name) or data.get("program") != "finepc_bench":
+            continue
+        check(re.search(rf"\b{name}\b", page), f"benchmarks/results/{name}.json: benchmarks/README.md does not say how it was made")
+        for system in data["systems"]:
+            for result in system["results"]:
+                check((result["label"], result["options"].strip()) in lines,
+                      f"benchmarks/results/{name}.json: no set has {result['label']}: {result['options']}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -356,6 +378,7 @@ def main():
     check_layers(options.source)
     check_nocuda(options.source)
     check_entries(options.source)
+    check_stored_runs(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
     print(f"docs_test: {', '.join([name for _, name in types] + matrices)}: {len(problems)} problems")
