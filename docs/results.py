@@ -120,6 +120,10 @@ def cell(found):
     return "; ".join(words) if words else "not measured"
 
 
+def table_of(heads, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, [":--"] * len(heads)] + rows) + "\n"
+
+
 def which_table(root):
     table = compared(root)
     rows = ["| problem | " + " | ".join(f"`{SHOWN.get(kind, kind)}`" for kind in TYPES) + " |", "|:--" * (len(TYPES) + 1) + "|"]
@@ -141,7 +145,7 @@ def measured_table(root, kind):
         rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times,
                      f"{found[0].commit}, {link(root, found[0].file)}"])
     heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms", "commit, file"]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, [":--"] * len(heads)] + rows) + "\n"
+    return table_of(heads, rows)
 
 
 def link(root, name):
@@ -150,11 +154,100 @@ def link(root, name):
     return f"[{name}](/generated/results/{shown}.md)" if shown else f"`{name}.json`"
 
 
+def solves(data):
+    """The runs of a result file: system -> label -> run."""
+    return {system["name"]: {result["label"]: result for result in system["results"]} for system in data["systems"]}
+
+
+def ended(result):
+    """The words for a solve that did not converge."""
+    return f"not in {result['iterations']}" if "DIVERGED_ITS" in result["note"] else f"diverged after {result['iterations']}"
+
+
+def hard_steps_table(root):
+    """bisai by power and relaxation steps on hard cases, beside exact triangular solves: iterations and T_total."""
+    def words(result):
+        if result["status"] != "ok":
+            return ended(result)
+        return f"{result['iterations']}, {milliseconds(1e3 * result['total_s'])} ms"
+    rows = []
+    for name in ("bisai_hard_gpu", "bisai_sides_gpu_peclet"):
+        for system, runs_of in solves(load(root, name)).items():
+            exact = [f"`{system}`"] + [words(runs_of[label]) for label in ("ilu", "aij-ilu")]
+            here = [[words(runs_of[f"rows-p{power}-s{steps}"]) for steps in range(4)] for power in range(1, 5)]
+            if all(line == here[0] for line in here):
+                rows.append(exact + ["1 to 4"] + here[0])
+            else:
+                rows += [exact + [str(power + 1)] + here[power] for power in range(4)]
+    steps = ["0 steps", "1 step", "2 steps", "3 steps"]
+    return table_of(["system", "exact, on the host", "exact, by cuSPARSE", "power"] + steps, rows)
+
+
+def factor_sweeps_table(root):
+    """bisai with factors by sweeps beside the exact factors: iterations, set-up, set-up and solve."""
+    rows = []
+    for name in ("bisai_sides", "bisai_sides_block"):
+        for system, runs_of in solves(load(root, name)).items():
+            for power in (1, 3):
+                row = [f"`{system}`", str(power)]
+                for label in ("s0", "f1", "f2", "f3", "f5"):
+                    result = runs_of.get(f"rows-p{power}-{label}")
+                    times = [f"{1e3 * result[key]:.1f}" for key in ("setup_s", "total_s")] if result else []
+                    row.append(f"{result['iterations']}; {', '.join(times)} ms" if result else "not measured")
+                rows.append(row)
+    return table_of(["system", "power", "exact", "1 sweep", "2 sweeps", "3 sweeps", "5 sweeps"], rows)
+
+
+def single_apply_table(root):
+    """Shares of the copy bandwidth that an application of bisai reaches, by size of the blocks."""
+    systems = solves(load(root, "bisai_blocks_apply"))
+    labels = {f"single, power {power}": f"bisai{power}" for power in (1, 2, 3)}
+    labels["double, power 1"] = "bisai1-double"
+    rows = []
+    for words, label in labels.items():
+        rows.append([words] + [f"{100 * runs_of[label]['apply_floor_fraction']:.1f} %" for runs_of in systems.values()])
+    return table_of(["inverses in"] + [f"`{system}`" for system in systems], rows)
+
+
+def same_iterations_table(root, bound=0.02):
+    """gmresfused on hard systems beside modified Gram-Schmidt: which of its counts are further off than the bound asked."""
+    rows, missed, count = [], [], 0
+    for system, runs_of in solves(load(root, "gmresfused_hard_host")).items():
+        for restart in (10, 30, 100):
+            theirs = runs_of[f"mgs-{restart}"]
+            row = [f"`{system}`", str(restart)]
+            for kind in ("mgs", "gmres", "gmresfused", "one", "single"):
+                mine = runs_of[f"{kind}-{restart}"]
+                words, off = ended(mine), mine["status"] != theirs["status"]
+                if mine["status"] == "ok":
+                    change = mine["iterations"] / theirs["iterations"] - 1
+                    comparable = theirs["status"] == "ok" and change
+                    words = f"{mine['iterations']} ({100 * change:+.1f} %)" if comparable else str(mine["iterations"])
+                    off = off or abs(change) > bound
+                if kind == "gmresfused":
+                    count += theirs["status"] == "ok"
+                    if off:
+                        words += ", missed"
+                        missed.append(f"`{system}` with a restart of {restart}")
+                row.append(words)
+            row += [f"{runs_of[f'{kind}-{restart}']['true_residual']:.1e}" for kind in ("gmresfused", "single")]
+            rows.append(row)
+    heads = ["system", "restart", "PETSc's `gmres`, modified Gram-Schmidt", "classical", "`gmresfused`", "one product a step",
+             "basis in single", "true residual, `gmresfused`", "true residual, basis in single"]
+    listed = ", ".join(missed[:-1]) + " and " + missed[-1] if len(missed) > 1 else "".join(missed)
+    text = f"\nWhere PETSc's modified Gram-Schmidt converges, {count - len(missed)} of {count} counts of `gmresfused` are within "
+    return table_of(heads, rows) + text + f"{100 * bound:.0f} % of it" + (f"; missed: {listed}.\n" if missed else ".\n")
+
+
 def fragments(root):
     with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
         found = {"which_table": which_table(root), "crossovers": f.read()}
     for kind in ("cmatch", "afsai", "sfsai", "bisai", "rrb"):
         found[f"measured_{kind}"] = measured_table(root, kind)
+    found["bisai_hard_steps"] = hard_steps_table(root)
+    found["bisai_factor_sweeps"] = factor_sweeps_table(root)
+    found["bisai_single_apply"] = single_apply_table(root)
+    found["gmresfused_hard"] = same_iterations_table(root)
     return found
 
 
