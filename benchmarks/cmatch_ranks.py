@@ -2,7 +2,7 @@
 """Tables of cmatch on several ranks, beside gamg, from runs of finepc_bench with sets/cmatch_ranks.txt:
 
     cmatch_ranks FINEPC_BENCH FOLDER [SPE10.petsc]
-    cmatch_ranks.py FOLDER/cmatch_ranks_*.json [-o table.md] [--expect N]
+    cmatch_ranks.py FOLDER/cmatch_ranks_*.json [-o table.md] [--expect N] [--expect-beside-one N]
 
 Iterations beside those of the prototype with which the method on several ranks was designed, and the levels of each hierarchy."""
 import argparse
@@ -15,14 +15,15 @@ RANKS = (1, 2, 4, 8, 32)
 # Systems in the order of the table, with their words.
 SYSTEMS = {
     "poisson3d7:64": "Poisson 64³", "poisson3d7:100": "Poisson 100³", "jumps:64": "jumps of 1e4, 64³",
-    "jumps:121": "jumps of 1e4, 121³", "spe10": "SPE10", "poisson2d5:1023": "2D Poisson 1023²",
-    "aniso3d:511x511x1:1e3:1e-13": "2D, 511², 1000 times stronger along y",
+    "jumps_random": "random jumps of 1e4, 64³", "jumps:121": "jumps of 1e4, 121³", "spe10": "SPE10",
+    "poisson2d5:1023": "2D Poisson 1023²", "aniso3d:511x511x1:1e3:1e-13": "2D, 511², 1000 times stronger along y",
 }
 # Iterations of the prototype, by number of ranks; it was not run for all of them.
 PROTOTYPE = {
     ("poisson3d7:64", "slabs"): {1: 14, 2: 14, 4: 14, 8: 14, 32: 15}, ("poisson3d7:64", "boxes"): {2: 14, 4: 14, 8: 14, 32: 14},
     ("poisson3d7:100", "slabs"): {1: 14, 2: 15, 4: 15, 8: 15, 32: 15}, ("poisson3d7:100", "boxes"): {2: 15, 4: 15, 8: 15, 32: 15},
     ("jumps:64", "slabs"): {1: 15, 2: 15, 4: 15, 8: 15, 32: 16}, ("jumps:64", "boxes"): {2: 15, 4: 15, 8: 15, 32: 15},
+    ("jumps_random", "slabs"): {1: 15, 8: 15, 32: 15}, ("jumps_random", "boxes"): {8: 15, 32: 16},
     ("jumps:121", "slabs"): {1: 15, 2: 15, 8: 15, 32: 15}, ("jumps:121", "boxes"): {2: 15, 8: 15, 32: 15},
     ("spe10", "slabs"): {1: 27, 2: 27, 4: 27, 8: 26, 32: 25}, ("spe10", "boxes"): {2: 26, 4: 26, 8: 26, 32: 26},
     ("poisson2d5:1023", "slabs"): {1: 24, 2: 24, 4: 25, 8: 24, 32: 25}, ("poisson2d5:1023", "boxes"): {2: 24, 4: 25, 8: 22, 32: 25},
@@ -123,6 +124,21 @@ def iterations(runs, say):
     return within, beyond
 
 
+def beside_one_rank(runs):
+    """Of runs on numbers of ranks that the prototype was not run on: how many are within 1 of the prototype on one rank, and which
+    are not."""
+    within, beyond = 0, []
+    for run in runs:
+        one = PROTOTYPE.get((run.system, "slabs"), {}).get(1)
+        if run.label != "cmatch" or one is None or run.ranks in PROTOTYPE.get((run.system, run.partition), {}):
+            continue
+        if run.status == "ok" and run.iterations <= one + 1:
+            within += 1
+        else:
+            beyond.append(f"{SYSTEMS[run.system]}, {run.ranks} {run.partition}: {run.cell()} and {one} on one rank")
+    return within, beyond
+
+
 def hierarchies(runs, say):
     say("| system | partition | ranks | levels | operator complexity | of gamg | rows of the levels | ranks of the levels |\n"
         "|:--|:--|--:|--:|--:|--:|:--|:--|")
@@ -163,6 +179,8 @@ def main():
     parser.add_argument("-o", "--output", help="Markdown file")
     parser.add_argument("--expect", type=int, metavar="N",
                         help="end with an error unless N cases take at most one iteration more than the prototype, and none more")
+    parser.add_argument("--expect-beside-one", type=int, metavar="N",
+                        help="likewise of N cases that the prototype was not run for, beside its iterations on one rank")
     parser.add_argument("--note", default="", help="a sentence about the runs")
     options = parser.parse_args()
 
@@ -194,6 +212,11 @@ def main():
     if options.expect is not None and (beyond or within != options.expect):
         raise SystemExit(f"cmatch_ranks: {within} cases of {options.expect} take at most one iteration more than the prototype; "
                          f"beyond: {'; '.join(beyond) or 'none'}")
+    if options.expect_beside_one is not None:
+        within, beyond = beside_one_rank(rest)
+        if beyond or within != options.expect_beside_one:
+            raise SystemExit(f"cmatch_ranks: {within} cases of {options.expect_beside_one} take at most one iteration more than "
+                             f"the prototype on one rank; beyond: {'; '.join(beyond) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,15 @@ static char help[] =
   "  -backend <auto,host,cuda>\n"
   "  -sets <file>                  : lines 'label: options', the sets that are run\n"
   "Prints for each a line: iterations, and hashes of the bits of M^{-1} x for a fixed x, of the factors that the user\n"
-  "gets, of the residual history, and of the solution. The program links nothing of finepc.\n\n";
+  "gets, of the residual history, and of the solution; on several ranks of what all of them have. The program links\n"
+  "nothing of finepc.\n\n";
 
 #include <petsc/private/petscimpl.h>
 
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench.h"
@@ -23,11 +25,24 @@ public:
   {
     for (size_t k = 0; k < bytes; k++) value_ = (value_ ^ ((const unsigned char *)data)[k]) * 1099511628211ull;
   }
-  std::string Text() const
+  /* The hash of what all ranks have added, in their order; that of a single rank is its own. */
+  PetscErrorCode Text(MPI_Comm comm, std::string *text) const
   {
-    char text[17];
-    std::snprintf(text, sizeof(text), "%016llx", (unsigned long long)value_);
-    return text;
+    std::vector<PetscInt64> values;
+    PetscMPIInt             size;
+    Hash                    all;
+    const PetscInt64        mine = (PetscInt64)value_;
+    char                    digits[17];
+
+    PetscFunctionBeginUser;
+    PetscCallMPI(MPI_Comm_size(comm, &size));
+    values.resize(size);
+    PetscCallMPI(MPI_Allgather(&mine, 1, MPIU_INT64, values.data(), 1, MPIU_INT64, comm));
+    if (size == 1) all = *this;
+    else all.Add(values.data(), values.size() * sizeof(values[0]));
+    std::snprintf(digits, sizeof(digits), "%016llx", (unsigned long long)all.value_);
+    *text = digits;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
 private:
@@ -83,7 +98,7 @@ static PetscErrorCode FactorText(PC pc, std::string *text)
       PetscCall(AddMat(factor, &hash));
       PetscCall(MatDestroy(&factor));
     }
-    *text = hash.Text();
+    PetscCall(hash.Text(PetscObjectComm((PetscObject)pc), text));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -96,7 +111,7 @@ static PetscErrorCode Print(const System &system, const std::string &label, cons
   PC                     pc;
   Vec                    x, b, y;
   Hash                   applied, history, solution;
-  std::string            factor;
+  std::string            factor, texts[3];
   const PetscReal       *norms;
   PetscInt               count, iterations;
   KSPConvergedReason     reason;
@@ -128,9 +143,11 @@ static PetscErrorCode Print(const System &system, const std::string &label, cons
   history.Add(norms, count * sizeof(*norms));
   PetscCall(KSPGetIterationNumber(ksp, &iterations));
   PetscCall(KSPGetConvergedReason(ksp, &reason));
+  for (const auto &[hash, text] : {std::pair{&applied, &texts[0]}, std::pair{&history, &texts[1]}, std::pair{&solution, &texts[2]}})
+    PetscCall(hash->Text(PetscObjectComm((PetscObject)ksp), text));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "| %s | %s | %s | %" PetscInt_FMT " | %s | %s | %s | %s |\n", system.name.c_str(),
-                        label.c_str(), KSPConvergedReasons[reason], iterations, applied.Text().c_str(), factor.c_str(),
-                        history.Text().c_str(), solution.Text().c_str()));
+                        label.c_str(), KSPConvergedReasons[reason], iterations, texts[0].c_str(), factor.c_str(), texts[1].c_str(),
+                        texts[2].c_str()));
   PetscCall(KSPDestroy(&ksp));
   PetscCall(VecDestroy(&x));
   PetscCall(VecDestroy(&b));

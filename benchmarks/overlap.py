@@ -2,7 +2,7 @@
 """A table of what hops and layers of a distributed factor bring and cost, from runs of finepc_bench with sets/overlap.txt.
 
   overlap FINEPC_BENCH FOLDER [SPE10_SLAB.petsc]
-  overlap.py FOLDER/*.json -o table.md
+  overlap.py FOLDER/*.json -o table.md [--expect N]
 
 Runs on one rank are what those on several are compared with, in the same order of the unknowns. Of a system with several right-hand
 sides, NAME_rhs1, NAME_rhs2 and so on, the iterations are the median. Set-up times are those of the fastest run; rows and bytes are
@@ -87,6 +87,8 @@ def main():
     parser.add_argument("runs", nargs="+")
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--note", default="", help="a sentence about the runs")
+    parser.add_argument("--expect", type=int, metavar="N",
+                        help="end with an error unless N cells with k = 1 and 2 meet what was asked, and none misses it")
     options = parser.parse_args()
 
     runs = []
@@ -132,6 +134,10 @@ def main():
               *missed(cells)]
     with open(options.output, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
+    if options.expect is not None:
+        beyond, of_interest = missed(cells), sum(asked(system, hops) is not None for _, system, _, _, hops in cells)
+        if beyond or of_interest != options.expect:
+            raise SystemExit(f"overlap: {of_interest} cells of {options.expect}, of which these miss what was asked: {beyond}")
 
 
 main()

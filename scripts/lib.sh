@@ -4,10 +4,10 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build_dir=$(realpath -m "${FINEPC_BUILD_DIR:-$root/build}")
 
-# set_up_petsc: PETSC_DIR and what else scripts/setup says are in the environment afterwards.
+# set_up_petsc [OPTION...]: PETSC_DIR and what else scripts/setup says are in the environment afterwards; the options are its own.
 set_up_petsc() {
   local settings
-  settings=$("$root/scripts/setup" --env) # not eval "$(...)": that would go on after a failed set-up
+  settings=$("$root/scripts/setup" --env "$@") # not eval "$(...)": that would go on after a failed set-up
   eval "$settings"
 }
 
