@@ -66,27 +66,30 @@ MatObject CoupledMat()
   return Spread(Coupled(), MATAIJ, [](LocalInt n, int rank, int) -> LocalInt { return n ? RowsOf(rank) : 0; });
 }
 
-/* The solver of a part. */
+/* The solver of a part: one application, or a solve to a residual of 1e-9. */
 struct Inner {
-  const char *name;
-  std::string options;        /* @ stands for the prefix */
-  bool        solves = false; /* to a residual of 1e-9, and not one application alone */
+  PCType      type;
+  bool        solves;
+  std::string options; /* @ stands for the prefix */
 };
 
 std::vector<Inner> Inners()
 {
-  const std::string small  = " -@pc_cmatch_coarse_size 20 -@pc_cmatch_gather_rows 50 -@pc_cmatch_gather_ranks 0";
-  const std::string cmatch = "-@pc_type cmatch" + small, once = "-@ksp_type preonly ",
-                    fused = "-@ksp_type cgfused -@ksp_rtol 1e-9 -@ksp_norm_type unpreconditioned ";
-  return {{"cmatch", once + cmatch},
-          {"cmatch, with its defaults", once + "-@pc_type cmatch"},
-          {"cmatch with factored smoothers", once + cmatch + " -@pc_cmatch_smoother sfsai"},
-          {"afsai", once + "-@pc_type afsai -@pc_afsai_overlap 1"},
-          {"afsai, farther", once + "-@pc_type afsai -@pc_afsai_overlap 2 -@pc_afsai_postfilter 0.02"},
-          {"sfsai", once + "-@pc_type sfsai -@pc_sfsai_overlap 1 -@pc_sfsai_power 2"},
-          {"cgfused with cmatch", fused + cmatch, true},
-          {"cgfused with afsai", fused + "-@pc_type afsai -@pc_afsai_overlap 1", true},
-          {"cgfused with sfsai", fused + "-@pc_type sfsai -@pc_sfsai_overlap 1", true}};
+  const std::string  small = " -@pc_cmatch_coarse_size 20 -@pc_cmatch_gather_rows 50 -@pc_cmatch_gather_ranks 0";
+  std::vector<Inner> all{{PCCMATCH, false, small},
+                         {PCCMATCH, false, ""},
+                         {PCCMATCH, false, small + " -@pc_cmatch_smoother sfsai"},
+                         {PCAFSAI, false, " -@pc_afsai_overlap 1"},
+                         {PCAFSAI, false, " -@pc_afsai_overlap 2 -@pc_afsai_postfilter 0.02"},
+                         {PCSFSAI, false, " -@pc_sfsai_overlap 1 -@pc_sfsai_power 2"},
+                         {PCCMATCH, true, small},
+                         {PCAFSAI, true, " -@pc_afsai_overlap 1"},
+                         {PCSFSAI, true, " -@pc_sfsai_overlap 1"}};
+  for (Inner &inner : all)
+    inner.options = (inner.solves ? "-@ksp_type cgfused -@ksp_rtol 1e-9 -@ksp_norm_type unpreconditioned -@pc_type "
+                                  : "-@ksp_type preonly -@pc_type ") +
+                    std::string(inner.type) + inner.options;
+  return all;
 }
 
 std::string With(std::string options, const std::string &prefix)
@@ -97,7 +100,7 @@ std::string With(std::string options, const std::string &prefix)
 
 const std::string kFlexible = "-ksp_type fcg -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -pc_type ";
 
-/* The KSP of options alone. */
+/* The KSP of options alone. Solvers of parts read their options in its set-up. */
 KSPObject SolverOf(Mat A, const std::string &options)
 {
   const Options scope(options);
@@ -105,7 +108,21 @@ KSPObject SolverOf(Mat A, const std::string &options)
   MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
   MUST(KSPSetOperators(ksp, A, A));
   MUST(KSPSetFromOptions(ksp));
+  MUST(KSPSetUp(ksp));
+  MUST(KSPSetUpOnBlocks(ksp));
   return ksp;
+}
+
+/* The part of the first rank has the solver that was asked for, and a factor or a hierarchy of all its ranks. */
+void CheckInner(KSP ksp, const Inner &inner)
+{
+  const std::string text = ViewText(ksp);
+  CAPTURE(text);
+  if (Rank()) return;
+  CHECK(Contains(text, std::string("type: ") + inner.type + "\n"));
+  CHECK(Contains(text, "type: cgfused\n") == inner.solves);
+  CHECK(Contains(text, std::string(inner.type) == PCCMATCH ? "level    ranks  rows a rank" : "gathered rows of other ranks: "));
+  CHECK(!Contains(text, "block-local"));
 }
 
 /* This rank's part of the solution for these entries of the right-hand side. */
@@ -138,19 +155,23 @@ bool SameOnAll(bool mine)
 /* Each block of PCBJACOBI has the bits that a program gets which has nothing but that block, on a communicator of its own. */
 TEST_CASE("parts of ranks: blocks of PCBJACOBI that several ranks have", "[parts][nest][pc][mpi]")
 {
-  if (Ranks() != 3 && Ranks() != 4) return;
+  if (Ranks() != 3 && Ranks() != 4) {
+    SkipTest();
+    return;
+  }
   const MatObject  A = CoupledMat();
   const Part       part(PartOf(Rank()));
   const HostMatrix mine = MatrixOf(part.color);
   const MatObject  own  = CreateMat(mine, MATAIJ, part.comm, RowsOf(Rank()));
   for (const Inner &inner : Inners()) {
-    CAPTURE(inner.name);
+    CAPTURE(inner.options);
     const std::string outer  = "-ksp_type preonly -pc_type bjacobi -pc_bjacobi_blocks 2 ";
     const KSPObject   blocks = SolverOf(A, outer + With(inner.options, "sub_")), alone = SolverOf(own, With(inner.options, ""));
     const VecObject   b       = RightVec(A, 3);
     const auto        entries = Values(b), expected = Solved(alone, entries), found = Solved(blocks, entries);
     CHECK(SameOnAll(Finite(found)));
     CHECK(SameBits(found, expected));
+    CheckInner(blocks, inner);
     /* and with other values on the same nonzeros */
     for (const Mat M : {(Mat)A, (Mat)own}) MUST(MatScale(M, 3.));
     CHECK(SameBits(Solved(blocks, entries), Solved(alone, entries)));
@@ -168,19 +189,23 @@ TEST_CASE("parts of ranks: blocks of PCBJACOBI that several ranks have", "[parts
 /* The ranks that PCTELESCOPE leaves out wait, and those that it takes have the iterations of as many ranks. */
 TEST_CASE("parts of ranks: PCTELESCOPE", "[parts][nest][pc][mpi]")
 {
-  if (Ranks() != 4) return;
+  if (Ranks() != 4) {
+    SkipTest();
+    return;
+  }
   const HostMatrix H = Diffusion(40, 35, true, 62);
   const MatObject  A = Spread(H, MATAIJ, Even);
   const Part       half(Rank() % 2); /* the even ranks, as an interlaced PetscSubcomm has them */
   const MatObject  own = CreateMat(H, MATAIJ, half.comm);
   for (const Inner &inner : Inners()) {
-    CAPTURE(inner.name);
+    CAPTURE(inner.options);
     const std::string half_of_them = "telescope -pc_telescope_reduction_factor 2 ";
     const KSPObject   ksp          = SolverOf(A, kFlexible + half_of_them + With(inner.options, "telescope_"));
     const KSPObject   alone        = SolverOf(own, kFlexible + ("ksp " + With(inner.options, "ksp_")));
     const Solution    solution = Solve(ksp), expected = Solve(alone);
     CHECK(solution.reason == KSP_CONVERGED_RTOL);
     CHECK(solution.true_residual <= 1e-7);
+    CheckInner(ksp, inner);
     CHECK(expected.reason == KSP_CONVERGED_RTOL);
     CHECK(solution.iterations == expected.iterations);
   }
@@ -189,11 +214,14 @@ TEST_CASE("parts of ranks: PCTELESCOPE", "[parts][nest][pc][mpi]")
 /* Subdomains of two ranks each, which overlap. */
 TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[parts][nest][pc][mpi]")
 {
-  if (Ranks() != 4) return;
+  if (Ranks() != 4) {
+    SkipTest();
+    return;
+  }
   const HostMatrix H = Diffusion(40, 35, true, 63);
   const MatObject  A = Spread(H, MATAIJ, Even);
   for (const Inner &inner : Inners()) {
-    CAPTURE(inner.name);
+    CAPTURE(inner.options);
     const std::string parts[] = {"gasm -pc_gasm_total_subdomains 2 -pc_gasm_overlap 1 -pc_gasm_type basic ",
                                  "bjacobi -pc_bjacobi_blocks 2 "};
     const KSPObject   ksp     = SolverOf(A, kFlexible + parts[0] + With(inner.options, "sub_")),
@@ -201,6 +229,7 @@ TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[part
     const Solution solution = Solve(ksp), blocks = Solve(apart);
     CHECK(solution.reason == KSP_CONVERGED_RTOL);
     CHECK(solution.true_residual <= 1e-7);
+    CheckInner(ksp, inner);
     CHECK(solution.iterations <= 2 * blocks.iterations);
   }
 }
@@ -208,12 +237,15 @@ TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[part
 /* Two parts solve at once, each with what it has, while the other one has another number of iterations, or none. */
 TEST_CASE("parts of ranks: programs beside each other", "[parts][nest][pc][mpi]")
 {
-  if (Ranks() != 3 && Ranks() != 4) return;
+  if (Ranks() != 3 && Ranks() != 4) {
+    SkipTest();
+    return;
+  }
   const Part      part(PartOf(Rank()));
   const MatObject own = CreateMat(MatrixOf(part.color), MATAIJ, part.comm, RowsOf(Rank()));
   for (const Inner &inner : Inners())
     for (int busy : {0, 1}) { /* this part alone */
-      CAPTURE(inner.name, busy);
+      CAPTURE(inner.options, busy);
       if (part.color != busy) continue;
       const std::string around   = inner.solves ? "" : kFlexible + "ksp ";
       const Solution    solution = Solve(SolverOf(own, around + With(inner.options, inner.solves ? "" : "ksp_")));
