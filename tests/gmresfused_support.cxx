@@ -100,5 +100,7 @@ std::string Side(const char *side)
 bool Views(KSP ksp, const std::string &text)
 {
   const std::string view = ViewText(ksp); /* collective */
-  return Rank() != 0 || Contains(view, text);
+  if (Rank() != 0 || Contains(view, text)) return true;
+  UNSCOPED_INFO(view);
+  return false;
 }
