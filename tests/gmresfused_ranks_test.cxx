@@ -226,7 +226,7 @@ TEST_CASE("gmresfused: which solves of ranks that communicate by MPI have own pr
     CAPTURE(pc, options, why, own);
     const KSPObject ksp = MakeKSP(M, kByMPI + all + options, pc);
     RunOf(ksp);
-    CHECK(Views(ksp, "path: general: " + why + "\n  products: " + (own ? "own, bytes " : "MatMult()\n")));
+    CHECK(Views(ksp, "path: general: " + why + "\n    products: " + (own ? "own, bytes " : "MatMult()\n")));
   };
   SetConstantsNull(S);
   views(A, PCJACOBI, "", "several ranks by MPI", true);
@@ -242,10 +242,10 @@ TEST_CASE("gmresfused: which solves of ranks that communicate by MPI have own pr
     Recorder        recorder;
     MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr));
     MUST(KSPSolve(ksp, b, x));
-    CHECK(Views(ksp, "path: general: a monitor\n  products: own, bytes "));
+    CHECK(Views(ksp, "path: general: a monitor\n    products: own, bytes "));
     MUST(KSPMonitorCancel(ksp));
     MUST(KSPSolveTranspose(ksp, b, x));
-    CHECK(Views(ksp, "path: general: a transposed solve\n  products: MatMult()\n"));
+    CHECK(Views(ksp, "path: general: a transposed solve\n    products: MatMult()\n"));
   }
   for (bool whole : {false, true}) { /* one that makes the product with the matrix as well */
     CAPTURE(whole);

@@ -1407,7 +1407,7 @@ Run CompareRanks(Mat A, PCType pc, const std::string &options, double rounding)
     CHECK(Views(nccl, "step size=" + step.substr(step.size() - 2, 1) + "\n"));
     CheckCommunication(nccl, "nccl, version ");
   }
-  CHECK(Views(mpi, "path: general: several ranks by MPI\n  products: own, bytes "));
+  CHECK(Views(mpi, "path: general: several ranks by MPI\n    products: own, bytes "));
   CheckCommunication(mpi, "mpi: it was asked for");
   return theirs;
 }
@@ -1569,7 +1569,7 @@ TEST_CASE("gmresfused: NCCL and a solver that is used again", "[gmresfused][mpi]
         MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
         Compare(RunOf(fused), RunOf(petsc), 1e-7);
         CHECK(recorder.calls.size() == 9);
-        CHECK(Views(fused, "path: general: a monitor\n  products: own, bytes "));
+        CHECK(Views(fused, "path: general: a monitor\n    products: own, bytes "));
         MUST(KSPMonitorCancel(fused));
       }
       compare("nccl");
