@@ -2,7 +2,7 @@
 """A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
 
     ranks_model.py ONE.json [..] --two TWO.json [..] --messages TWO.json [..] --setups SETUP.json [..]
-                   [--check TWO.json [..] --check-one ONE.json [..]] [-o model.png] [--md model.md]
+                   [--check TWO.json [..]] [-o model.png] [--md model.md]
 
 An iteration on P GPUs with n rows each takes
 
@@ -23,10 +23,10 @@ s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f t
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit. The second line is what a network
 adds to them: agreements, exchanges, messages and bytes are COUNTED, and their times are assumed.
 
-Each SETUP.json is fitted by itself, and the first one counts for more GPUs. The runs of --check are compared with the model and not
-fitted, but for iterations of runs that --two has, too. The own work on systems that ONE.json has not comes from --check-one: of the
-one size there, o or s stays, and the rest goes with the rows. Beyond two GPUs nothing was measured. What is assumed for them is in
-ASSUMED, and printed."""
+Fitted are runs with 7 points. Each SETUP.json is fitted by itself, and the first one counts for more GPUs. The runs of --check are
+compared with the model and not fitted: those that --two has not, or of other systems. The own work on another system comes from the
+one size of it in ONE.json: o or s of the set stays, and the rest goes with the rows. Beyond two GPUs nothing was measured. What is
+assumed for them is in ASSUMED, and printed."""
 import argparse
 import json
 import math
@@ -87,14 +87,18 @@ class Run:
         self.where = f"{machine(report)}, commit {self.commit}"
 
 
-def load(paths, systems="poisson3d7:"):
+def is_seven_points(name):
+    return "poisson3d7:" in name
+
+
+def load(paths, wanted=is_seven_points):
     runs = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         for system in report["systems"]:
             runs += [Run(report, system, r) for r in system["results"] if r["status"] == "ok" and "-mpi" not in r["label"]
-                     and r["ksp_type"] == "cgfused" and systems in system["name"]]
+                     and r["ksp_type"] == "cgfused" and wanted(system["name"])]
     return runs
 
 
@@ -147,7 +151,7 @@ def least_squares(rows, times, expected):
 
 
 class Model:
-    def __init__(self, one, two, messages, setups, check_one=(), check=()):
+    def __init__(self, one, two, messages, setups, others=(), check=()):
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
@@ -163,9 +167,9 @@ class Model:
         self.fits = [least_squares([[1, r.overlap, r.overlap * r.face, r.gathered] for r in runs], [r.setup for r in runs],
                                    [self.setup[r.kind](r.rows) for r in runs]) for _, runs in self.made]
 
-        self.fitted = {(r.name, r.label, r.commit) for r in self.two}
-        self.reference = {(r.name, r.kind): r for r in check_one}
-        self.checked = [r for r in check if r.kind in self.iteration]
+        fitted = {(r.name, r.label) for r in self.two}
+        self.reference = {(r.name, r.kind): r for r in others}
+        self.checked = [r for r in check if r.kind in self.iteration and (r.name, r.label) not in fitted]
 
     def fit_iterations(self, runs, columns):
         return least_squares([columns(r) for r in runs], [r.iteration for r in runs],
@@ -175,10 +179,6 @@ class Model:
         """us of an iteration on two GPUs whose exchanges are NCCL's messages."""
         return (self.iteration[run.kind](run.rows) + 2 * self.message_sum
                 + run.exchanges * (self.message + run.rows * self.message_row))
-
-    def is_fitted(self, run):
-        """Whether the iteration is among those that the model is fitted to."""
-        return (run.name, run.label, run.commit) in self.fitted
 
     def alone(self, run, what):
         """The own work of a rank, `iteration` or `setup`, on the line of the set, or on another one with the same offset."""
@@ -192,9 +192,12 @@ class Model:
         return 2 * self.sum + run.exchanges * self.exchange
 
     def check_set_up(self, run):
-        """ms of a set-up whose factor stays on its rank, or None."""
+        """ms of a set-up, or None: with an overlap the model knows what rows with 7 points cost."""
         own = self.alone(run, "setup")
-        return own + self.fits[0][0] if own > SHORT and not run.overlap else None
+        if own <= SHORT or run.overlap and not is_seven_points(run.name):
+            return None
+        agreement, gather, of_face, of_row = self.fits[0]
+        return own + agreement + (gather + run.face * of_face + run.gathered * of_row if run.overlap else 0)
 
     def parts(self, kind, rows, ranks, exchanges, face):
         """The parts of an iteration by name, us."""
@@ -305,7 +308,7 @@ def report(model, out):
     say("Beyond two GPUs every time is a prediction: nothing was measured there. The model assumes: "
         + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces. Kernels write to "
         "other GPUs on one machine alone; with more machines exchanges are NCCL's messages. These were measured with up to "
-        f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU; what an exchange costs with 201³ is extrapolated. "
+        f"{max(r.rows for r in model.messages) / 1e6:.1f} million rows a GPU. "
         "With several machines all messages of a rank go from one to another, and set-ups exchange by MPI, which is GPU-aware as "
         f"in {os.path.basename(model.made[0][0])}. That ranks wait for the slowest of them is not in the model.\n")
     say("What a set-up sends is counted, with overlap 1, 7 points and numbers of 32 bits: "
@@ -380,44 +383,28 @@ def set_up_table(model, say):
 
 def check_table(model, say):
     """Runs that took no part in a fit. Their errors by system, of iterations and of set-ups."""
-    made = model.made[0][1]
     say("## Runs that the model is not fitted to\n")
-    commits = [", ".join(sorted({r.commit for r in runs})) for runs in (model.two, made)]
-    say("Two GPUs whose kernels write to the other one. An iteration has the sums and exchanges of the first table, fitted to runs "
-        f"of commit {commits[0]}, and a set-up the agreements of the first table of set-ups, fitted to runs of {commits[1]}. Own "
-        "work with 7 points is on the line through the two sizes of one GPU. For another system it has the constant part of this "
-        "line, and the rest of the system's own time on one GPU is divided by two, as the rows are. Where an iteration was fitted "
-        "the table says so. `jacobi` has no set-up to speak of. Runs of 830f5d2 are older than the products that send by "
-        "themselves (82cefa9), and all of these are older than the present way to gather rows (c0389e0), so that set-ups with "
-        "overlap are left out.\n")
-    say("| system | set | commit | us an iteration | model | % | set-up, ms | model | % |\n|:--|:--|:--|--:|--:|--:|--:|--:|--:|")
+    say("Two GPUs whose kernels write to the other one. An iteration has the sums and exchanges of the first table, and a set-up the "
+        "agreements of the first table of set-ups, and with an overlap what gathering takes there. Own work with 7 points is on the "
+        "line through the two sizes of one GPU. For another system it has the constant part of this line, and the rest of the "
+        "system's own time on one GPU is divided by two, as the rows are. `jacobi` has no set-up to speak of, and for set-ups that "
+        "gather rows of other systems there is no model.\n")
+    say("| system | set | us an iteration | model | % | set-up, ms | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     errors = {}
     for r in model.checked:
         mine = errors.setdefault(r.name, {"an iteration": [], "a set-up": []})
-        cells = f"| {r.name} | {r.label} | {r.commit} | "
-        if model.is_fitted(r):
-            cells += "fitted | | |"
-        else:
-            t = model.alone(r, "iteration") + model.on_two(r)
-            mine["an iteration"].append(100 * (t / r.iteration - 1))
-            cells += f"{r.iteration:.1f} | {t:.1f} | {mine['an iteration'][-1]:+.0f} |"
+        t = model.alone(r, "iteration") + model.on_two(r)
+        mine["an iteration"].append(100 * (t / r.iteration - 1))
+        cells = f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {mine['an iteration'][-1]:+.0f} |"
         t = model.check_set_up(r)
         if t:
             mine["a set-up"].append(100 * (t / r.setup - 1))
-            cells += f" {r.setup:.2f} | {t:.2f} | {mine['a set-up'][-1]:+.0f} |"
-        elif model.is_fitted(r):
-            continue
+            say(f"{cells} {r.setup:.2f} | {t:.2f} | {mine['a set-up'][-1]:+.0f} |")
         else:
-            cells += " | | |"
-        say(cells)
+            say(cells + " | | |")
     say("\nThe largest errors of runs that the model is not fitted to are, with " + "; with ".join(
         f"{name}, " + " and ".join(f"{max(map(abs, e)):.0f} % of {what}" for what, e in mine.items() if e)
-        for name, mine in errors.items() if any(mine.values())) + ".")
-    again = [(r, other) for r in model.checked for other in made
-             if (other.name, other.kind, other.overlap) == (r.name, r.kind, r.overlap)]
-    if again:
-        say("\nA part of the errors of set-ups is that runs differ. The same was measured here and in the runs of the fit: "
-            + "; ".join(f"{r.name}, {r.label}, {r.setup:.2f} ms and {other.setup:.2f} ms" for r, other in again) + ".")
+        for name, mine in errors.items()) + ".")
     say()
 
 
@@ -428,15 +415,14 @@ def plot(model, path):
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
     ranks = [2**k for k in range(14)]
-    for axis, side, hollow in zip(axes, (121, 201), ("by messages", "not fitted")):
+    for axis, side, hollow in zip(axes, (121, 201), ("by messages", "by messages or not fitted")):
         for color, kind in zip(plt.rcParams["axes.prop_cycle"].by_key()["color"], model.iteration):
             for exchanges, style in ((1, ":"), (3, "-")) if "fsai" in kind else ((1, "-"),):
                 axis.semilogx(ranks, [model.iterate(kind, side**3, p, exchanges, side * side) for p in ranks], style, color=color,
                               base=2, label=f"{kind.split('-pc_type ')[1]}, {exchanges} exchange{'s' if exchanges > 1 else ''}")
-            unfitted = [r for r in model.checked if not model.is_fitted(r)]
-            for runs, fill in ((model.two, color), (model.messages, "none"), (unfitted, "none")):
+            for runs, fill in ((model.two, color), (model.messages, "none"), (model.checked, "none")):
                 for r in runs:
-                    if r.kind == kind and "poisson3d7:" in r.name and round(r.rows) == side**3:
+                    if r.kind == kind and is_seven_points(r.name) and round(r.rows) == side**3:
                         axis.plot([2], [r.iteration], "o" if r.overlap or "fsai" not in kind else "^", color=color,
                                   markerfacecolor=fill)
         axis.set_title(f"{side}³ unknowns a GPU")
@@ -455,18 +441,17 @@ def main():
     parser.add_argument("--messages", nargs="+", required=True, help="results on two GPUs by NCCL's messages")
     parser.add_argument("--setups", nargs="+", required=True, help="results on two GPUs with set-ups")
     parser.add_argument("--check", nargs="+", default=[], help="the same, to be compared and not fitted")
-    parser.add_argument("--check-one", nargs="+", default=[], help="results on one GPU of their systems that ONE.json has not")
     parser.add_argument("-o", "--output", help="plot")
     parser.add_argument("--md", help="table")
     options = parser.parse_args()
     one, two, messages = load(options.one), load(options.two), load(options.messages)
     setups = [(path, load([path])) for path in options.setups]
-    check_one, check = load(options.check_one, ""), load(options.check, "")
+    others, check = load(options.one, lambda name: not is_seven_points(name)), load(options.check, lambda name: True)
     if {r.ranks for r in one} != {1} or {r.ranks for r in two + messages + [r for _, runs in setups for r in runs]} != {2}:
         raise SystemExit("ranks_model: results of one rank, and behind the options of two ranks")
-    if {r.ranks for r in check_one} - {1} or {r.ranks for r in check} - {2} or not all(r.by_kernels for r in check):
-        raise SystemExit("ranks_model: --check-one takes results of one rank, and --check those of two ranks by kernels")
-    model = Model(one, two, messages, setups, check_one, check)
+    if {r.ranks for r in check} - {2} or not all(r.by_kernels for r in check):
+        raise SystemExit("ranks_model: --check takes results of two ranks by kernels")
+    model = Model(one, two, messages, setups, others, check)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
         report(model, out)
     if options.output:
