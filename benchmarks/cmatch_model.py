@@ -2,19 +2,24 @@
 """A model of cgfused with cmatch on many GPUs: Poisson's equation, 7 points, a cube of points for each GPU.
 
     cmatch_model.py --one ONE.json [..] --profile cmatch_profile.md --counts cmatch_ranks_weak_*.json --light LIGHT.json [..]
-                    [--two PATH=TWO.json [..]] [--set-up MPI=TWO.json [..]] [-o model.png] [--md model.md]
+                    [--profiled ONE.json [..]] [--messages TWO.json] [--two PATH=TWO.json [..]] [--set-up MPI=TWO.json [..]]
+                    [-o model.png] [--md model.md]
 
 What is measured: the kernels of an iteration and of a set-up on one GPU, level by level (--profile) and in all (--one, runs of
 finepc_bench with sets/cmatch.txt); rows, entries and ghosts of the levels on 1 to 32 ranks (--counts, runs of `cmatch_ranks`); what
-an exchange and a sum take by themselves on two GPUs (--light, runs of `several_gpus`, and MEASURED). An iteration on P GPUs takes
+an exchange and a sum take by themselves on two GPUs (--light, runs of `several_gpus`, and MEASURED; --messages, a run of cgfused
+whose exchanges are NCCL's own messages, for those between machines). An iteration on P GPUs takes
 
     T = (o + b n)  +  sum over the lower levels of (o' + b' entries)  +  what its exchanges and sums take
 
-where the first term is that of the finest level and of the conjugate gradients, and rows and entries are those of the rank that has
-most. A level on several ranks exchanges four times: the halo of x twice, contributions to rows of the next level, corrections from
-there; the conjugate gradients exchange once and sum twice, and the cycle finds a largest value. A set-up has the same two terms,
-and for each level on several ranks exchanges, agreements and three new PetscSF. Which ranks have which level follows the rules of
-cmatch.
+where the first term is that of the finest level and of the conjugate gradients, and rows and entries are those of the rank that
+has most. Where --profile is of another GPU than --one, --profiled names runs on that GPU: o' is kept, since it is of launches,
+and b' is taken times the ratio of what a row adds to an iteration on the two GPUs, from the systems that both have; a set-up
+likewise. That is an assumption: no profile of the GPU of --one is there, and the program may have changed between the two. The
+model without any ratio is held beside the runs of --profiled, too. A level on several ranks exchanges four times: the halo of x
+twice, contributions to rows of the next level, corrections from there; the conjugate gradients exchange once and sum twice, and
+the cycle finds a largest value. A set-up has the same two terms, and for each level on several ranks exchanges, agreements and
+three new PetscSF. Which ranks have which level follows the rules of cmatch.
 
 PATH is host (PetscSF through the host), aware (PetscSF with GPU-aware MPI) or light (sums and exchanges in the CUDA graph), and MPI
 is host or aware: a set-up exchanges by MPI on each path. TWO.json are runs of `several_gpus` on two GPUs with
@@ -30,8 +35,9 @@ import sys
 
 import cmatch_ranks
 
-# Two H200 of one host: us of an exchange by bytes, 2000 in a row, and of a sum with the copy before and the wait behind it; us to
-# create a PetscSF and to set it up, by bytes of its leaves in double precision.
+# Two H200 of one host, whatever the GPU of --one is: us of an exchange by bytes, 2000 in a row, and of a sum with the copy before
+# and the wait behind it; us to create a PetscSF and to set it up, by bytes of its leaves in double precision. With --messages the
+# exchanges by NCCL are those of its runs.
 MEASURED = {
     "host": ({1e3: 23, 64e3: 58, 262e3: 155, 1e6: 421}, 11.4),
     "aware": ({1e3: 22, 64e3: 24, 262e3: 25, 1e6: 26}, 11.4),
@@ -50,7 +56,7 @@ ASSUMED = {
 }
 PATHS = {"host": "through the host", "aware": "PetscSF, GPU-aware", "light": "light path"}
 SET_UPS = {"host": "through the host", "aware": "GPU-aware MPI"} # the light path has a set-up of the latter
-LABELS = {"host": "cmatch-cg-mpi", "aware": "cmatch-cg-mpi", "light": "cmatch"} # of the runs on two GPUs
+LABELS = {"host": "cmatch-cg", "aware": "cmatch-cg", "light": "cmatch"} # of the runs on two GPUs
 # of cmatch: its defaults, and what a level does
 GATHER_ROWS, GATHER_RANKS, GATHER_FACTOR, GATHER_WIDTH, COARSE_SIZE = 100000, 10000, 8, 80, 300
 EXCHANGES, AGREEMENTS, NEW_SF = 4, 5, 3 # of a level: in a cycle; in a set-up, with what the PetscSFs agree upon
@@ -108,12 +114,14 @@ class Run:
     def __init__(self, report, system, result):
         self.name, self.label, self.ranks, self.rows = system["name"], result["label"], report["ranks"], system["rows"]
         self.iteration, self.setup = 1e6 * result["iteration_s"], 1e3 * result["setup_s"]
+        self.solve = 1e3 * result["solve_s"]
         self.iterations, self.complexity = result["iterations"], result["complexity"]
         self.communication = result.get("communication", "")
         self.exchange, self.sum = 1e6 * result.get("exchange_s", 0), 1e6 * result.get("sum_s", 0)
         self.levels = cmatch_ranks.levels(result["view"])
         sizes = [int(size) for size in re.findall(r"\d+", self.name.split(":")[-1])]
         self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0])
+        self.device = report["device"]
         self.where = f"{report['device']}, commit {report['commit'][:7]}"
 
     def commit(self):
@@ -155,14 +163,28 @@ class Level:
         self.group, self.next_rows, self.next_entries = 1, 0.0, 0.0 # of the gathering behind the level
 
 
+def growth(one, other, value):
+    """What a row adds to a value of runs on one GPU, over what it adds on another, of the systems that both have."""
+    names = {run.name for run in one} & {run.name for run in other}
+    if len(names) < 2:
+        raise SystemExit("cmatch_model: --one and --profiled need two systems that both have")
+    lines = [fit([[1, run.rows] for run in runs if run.name in names], [value(run) for run in runs if run.name in names])
+             for runs in (one, other)]
+    return lines[0][1] / lines[1][1]
+
+
 class Model:
-    def __init__(self, one, cg, counts, path, light):
+    def __init__(self, one, cg, counts, path, light, profiled, messages):
         cycle, setup = profile(path)
-        levels = {run.name: run.levels for run in one}
+        levels = {run.name: run.levels for run in profiled}
         known = [(name, l) for name, l in cycle if name in levels and 0 < l < len(levels[name]) - 1]
         entries = [levels[name][l].entries for name, l in known]
         self.level = fit([[1, e] for e in entries], [cycle[at] for at in known])
         self.setup_level = fit([[1, e] for e in entries], [setup[at] for at in known])
+        self.ratio = [1.0, 1.0] if one is profiled else [growth(one, profiled, value) for value in (
+            lambda run: run.iteration, lambda run: run.setup)]
+        self.level = Line(self.level[0], self.ratio[0] * self.level[1])
+        self.setup_level = Line(self.setup_level[0], self.ratio[1] * self.setup_level[1])
         self.coarsest = statistics.mean(t for (name, l), t in cycle.items() if name in levels and l == len(levels[name]) - 1)
         lower = {run.name: run.levels[1:-1] for run in one}
         self.finest = fit([[1, run.rows] for run in one], [run.iteration - self.lower(lower[run.name]) for run in one])
@@ -174,6 +196,11 @@ class Model:
         self.counted = {run.ranks: run for run in counts if run.label == "cmatch"}
         self.words = {8.0 * run.face: run.exchange for run in light}
         self.word_sum = statistics.median(run.sum for run in light)
+        self.messages, self.message_sum = MEASURED["NCCL in a graph"]
+        if messages:
+            self.messages = {8.0 * run.face: run.exchange for run in messages}
+            self.message_sum = statistics.median(run.sum for run in messages)
+        self.kernels = True # that write to the other GPUs of a machine
         self.beyond = {path: 0.0 for path in PATHS} # of an exchange
         self.setup_beyond, self.staging = 0.0, 0.0 # ms of a level of a set-up, and of a MB that passes through the host there
         self.bytes = 1.0 # 0 for exchanges of latency alone
@@ -238,14 +265,16 @@ class Model:
     def exchange(self, path, size, messages, ranks):
         size = self.bytes * size
         if ranks <= ASSUMED["gpus of a machine"]:
-            return interpolate(self.words, size) if path == "light" else interpolate(MEASURED[path][0], size)
-        own = interpolate(MEASURED["NCCL in a graph" if path == "light" else path][0], size)
+            light = self.words if self.kernels else self.messages
+            return interpolate(light if path == "light" else MEASURED[path][0], size)
+        own = interpolate(self.messages if path == "light" else MEASURED[path][0], size)
         return (own + ASSUMED["us of the first message of an exchange between machines"]
                 + self.further * max(0, messages - 1) + 1e-3 * size / ASSUMED["GB/s between machines, a GPU"])
 
     def sum_of(self, path, ranks):
         machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
-        one = self.word_sum if path == "light" and machines == 1 else MEASURED["NCCL in a graph" if path == "light" else path][1]
+        light = self.word_sum if machines == 1 and self.kernels else self.message_sum
+        one = light if path == "light" else MEASURED[path][1]
         return one + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)
 
     def carried(self, level):
@@ -369,7 +398,36 @@ def cells(values, form):
     return " | ".join(form.format(value) for value in values)
 
 
-def report(model, two, set_ups, out):
+def one_gpu(model, say):
+    """The table of one GPU."""
+    say(f"| one {model.one[0].device} | us an iteration | model | % | set-up, ms | model | % |\n|:--|--:|--:|--:|--:|--:|--:|")
+    worst, sizes = [0.0, 0.0], len(model.one)
+    for run in sorted(model.one, key=lambda run: run.rows):
+        t, s = model.iterate("light", run.rows, 1), model.set_up("light", run.rows, 1)
+        errors = [100 * (t / run.iteration - 1), 100 * (s / run.setup - 1)]
+        worst = [max(old, abs(new)) for old, new in zip(worst, errors)]
+        say(f"| {run.name} | {run.iteration:.0f} | {t:.0f} | {round(errors[0]):+d} | {run.setup:.2f} | {s:.2f} | "
+            f"{round(errors[1]):+d} |")
+    say(f"\nThe largest error on one {model.one[0].device} is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up"
+        + (f", of {sizes} sizes for two numbers of each.\n" if sizes > 2 else
+           ": two sizes give the two numbers of each, so that this shows nothing.\n"))
+
+
+def unexplained(model, set_ups, say):
+    """What a set-up through the host takes more than one with GPU-aware MPI, of systems that have both."""
+    both = {}
+    for mpi, run in set_ups:
+        both.setdefault(run.name, {})[mpi] = run
+    both = {name: runs for name, runs in both.items() if len(runs) == len(SET_UPS)}
+    if both:
+        say("A set-up through the host takes longer than one with GPU-aware MPI, in ms: " + "; ".join(
+            f"{name} {runs['host'].setup - runs['aware'].setup:.1f}, in the model "
+            f"{model.set_up('host', runs['host'].rows / 2, 2) - model.set_up('aware', runs['host'].rows / 2, 2):.1f} with "
+            f"{model.megabytes(runs['host'].rows / 2, 2):.0f} MB"
+            for name, runs in both.items()) + ".\n")
+
+
+def report(model, form, two, set_ups, messages, by_mpi, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     fitted = [path for path in PATHS if any(where == path for where, _ in two)]
     say("# A model of cmatch on many GPUs\n")
@@ -391,42 +449,56 @@ def report(model, two, set_ups, out):
         f"{1e6 * model.level[1]:.2f} ps an entry for each lower level, {model.coarsest:.1f} us for the coarsest; a set-up "
         f"{1e-3 * model.setup_finest[0]:.2f} ms + {1e3 * model.setup_finest[1]:.2f} ns a row, and "
         f"{1e-3 * model.setup_level[0]:.2f} ms + {1e3 * model.setup_level[1]:.3f} ns an entry for each lower level.\n")
-    say("| one GPU | us an iteration | model | % | set-up, ms | model | % |\n|:--|--:|--:|--:|--:|--:|--:|")
-    worst = [0.0, 0.0]
-    for run in sorted(model.one, key=lambda run: run.rows):
-        t, s = model.iterate("light", run.rows, 1), model.set_up("light", run.rows, 1)
-        errors = [100 * (t / run.iteration - 1), 100 * (s / run.setup - 1)]
-        worst = [max(old, abs(new)) for old, new in zip(worst, errors)]
-        say(f"| {run.name} | {run.iteration:.0f} | {t:.0f} | {errors[0]:+.0f} | {run.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
-    say(f"\nThe largest error on one GPU is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up.\n")
+    one_gpu(model, say)
+    if form:
+        say(f"The kernels of single levels were measured on another GPU alone, {form.one[0].where}. On {model.one[0].device} a row "
+            f"adds {model.ratio[0]:.2f} times as much to an iteration and {model.ratio[1]:.2f} times as much to a set-up: the time "
+            "of an entry of a lower level is multiplied by these ratios, and the constant time of a level is kept. That levels "
+            "have the ratios of the whole is an assumption. The model of the other GPU, without ratios, beside its runs:\n")
+        one_gpu(form, say)
     say("An exchange by itself, us: " + "; ".join(
         f"{PATHS[path]} {interpolate(table, 1e3):.0f} with 1 kB, {interpolate(table, 117e3):.0f} with 117 kB"
         for path, table in [(path, MEASURED[path][0]) for path in ("host", "aware")]) + "; light path, by kernels within a "
         f"machine, {interpolate(model.words, 117e3):.1f} with 117 kB, by NCCL in the graph between machines "
-        f"{interpolate(MEASURED['NCCL in a graph'][0], 117e3):.1f}. A sum: {MEASURED['aware'][1]} us, light path "
-        f"{model.word_sum:.1f} within a machine and {MEASURED['NCCL in a graph'][1]} between machines.\n")
+        f"{interpolate(model.messages, 117e3):.1f}. A sum: {MEASURED['aware'][1]} us, light path "
+        f"{model.word_sum:.1f} within a machine and {model.message_sum:.1f} between machines. Those through the host and by "
+        "PetscSF, and what a new PetscSF takes, were measured on two H200"
+        + (f"; on two {by_mpi[0].device} an exchange with GPU-aware MPI took " + " and ".join(
+            f"{statistics.median(run.exchange for run in by_mpi if run.face == face):.0f} us with {8e-3 * face:.0f} kB"
+            for face in sorted({run.face for run in by_mpi})) if by_mpi else "") + ".\n")
     say("Through the host and by PetscSF a cycle's kernels on several ranks are launched one by one, and PETSc's `cg` is around "
         "them: what PETSc's `cg` takes more on one GPU is in the model, launches that a wait for a message exposes are not. A "
         "set-up is the same on each path: it exchanges by MPI, which takes memory of the GPU or not.\n")
     say("Assumed: " + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ".\n")
     if two:
-        say("## Two GPUs\n\n| system | path | commit | us an iteration | model | % | iterations |\n|:--|:--|:--|--:|--:|--:|--:|")
-        for path, run in two:
-            t = model.iterate(path, run.rows / 2, 2)
-            say(f"| {run.name} | {PATHS[path]} | {run.commit()} | {run.iteration:.0f} | {t:.0f} | "
-                f"{100 * (t / run.iteration - 1):+.0f} | {run.iterations} |")
+        say("## Two GPUs\n\n| system | path | commit | us an iteration | model | % | iterations | solve, ms | "
+            "these iterations, ms |\n|:--|:--|:--|--:|--:|--:|--:|--:|--:|")
+        rows = [(PATHS[path], run, model.iterate(path, run.rows / 2, 2)) for path, run in two]
+        rows += [("light path by NCCL's messages, not fitted", run, model.iterate_if("light", run.rows / 2, 2, kernels=False))
+                 for run in messages]
+        for words, run, t in rows:
+            say(f"| {run.name} | {words} | {run.commit()} | {run.iteration:.0f} | {t:.0f} | "
+                f"{100 * (t / run.iteration - 1):+.0f} | {run.iterations} | {run.solve:.1f} | {1e-3 * run.iterations * t:.1f} |")
         say()
     if set_ups:
         say("| system | MPI | commit | set-up, ms | model | % |\n|:--|:--|:--|--:|--:|--:|")
         for mpi, run in set_ups:
             t = model.set_up(mpi, run.rows / 2, 2)
             say(f"| {run.name} | {SET_UPS[mpi]} | {run.commit()} | {run.setup:.2f} | {t:.2f} | {100 * (t / run.setup - 1):+.0f} |")
-        errors = [[abs(t / of - 1) for t, of in some] for some in (
-            [(model.iterate(path, run.rows / 2, 2), run.iteration) for path, run in two],
-            [(model.set_up(mpi, run.rows / 2, 2), run.setup) for mpi, run in set_ups])]
-        worst = [100 * max(some, default=0) for some in errors]
-        say(f"\nThe largest error on two GPUs is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up, of the runs "
-            "that the model is fitted to: two sizes for one number of each path, and four set-ups for two.\n")
+        def worst(pairs):
+            return f"{100 * max(abs(t / of - 1) for t, of in pairs):.0f} %"
+        say("\nThe largest errors on two GPUs: of an iteration, " + ", ".join(
+            f"{PATHS[path]} {worst([(model.iterate(path, run.rows / 2, 2), run.iteration) for p, run in two if p == path])}"
+            for path in fitted) + "; of a set-up, " + ", ".join(
+            f"{words} {worst([(model.set_up(mpi, run.rows / 2, 2), run.setup) for m, run in set_ups if m == mpi])}"
+            for mpi, words in SET_UPS.items() if any(m == mpi for m, _ in set_ups))
+            + ". These are runs that the model is fitted to, two sizes for one number of each path, and set-ups for two numbers"
+            + ("" if not messages else "; of an iteration with NCCL's messages, to which nothing is fitted, "
+               + worst([(model.iterate_if("light", run.rows / 2, 2, kernels=False), run.iteration) for run in messages]))
+            + ".\n\nA solve takes longer than its iterations, and the model has nothing of the difference, so that its times of "
+            "set-up and solve are too short by it.\n")
+        unexplained(model, set_ups, say)
+
     for side in SIDES:
         weak(model, side, say)
     head, rows = " | ".join(f"{ranks:,}" for ranks in WEAK), SIDES[0]**3
@@ -584,6 +656,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--one", nargs="+", required=True, help="results of cmatch on one GPU, of two sizes and more")
     parser.add_argument("--profile", required=True, help="what profile.py says of some of them")
+    parser.add_argument("--profiled", nargs="+", default=[], metavar="ONE",
+                        help="as --one, on the GPU of the profile, if that is another")
+    parser.add_argument("--messages", nargs="+", default=[], metavar="FILE", help="results on two GPUs, by messages of NCCL")
     parser.add_argument("--counts", nargs="+", required=True, help="results of `cmatch_ranks`, its part weak")
     parser.add_argument("--light", nargs="+", required=True, help="results on two GPUs that name an exchange and a sum by kernels")
     parser.add_argument("--two", nargs="+", default=[], metavar="PATH=FILE", help="results on two GPUs")
@@ -593,22 +668,29 @@ def main():
     options = parser.parse_args()
     one = load(options.one, lambda r: r["label"] == "cmatch" and r["ksp_type"] == "cgfused")
     cg = load(options.one, lambda r: r["label"] == "cmatch-cg")
+    profiled = load(options.profiled, lambda r: r["label"] == "cmatch" and r["ksp_type"] == "cgfused")
+    by_messages = lambda r: r["label"] == "cmatch" and re.match("nccl(?!.* write to)", r.get("communication", "")) # noqa: E731
+    messages = load(options.messages, by_messages)
+    by_mpi = [run for run in load(options.light, lambda r: r["label"].endswith("-mpi")) if run.exchange]
     counts = load(options.counts, lambda r: r["label"] in ("cmatch", "cmatch-spread"))
     light = load(options.light, lambda r: "write to the other GPUs" in r.get("communication", ""))
     two = of_paths("--two", options.two, PATHS, LABELS)
     set_ups = of_paths("--set-up", options.set_up, SET_UPS, {mpi: "cmatch" for mpi in SET_UPS})
-    if {run.ranks for run in one + cg} != {1} or {run.ranks for run in light} != {2}:
+    if options.messages and {run.ranks for run in messages} != {2}:
+        raise SystemExit("cmatch_model: --messages has no cmatch with NCCL's messages on two ranks")
+    if {run.ranks for run in one + cg + profiled} != {1} or {run.ranks for run in light} != {2}:
         raise SystemExit("cmatch_model: --one takes results of one rank, and --light those of two ranks")
     for path, run in two:
         if (path == "light") != run.communication.startswith("nccl"):
             raise SystemExit(f"cmatch_model: {run.name} was not run on the path {path}: {run.communication or 'no light path'}")
-    model = Model(one, cg, counts, options.profile, light)
+    model = Model(one, cg, counts, options.profile, light, profiled or one, messages)
+    form = Model(profiled, profiled, counts, options.profile, light, profiled, messages) if profiled else None
     if two:
         model.fit_two(two)
     if set_ups:
         model.fit_set_up(set_ups)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
-        report(model, two, set_ups, out)
+        report(model, form, two, set_ups, messages, by_mpi, out)
     if options.output:
         plot(model, two, set_ups, options.output)
 
