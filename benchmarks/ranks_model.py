@@ -384,11 +384,11 @@ def set_up_table(model, say):
 def check_table(model, say):
     """Runs that took no part in a fit. Their errors by system, of iterations and of set-ups."""
     say("## Runs that the model is not fitted to\n")
-    say("Two GPUs whose kernels write to the other one. An iteration has the sums and exchanges of the first table, and a set-up the "
-        "agreements of the first table of set-ups, and with an overlap what gathering takes there. Own work with 7 points is on the "
-        "line through the two sizes of one GPU. For another system it has the constant part of this line, and the rest of the "
-        "system's own time on one GPU is divided by two, as the rows are. `jacobi` has no set-up to speak of, and for set-ups that "
-        "gather rows of other systems there is no model.\n")
+    say("Two GPUs whose kernels write to the other one. An iteration has the sums and exchanges of the first table, and a set-up "
+        "the agreements of the first table of set-ups, and with an overlap what gathering takes there. Own work with 7 points is "
+        "on the line through the two sizes of one GPU. For another system it has the constant part of this line, and the rest of "
+        "the system's own time on one GPU is divided by two, as the rows are. `jacobi` has no set-up to speak of, and for "
+        "set-ups that gather rows of other systems there is no model.\n")
     say("| system | set | us an iteration | model | % | set-up, ms | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     errors = {}
     for r in model.checked:
