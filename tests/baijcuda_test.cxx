@@ -210,7 +210,7 @@ Solved SolveWith(Mat A, const std::string &options)
 
 } // namespace
 
-TEST_CASE("baijcuda multiplies as baij", "[baijcuda][mpi]")
+TEST_CASE("baijcuda multiplies as baij", "[baijcuda][mpi][two][four]")
 {
   for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17})
     for (PetscInt n : {1, 5, 40})

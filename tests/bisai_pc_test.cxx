@@ -204,7 +204,7 @@ TEST_CASE("bisai: transposes have the values of the last set-up, in the old memo
 }
 
 /* BiCG needs the transpose. */
-TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
+TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi][two]")
 {
   for (const Kind &kind : Kinds())
     for (const char *options : {"-pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 1"}) {

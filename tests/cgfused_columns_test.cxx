@@ -532,7 +532,7 @@ static void CheckBlocksOnRanks(const Backend &backend)
   CheckBlockOnRanks(backend, large, PCAFSAI, "-pc_afsai_overlap 1 -ksp_matsolve_batch_size 16 -ksp_max_it 6", 16);
 }
 
-TEST_CASE("columns: several ranks", "[cgfused][columns][mpi]")
+TEST_CASE("columns: several ranks", "[cgfused][columns][mpi][two][four]")
 {
   CheckBlocksOnRanks(HostBackend());
 }

@@ -1483,7 +1483,7 @@ TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
 
 /* --------------------------------- ranks: any number of them ---------------------------------- */
 
-TEST_CASE("cgfused: several ranks", "[cgfused][mpi][slow]")
+TEST_CASE("cgfused: several ranks", "[cgfused][mpi][two][slow]")
 {
   PetscMPIInt size, rank;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
@@ -1670,7 +1670,7 @@ TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
   }
 }
 
-TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi]")
+TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi][two]")
 {
   for (const Backend &backend : Backends())
     for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
@@ -1794,7 +1794,7 @@ TEST_CASE("cgfused: several ranks diverge as one", "[cgfused][mpi]")
           }
 }
 
-TEST_CASE("cgfused: several ranks and some of them without rows", "[cgfused][mpi]")
+TEST_CASE("cgfused: several ranks and some of them without rows", "[cgfused][mpi][four]")
 {
   for (const Backend &backend : Backends())
     for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"})

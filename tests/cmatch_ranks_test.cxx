@@ -188,7 +188,7 @@ HostMatrix Unscaled(HostMatrix A, const std::vector<double> &w)
 
 /* ----------------------------------------- iterations ----------------------------------------- */
 
-TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks][pc][mpi][two][four][eight]")
 {
   constexpr LocalInt n = 24;
   struct Case {
@@ -277,7 +277,7 @@ TEST_CASE("cmatch stitches a level if enough of all its rows are cut", "[cmatch]
 }
 
 /* Short rows are gathered where as many nonzeros are, rows of 80 nonzeros where as many rows are. */
-TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi]")
+TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi][four]")
 {
   if (Ranks() == 1) return;
   const auto several = [](const HostMatrix &H, const std::string &options) {
@@ -446,7 +446,7 @@ TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ra
       }
 }
 
-TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks][pc][mpi][two][four][eight]")
 {
   for (const Layout &layout : Layouts())
     for (const std::string &options :
@@ -574,7 +574,7 @@ TEST_CASE("cmatch on several ranks: factored smoothers are scaled for all of the
       }
 }
 
-TEST_CASE("cmatch on several ranks: iterations with factored smoothers", "[cmatch][ranks][pc][smoothers][mpi][eight]")
+TEST_CASE("cmatch on several ranks: iterations with factored smoothers", "[cmatch][ranks][pc][smoothers][mpi][four][eight]")
 {
   constexpr LocalInt n = 15;
   struct Case {
@@ -615,7 +615,7 @@ TEST_CASE("cmatch on several ranks: factored smoothers and rows of the boundary"
 
 /* ---------------------------------------- other uses ------------------------------------------ */
 
-TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi]")
+TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi][two]")
 {
   for (const Layout &layout : Layouts())
     for (const std::string &options :
@@ -751,7 +751,7 @@ TEST_CASE("cmatch on several ranks: matrices of blocks with new nonzeros", "[cma
   }
 }
 
-TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi]")
+TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi][four]")
 {
   const std::vector<double> w = Weights(2700);
   for (const Layout &layout : Layouts())
@@ -801,7 +801,7 @@ TEST_CASE("cmatch on parts of the ranks", "[cmatch][ranks][pc][nest][mpi]")
    whether each is ready, and the verdicts before the levels, behind them, and of the whole. One with the same nonzeros has none of
    the levels.
 */
-TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch][ranks][pc][mpi][four][eight]")
 {
   if (Ranks() == 1) return;
   for (const Layout &layout : Layouts())
@@ -824,7 +824,7 @@ TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch
 }
 
 /* Unless the norm of the vector is known already. The scale of the cycle that follows from the norm has the same bits. */
-TEST_CASE("cmatch on several ranks: an application takes one reduction, or none", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks: an application takes one reduction, or none", "[cmatch][ranks][pc][mpi][four][eight]")
 {
   if (Ranks() == 1) return;
   for (const Layout &layout : Layouts())
@@ -852,7 +852,7 @@ TEST_CASE("cmatch on several ranks: an application takes one reduction, or none"
 }
 
 /* An iteration of cgfused takes one reduction, but those that check p.Ap, which are 1, 2, 4 and so on, and none in the cycle. */
-TEST_CASE("cmatch on several ranks: reductions of cgfused", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks: reductions of cgfused", "[cmatch][ranks][pc][mpi][four][eight]")
 {
   if (Ranks() == 1) return;
   const MatObject A = Spread(Diffusion(50, 30, true, 37), MATAIJ, Even);
@@ -902,7 +902,7 @@ TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch
 
 /* ------------------------------------------ the end ------------------------------------------- */
 
-TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][eight]")
+TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][two][four][eight]")
 {
   for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai")})
     for (LocalInt bad : {0, 41, 89}) {
@@ -923,7 +923,7 @@ TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", 
 
 /* A little beyond the smallest eigenvalues the coarsest operator is indefinite, far beyond them the diagonals of coarse operators.
  */
-TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and row", "[cmatch][ranks][pc][bad][mpi][eight]")
+TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and row", "[cmatch][ranks][pc][bad][mpi][four][eight]")
 {
   for (const std::string &options :
        {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai"), std::string()})
@@ -1084,7 +1084,7 @@ std::vector<double> OwnEntries(size_t count)
 
 } // namespace
 
-TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring", "[cmatch][ranks][pc][mpi][eight]")
+TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring", "[cmatch][ranks][pc][mpi][four][eight]")
 {
   int own = 0, pieces = 0, lists = 0;
   for (const Layout &layout : Layouts())

@@ -365,7 +365,7 @@ constexpr Devices kDevices[] = {[](int rank) { return (PetscInt64)(1 + rank % 2)
 
 /* Whatever ranks share a GPU, the first ones of them have the coarse levels, the hierarchy is as good, and has its bits each time.
  */
-TEST_CASE("cmatch on several ranks: ranks that share a GPU have one part of the coarse levels", "[cmatch][ranks][mpi][eight]")
+TEST_CASE("cmatch on several ranks: ranks that share a GPU have one part of the coarse levels", "[cmatch][ranks][mpi][four][eight]")
 {
   if (Ranks() == 1) return;
   const HostMatrix H = Poisson(60, 50);

@@ -1341,7 +1341,7 @@ TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
 /* ---------------------------------------- several ranks --------------------------------------- */
 
 /* The norm of a new vector, too, comes with the products, where digits are not lost, and a step of two iterations has one sum. */
-TEST_CASE("gmresfused: one reduction a step", "[gmresfused][mpi]")
+TEST_CASE("gmresfused: one reduction a step", "[gmresfused][mpi][two]")
 {
   for (const Backend &backend : Backends())
     for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})

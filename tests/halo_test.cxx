@@ -93,7 +93,7 @@ static void CheckSequential(const Backend &backend, const HostMatrix &A, const L
     }
 }
 
-TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi][eight][slow]")
+TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi][four][eight][slow]")
 {
   for (const Layout &layout : Layouts()) {
     CheckSequential(HostBackend(), RandomStencil(5, 4, 6, false, 3), layout);
@@ -117,7 +117,7 @@ TEST_CASE("the same on GPUs, on a small matrix", "[halo][fsai][pc][gpu][mpi][san
   CheckSequential(DeviceBackend(), RandomStencil(4, 3, 3, false, 3), Layouts()[0]);
 }
 
-TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mpi][eight]")
+TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mpi][four][eight]")
 {
   const Type &type = TypeOf(PCSFSAI);
   for (const Backend &backend : Backends())
@@ -143,7 +143,7 @@ TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mp
 }
 
 /* The steps find their columns in the rows of other ranks that the couplings lead to from the border and from the pattern. */
-TEST_CASE("a first pattern that is given may reach other ranks, and the steps from there", "[halo][afsai][pc][mpi][eight]")
+TEST_CASE("a first pattern that is given may reach other ranks, and the steps from there", "[halo][afsai][pc][mpi][four][eight]")
 {
   const Type &type = TypeOf(PCAFSAI);
   for (const Backend &backend : Backends())
@@ -263,7 +263,7 @@ TEST_CASE("a smoother may reach other ranks", "[halo][fsai][pc][mpi]")
 
 /* ------------------------------------------ limits -------------------------------------------- */
 
-TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi][eight]")
+TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi][four][eight]")
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
@@ -354,7 +354,7 @@ TEST_CASE("the bytes of a factor's part on other ranks", "[halo][fsai][pc][indic
 
 /* ---------------------------------------- life of a PC ---------------------------------------- */
 
-TEST_CASE("new values on the same nonzeros: only values travel, and the factor is that of a new PC", "[halo][fsai][pc][mpi]")
+TEST_CASE("new values on the same nonzeros: only values travel, and the factor is that of a new PC", "[halo][fsai][pc][mpi][two]")
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())

@@ -1483,7 +1483,7 @@ PetscErrorCode FailWithTextAfterFailure(PC pc, PCLocalOutcome *outcome)
 } // namespace
 
 /* No rank waits for another, and afterwards the same object works. */
-TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc][bad][mpi]")
+TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc][bad][mpi][two]")
 {
   const int         last  = Size() - 1;
   const std::string rank  = std::to_string(last);

@@ -246,7 +246,7 @@ TEST_CASE("memory ends in a set-up on a GPU", "[memory][gpu]")
 }
 
 /* The ranks count their allocations apart, so that the loop ends when there is none left on the rank that has no memory. */
-TEST_CASE("several ranks: memory ends on one of them, and all of them get an error", "[memory][mpi]")
+TEST_CASE("several ranks: memory ends on one of them, and all of them get an error", "[memory][mpi][two]")
 {
   PetscMPIInt rank, size;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);

@@ -130,7 +130,7 @@ TEST_CASE("nccl: ranks that share a GPU are found", "[nccl]")
   CHECK(!Distinct({"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0", "0000:43:00.0"}));
 }
 
-TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "[nccl][mpi]")
+TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "[nccl][mpi][two][four]")
 {
   int kind = 0;
   for (const Exchange &exchange : Exchanges()) {

@@ -153,7 +153,7 @@ bool SameOnAll(bool mine)
 } // namespace
 
 /* Each block of PCBJACOBI has the bits that a program gets which has nothing but that block, on a communicator of its own. */
-TEST_CASE("parts of ranks: blocks of PCBJACOBI that several ranks have", "[parts][nest][pc][mpi]")
+TEST_CASE("parts of ranks: blocks of PCBJACOBI that several ranks have", "[parts][nest][pc][mpi][four]")
 {
   if (Ranks() != 3 && Ranks() != 4) {
     SkipTest();
@@ -187,7 +187,7 @@ TEST_CASE("parts of ranks: blocks of PCBJACOBI that several ranks have", "[parts
 }
 
 /* The ranks that PCTELESCOPE leaves out wait, and those that it takes have the iterations of as many ranks. */
-TEST_CASE("parts of ranks: PCTELESCOPE", "[parts][nest][pc][mpi]")
+TEST_CASE("parts of ranks: PCTELESCOPE", "[parts][nest][pc][mpi][four]")
 {
   if (Ranks() != 4) {
     SkipTest();
@@ -212,7 +212,7 @@ TEST_CASE("parts of ranks: PCTELESCOPE", "[parts][nest][pc][mpi]")
 }
 
 /* Subdomains of two ranks each, which overlap. */
-TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[parts][nest][pc][mpi]")
+TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[parts][nest][pc][mpi][four]")
 {
   if (Ranks() != 4) {
     SkipTest();
@@ -235,7 +235,7 @@ TEST_CASE("parts of ranks: subdomains of PCGASM that several ranks have", "[part
 }
 
 /* Two parts solve at once, each with what it has, while the other one has another number of iterations, or none. */
-TEST_CASE("parts of ranks: programs beside each other", "[parts][nest][pc][mpi]")
+TEST_CASE("parts of ranks: programs beside each other", "[parts][nest][pc][mpi][four]")
 {
   if (Ranks() != 3 && Ranks() != 4) {
     SkipTest();

@@ -143,7 +143,7 @@ TEST_CASE("one hop and the default layers on GPUs", "[halo][fsai][pc][mpi][long]
   CheckAllIterations(DeviceBackend());
 }
 
-TEST_CASE("on the boxes of a DMDA the factor of several ranks is that of one", "[halo][fsai][pc][mpi][eight]")
+TEST_CASE("on the boxes of a DMDA the factor of several ranks is that of one", "[halo][fsai][pc][mpi][four][eight]")
 {
   const System    boxes = Boxes(HostBackend());
   const MatObject alone = CreateMat(boxes.whole, MATAIJ);
@@ -179,7 +179,7 @@ static void CheckDeterminism(const Backend &backend)
       }
 }
 
-TEST_CASE("a factor that reaches other ranks has the same bits each time", "[halo][fsai][pc][mpi][eight]")
+TEST_CASE("a factor that reaches other ranks has the same bits each time", "[halo][fsai][pc][mpi][four][eight]")
 {
   CheckDeterminism(HostBackend());
 }
@@ -192,7 +192,7 @@ TEST_CASE("the same bits each time on GPUs", "[halo][fsai][pc][mpi][eight][gpu]"
 
 /* ------------------------------------------ the end ------------------------------------------- */
 
-TEST_CASE("a bad row of one rank ends a solve on all, with the number of the row", "[halo][fsai][pc][bad][mpi][eight]")
+TEST_CASE("a bad row of one rank ends a solve on all, with the number of the row", "[halo][fsai][pc][bad][mpi][two][four][eight]")
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())

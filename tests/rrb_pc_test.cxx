@@ -550,7 +550,7 @@ TEST_CASE("rrb: a singular matrix with its null space", "[rrb][pc][converge]")
 
 /* ------------------------------------------- ranks -------------------------------------------- */
 
-TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so", "[rrb][pc][mpi]")
+TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so", "[rrb][pc][mpi][two]")
 {
   PetscMPIInt size;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
@@ -635,7 +635,7 @@ TEST_CASE("rrb: stiff ranks of a singular matrix", "[rrb][pc][mpi]")
   if (rank == 0) CHECK(Contains(text, std::string("zero pivots of a singular matrix ") + (size > 1 ? "0" : "1")));
 }
 
-TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
+TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi][four]")
 {
   PetscMPIInt size;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);

@@ -1,0 +1,4 @@
+/* What most sources of the tests include: the compiler reads it once. */
+#pragma once
+
+#include "support.h"
