@@ -1,8 +1,11 @@
 /*
-   Memory ends in the midst of everything: the n-th allocation fails, for all n of a life of each type. Whatever PETSc has called
+   Memory ends in the midst of everything: the n-th allocation fails, for all n of a life of each type, and for some n of lives with
+   other options. Whatever PETSc has called
    returns PETSC_ERR_MEM then; the objects can be used again, if they got as far as their type, and destroyed; nothing is lost.
 */
 #include <finepc.h>
+
+#include <cstdlib>
 
 #include "blocks.h"
 #include "matrices.h"
@@ -15,8 +18,10 @@ namespace
 struct Life {
   const char *name, *ksp, *pc, *options;
   HostBlocks (*matrix)();
-  MatType mat = MATAIJ;
+  long    stride = 1; /* every so many allocations fail */
+  MatType mat    = MATAIJ;
 };
+constexpr long kOfVariants = 11; /* with FINEPC_TEST_ALL in the environment 1 */
 
 HostBlocks Points()
 {
@@ -29,6 +34,10 @@ HostBlocks FewPoints()
 HostBlocks BlocksOfTwo()
 {
   return RandomBlocks(RandomStencil(4, 3, 1, false, 5), 2, 6);
+}
+HostBlocks FewBlocks()
+{
+  return RandomBlocks(RandomStencil(2, 2, 1, false, 5), 2, 6);
 }
 /* On no grid of rrb, which has a text about that. */
 HostBlocks NoGrid()
@@ -45,27 +54,31 @@ HostBlocks Bad()
 
 const Life kLives[] = {
   {"afsai", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2", FewPoints},
-  {"afsai, double", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2 -pc_afsai_setup_precision double -pc_afsai_reuse_pattern", FewPoints},
-  {"afsai, bad", KSPCG, PCAFSAI, "", Bad},
-  {"sfsai", KSPCG, PCSFSAI, "", Points},
-  {"sfsai, filters", KSPCG, PCSFSAI, "-pc_sfsai_postfilter 0.1 -pc_sfsai_max_row 4 -pc_sfsai_reuse_pattern 0", Points},
-  {"bisai", KSPBCGS, PCBISAI, "-pc_bisai_sweeps 1", BlocksOfTwo},
-  {"bisai, order", KSPBCGS, PCBISAI, "-pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type rcm", BlocksOfTwo},
-  {"bisai, own factor", KSPBCGS, PCBISAI, "-pc_bisai_factor cuda -pc_bisai_power 2", BlocksOfTwo},
-  {"bisai, blocks", KSPBCGS, PCBISAI, "", BlocksOfTwo, MATBAIJ},
-  {"baijcuda", KSPBCGS, PCBISAI, "", BlocksOfTwo, MATBAIJCUDA},
+  {"afsai, double", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2 -pc_afsai_setup_precision double -pc_afsai_reuse_pattern", FewPoints,
+   kOfVariants},
+  {"afsai, bad", KSPCG, PCAFSAI, "", Bad, kOfVariants},
+  {"sfsai", KSPCG, PCSFSAI, "", FewPoints},
+  {"sfsai, filters", KSPCG, PCSFSAI, "-pc_sfsai_postfilter 0.1 -pc_sfsai_max_row 4 -pc_sfsai_reuse_pattern 0", Points, kOfVariants},
+  {"bisai", KSPBCGS, PCBISAI, "-pc_bisai_sweeps 1", FewBlocks},
+  {"bisai, order", KSPBCGS, PCBISAI, "-pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type rcm", BlocksOfTwo, kOfVariants},
+  {"bisai, own factor", KSPBCGS, PCBISAI, "-pc_bisai_factor cuda -pc_bisai_power 2", BlocksOfTwo, kOfVariants},
+  {"bisai, blocks", KSPBCGS, PCBISAI, "", BlocksOfTwo, kOfVariants, MATBAIJ},
+  {"baijcuda", KSPBCGS, PCBISAI, "", FewBlocks, 1, MATBAIJCUDA},
   {"rrb", KSPCG, PCRRB, "", Points},
-  {"rrb, no grid", KSPCG, PCRRB, "", NoGrid},
-  {"rrb, bad", KSPCG, PCRRB, "", Bad},
+  {"rrb, no grid", KSPCG, PCRRB, "", NoGrid, kOfVariants},
+  {"rrb, bad", KSPCG, PCRRB, "", Bad, kOfVariants},
   {"rrbcg", KSPRRBCG, PCRRB, "-ksp_rrbcg_graph 0", Points},
-  {"cmatch", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4", Points},
-  {"cmatch, double", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_precision double -pc_cmatch_cycle k", Points},
-  {"cmatch, mis2", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_coarsening mis2 -pc_cmatch_coarse pcg", Points},
-  {"cmatch, sfsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother sfsai", Points},
-  {"cmatch, afsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother afsai -pc_cmatch_reuse_pattern 0", FewPoints},
-  {"cgfused", KSPCGFUSED, PCSFSAI, "-ksp_cg_single_reduction -ksp_cgfused_path general", Points},
-  {"gmresfused", KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_flexible", Points},
-  {"cgfused, rrb", KSPCGFUSED, PCRRB, "-ksp_cgfused_path general", Points},
+  {"cmatch", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 2", FewPoints},
+  {"cmatch, double", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_precision double -pc_cmatch_cycle k", Points,
+   kOfVariants},
+  {"cmatch, mis2", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_coarsening mis2 -pc_cmatch_coarse pcg", Points,
+   kOfVariants},
+  {"cmatch, sfsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother sfsai", Points, kOfVariants},
+  {"cmatch, afsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother afsai -pc_cmatch_reuse_pattern 0", FewPoints,
+   kOfVariants},
+  {"cgfused", KSPCGFUSED, PCSFSAI, "-ksp_cg_single_reduction -ksp_cgfused_path general", FewPoints},
+  {"gmresfused", KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_flexible", FewPoints},
+  {"cgfused, rrb", KSPCGFUSED, PCRRB, "-ksp_cgfused_path general", Points, kOfVariants},
 };
 
 struct Objects {
@@ -107,7 +120,8 @@ PetscErrorCode Create(const Life &life, const HostBlocks &A, Objects *o)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Use(Objects *o)
+/* As new, with new values, and after a reset. */
+PetscErrorCode Use(Objects *o, int rounds)
 {
   PC  pc;
   Vec built;
@@ -115,7 +129,7 @@ PetscErrorCode Use(Objects *o)
   PetscFunctionBegin;
   PetscCall(KSPSetFromOptions(o->ksp));
   PetscCall(KSPGetPC(o->ksp, &pc));
-  for (int round = 0; round < 3; round++) { /* as new, with new values, and after a reset */
+  for (int round = 0; round < rounds; round++) {
     if (round == 1) PetscCall(MatScale(o->A, 2));
     if (round == 2) PetscCall(KSPReset(o->ksp));
     if (round == 2) PetscCall(KSPSetOperators(o->ksp, o->A, o->A));
@@ -153,19 +167,20 @@ Result Live(const Life &life, const HostBlocks &A, FailingMemory::Through kind, 
   {
     const FailingMemory failing(kind, n);
     result.code = Create(life, A, &o);
-    if (!result.code) result.code = Use(&o);
+    if (!result.code) result.code = Use(&o, 3);
     result.failed = failing.Failed();
   }
-  result.again     = result.code && o.typed ? Use(&o) : good;
+  result.again     = result.code && o.typed ? Use(&o, 1) : good;
   result.destroyed = Destroy(&o);
   return result;
 }
 
 } // namespace
 
-/* The life ends well, or with PETSC_ERR_MEM where an allocation fails, for all of them. */
+/* The life ends well, or with PETSC_ERR_MEM where an allocation fails. */
 static void CheckLife(const Life &life, FailingMemory::Through kind)
 {
+  const long       stride = std::getenv("FINEPC_TEST_ALL") ? 1 : life.stride;
   const Options    options(life.options);
   const HostBlocks A = life.matrix();
   PetscErrorCode   good;
@@ -174,7 +189,7 @@ static void CheckLife(const Life &life, FailingMemory::Through kind)
     const Errors errors;
     good = Live(life, A, kind, 0, PETSC_SUCCESS).code; /* what is loaded or registered once is there now */
   }
-  for (long n = 1; failed; n++) {
+  for (long n = 1; failed; n += stride) {
     const PetscLogDouble bytes  = HostBytes();
     const long           living = LivingMemory();
     Result               result;
