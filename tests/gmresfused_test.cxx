@@ -8,8 +8,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 
+#include "covering.h"
 #include "gmresfused_support.h"
 #include "ksp/gmresfused.h"
 #include "recorder.h"
@@ -175,6 +177,9 @@ void CompareSteps(const HostMatrix &H, const Backend &backend, PCType pc, const 
   CompareSolvers(H, backend, pc, options + " -ksp_rtol 1e-12", rounding, OneProduct(backend));
   CompareSolvers(H, backend, pc, options + " -ksp_rtol 1e-9", rounding, OursOn(backend));
 }
+
+const std::vector<PCType>       kTypes   = {PCNONE, PCJACOBI, PCBISAI};
+const std::vector<const char *> kGuesses = {"", "-ksp_initial_guess_nonzero "};
 
 /* ------------------------------------------ matrices ------------------------------------------ */
 
@@ -381,16 +386,13 @@ TEST_CASE("gmresfused: as orthogonal as by modified Gram-Schmidt", "[gmresfused]
 
 TEST_CASE("gmresfused: the same iterates step by step", "[gmresfused][slow]")
 {
-  for (const HostMatrix &H :
-       {Convection(20, 17, 0.5), Convection(24, 20, 50), Unsymmetric(RandomGraph(500, 7, 3), 1), RandomDense(60, 6)})
-    for (const Backend &backend : Backends())
-      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
-        for (const char *side : kSides)
-          for (const char *guess : {"", "-ksp_initial_guess_nonzero "})
-            for (const char *restart : {"30", "3"})
-              for (int k : {1, 3, 4, 11})
-                CompareSteps(H, backend, pc,
-                             Side(side) + guess + "-ksp_gmres_restart " + restart + " -ksp_max_it " + std::to_string(k), 1e-9);
+  const HostMatrix systems[] = {Convection(20, 17, 0.5), Convection(24, 20, 50), Unsymmetric(RandomGraph(500, 7, 3), 1),
+                                RandomDense(60, 6)};
+  for (const Backend &backend : Backends())
+    for (const auto &[H, pc, side, guess, restart, k] :
+         Covering(systems, kTypes, kSides, kGuesses, std::vector{"30", "3"}, std::vector{1, 3, 4, 11}))
+      CompareSteps(H, backend, pc, Side(side) + guess + "-ksp_gmres_restart " + restart + " -ksp_max_it " + std::to_string(k),
+                   1e-9);
 }
 
 TEST_CASE("gmresfused: stopped after any number of iterations", "[gmresfused]")
@@ -453,30 +455,27 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
     {"unsymmetric graph", Unsymmetric(RandomGraph(2000, 9, 11), 4), PCJACOBI},
     {"unsymmetric stencil", Unsymmetric(RandomStencil(12, 12, 12, true, 6), 5), PCILU},
   };
+  std::map<std::string, int> converged; /* those that do not converge compare the largest number of iterations with itself */
+  for (const auto &[system, side, restart, refinement] :
+       Covering(systems, kSides, std::vector{10, 30, 100}, std::vector{"refine_never", "refine_ifneeded", "refine_always"}))
+    for (const Backend &backend : Backends()) {
+      const int         length  = std::min(std::max(restart, system.least), system.most);
+      const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_max_it 1000 -ksp_gmres_restart " + std::to_string(length) + " ";
+      const MatObject   A       = CreateMat(system.H, backend.mat);
+      const Run         theirs  = RunOf(MakeKSP(A, kPETSc + options, system.pc));
+      for (const std::string &ours : OursOn(backend)) {
+        CAPTURE(system.name, system.pc, ours, options, refinement);
+        const KSPObject ksp  = MakeKSP(A, ours + options + REFINEMENT + refinement, system.pc);
+        const Run       mine = RunOf(ksp);
+        CHECK(mine.reason == theirs.reason);
+        CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
+        converged[system.name] += mine.reason > 0;
+        if (mine.reason == KSP_CONVERGED_RTOL && !std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01e-8);
+      }
+    }
   for (const System &system : systems) {
-    int converged = 0; /* those that do not converge compare the largest number of iterations with itself */
-    for (const Backend &backend : Backends())
-      for (const char *side : kSides)
-        for (const char *restart : {"10", "30", "100"}) {
-          if (std::atoi(restart) < system.least || std::atoi(restart) > system.most) continue;
-          const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_max_it 1000 -ksp_gmres_restart " + restart + " ";
-          const MatObject   A       = CreateMat(system.H, backend.mat);
-          const Run         theirs  = RunOf(MakeKSP(A, kPETSc + options, system.pc));
-          for (const char *refinement : {"refine_never", "refine_ifneeded", "refine_always"}) {
-            if (std::strcmp(restart, "30") && std::strcmp(refinement, "refine_never")) continue;
-            for (const std::string &ours : OursOn(backend)) {
-              CAPTURE(system.name, system.pc, ours, options, refinement);
-              const KSPObject ksp  = MakeKSP(A, ours + options + REFINEMENT + refinement, system.pc);
-              const Run       mine = RunOf(ksp);
-              CHECK(mine.reason == theirs.reason);
-              CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
-              converged += mine.reason > 0;
-              if (mine.reason == KSP_CONVERGED_RTOL && !std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01e-8);
-            }
-          }
-        }
-    CAPTURE(system.name, system.pc);
-    CHECK(converged >= 2 * (int)Backends().size());
+    CAPTURE(system.name);
+    CHECK(converged[system.name] >= 2 * (int)Backends().size());
   }
 }
 
@@ -1073,40 +1072,38 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
 TEST_CASE("gmresfused: pbjacobi, whose blocks change with the matrix", "[gmresfused]")
 {
   for (const Backend &backend : Backends())
-    for (bool baij : {false, true})
-      for (LocalInt bs : {1, 2, 3, 4, 5, 8, 33})
-        for (const char *side : kSides) {
-          CAPTURE(backend.name, baij, bs, side);
-          const HostBlocks  H       = RandomBlocks(Convection(11, 9, 2), bs, 3);
-          const std::string options = Side(side) + "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_max_it 14";
-          const bool        device  = PetscMemTypeDevice(backend.where);
-          const MatObject   host    = CreateAIJ(H, MATSEQAIJ);
-          MatObject         A;
-          if (baij && bs > kLargestBlock && device) continue; /* MATBAIJCUDA has no products of such blocks */
-          if (!baij) A = CreateAIJ(H, backend.mat);
-          else MUST(MatConvert(CreateBAIJ(H), device ? MATSEQBAIJCUDA : MATSEQBAIJ, MAT_INITIAL_MATRIX, A.put()));
-          const KSPObject mine = MakeKSP(A, kOurs + options, PCPBJACOBI), theirs = MakeKSP(host, kPETSc + options, PCPBJACOBI);
-          const auto      compare = [&] {
-            const Run run = RunOf(mine);
-            Compare(run, RunOf(theirs), 1e-7);
-            if (device) CHECK(Contains(ViewText(mine), bs == 1 && !baij ? "path: resident\n" : "path: device\n"));
-            return run;
-          };
-          const auto change = [&] {
-            ChangeValues(A, 2);
-            ChangeValues(host, 2);
-          };
-          const Run first = compare();
-          if (device) CHECK(Contains(ViewText(mine), "for the blocks of M " + std::to_string(99 * bs * bs * 8)));
-          change();
-          CHECK(compare().history != first.history);
-          /* a preconditioner that is kept, and then made from the matrix that was there already */
-          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
-          change();
-          const Run kept = compare();
-          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
-          CHECK(compare().history != kept.history);
-        }
+    for (const auto &[bs, baij, side] : Covering(std::vector<LocalInt>{1, 2, 3, 4, 5, 8, 33}, kBoth, kSides)) {
+      CAPTURE(backend.name, baij, bs, side);
+      const HostBlocks  H       = RandomBlocks(Convection(11, 9, 2), bs, 3);
+      const std::string options = Side(side) + "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_max_it 14";
+      const bool        device  = PetscMemTypeDevice(backend.where);
+      const MatObject   host    = CreateAIJ(H, MATSEQAIJ);
+      MatObject         A;
+      if (baij && bs > kLargestBlock && device) continue; /* MATBAIJCUDA has no products of such blocks */
+      if (!baij) A = CreateAIJ(H, backend.mat);
+      else MUST(MatConvert(CreateBAIJ(H), device ? MATSEQBAIJCUDA : MATSEQBAIJ, MAT_INITIAL_MATRIX, A.put()));
+      const KSPObject mine = MakeKSP(A, kOurs + options, PCPBJACOBI), theirs = MakeKSP(host, kPETSc + options, PCPBJACOBI);
+      const auto      compare = [&] {
+        const Run run = RunOf(mine);
+        Compare(run, RunOf(theirs), 1e-7);
+        if (device) CHECK(Contains(ViewText(mine), bs == 1 && !baij ? "path: resident\n" : "path: device\n"));
+        return run;
+      };
+      const auto change = [&] {
+        ChangeValues(A, 2);
+        ChangeValues(host, 2);
+      };
+      const Run first = compare();
+      if (device) CHECK(Contains(ViewText(mine), "for the blocks of M " + std::to_string(99 * bs * bs * 8)));
+      change();
+      CHECK(compare().history != first.history);
+      /* a preconditioner that is kept, and then made from the matrix that was there already */
+      for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+      change();
+      const Run kept = compare();
+      for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+      CHECK(compare().history != kept.history);
+    }
 }
 
 /* Blocks of another size in the same solver, and other preconditioners in between. */
@@ -1140,20 +1137,16 @@ TEST_CASE("gmresfused: pbjacobi after other blocks, and after other precondition
 
 TEST_CASE("gmresfused: systems of all sizes, restarts of all lengths", "[gmresfused]")
 {
-  const std::vector<HostMatrix> systems = {Convection(1, 1, 1),
-                                           Convection(7, 5, 2),
-                                           RandomDense(300, 6),
-                                           Convection(120, 90, 3),
-                                           Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5),
-                                           Unsymmetric(RandomGraph(3000, 40, 3), 1)};
-  for (const HostMatrix &H : systems)
-    for (const Backend &backend : Backends())
-      for (PCType pc : {PCNONE, PCJACOBI})
-        for (const char *side : kSides) {
-          for (const char *restart : {"1", "30", "100"})
-            CompareSteps(H, backend, pc, Side(side) + "-ksp_max_it 45 -ksp_gmres_restart " + restart, 1e-7);
-          CompareSteps(H, backend, pc, Side(side) + "-ksp_initial_guess_nonzero -ksp_max_it 45", 1e-7);
-        }
+  const HostMatrix systems[] = {Convection(1, 1, 1),
+                                Convection(7, 5, 2),
+                                RandomDense(300, 6),
+                                Convection(120, 90, 3),
+                                Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5),
+                                Unsymmetric(RandomGraph(3000, 40, 3), 1)};
+  for (const Backend &backend : Backends())
+    for (const auto &[H, pc, side, restart, guess] :
+         Covering(systems, std::vector{PCNONE, PCJACOBI}, kSides, std::vector{"1", "30", "100"}, kGuesses))
+      CompareSteps(H, backend, pc, Side(side) + guess + "-ksp_max_it 45 -ksp_gmres_restart " + restart, 1e-7);
 }
 
 /*
@@ -1369,16 +1362,14 @@ TEST_CASE("gmresfused: one reduction a step", "[gmresfused][mpi][two]")
 
 TEST_CASE("gmresfused: on several ranks", "[gmresfused][mpi]")
 {
+  const HostMatrix systems[] = {Convection(24, 20, 2), Convection(2, 1, 1)}; /* the second one leaves ranks without rows */
   for (const Backend &backend : Backends())
-    for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
-      for (const char *side : kSides)
-        for (const char *restart : {"30", "5"})
-          for (const HostMatrix &H : {Convection(24, 20, 2), Convection(2, 1, 1)}) { /* the second one leaves ranks without rows */
-            CAPTURE(backend.name, pc, side, restart, H.n);
-            const MatObject   A       = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
-            const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_gmres_restart " + restart;
-            Compare(RunOf(MakeKSP(A, kOurs + options, pc)), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-7);
-          }
+    for (const auto &[pc, side, restart, H] : Covering(kTypes, kSides, std::vector{"30", "5"}, systems)) {
+      CAPTURE(backend.name, pc, side, restart, H.n);
+      const MatObject   A       = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
+      const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_gmres_restart " + restart;
+      Compare(RunOf(MakeKSP(A, kOurs + options, pc)), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-7);
+    }
 }
 
 /* ---------------------------------------- several GPUs ---------------------------------------- */
