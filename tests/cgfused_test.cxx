@@ -14,6 +14,7 @@
 #include <cstring>
 #include <limits>
 
+#include "covering.h"
 #include "ksp/cgfused.h"
 #include "pc_support.h"
 #include "recorder.h"
@@ -286,30 +287,26 @@ void Compare(const std::vector<Call> &mine, const std::vector<Call> &theirs, dou
 
 TEST_CASE("cgfused: the same iterates step by step", "[cgfused][long]")
 {
-  for (const HostMatrix &H : {Plate(), Poisson(24, 20), RandomGraph(500, 7, 3), RandomArrow(300, 4)})
-    for (const Place &place : Places())
-      for (PCType pc : kTypes)
-        for (const char *norm : kNorms)
-          for (const char *guess : {"", kGuess})
-            for (int k : {1, 2, 3, 5, 10})
-              if (k <= 3 || H.n != 300 ||
-                  std::strcmp(pc, PCNONE)) /* the unscaled arrow is too ill-conditioned for more iterations */
-                CompareSolvers(H, place, pc, Norm(norm) + guess + "-ksp_rtol 1e-10 -ksp_max_it " + std::to_string(k), 1e-10);
+  const HostMatrix systems[] = {Plate(), Poisson(24, 20), RandomGraph(500, 7, 3), RandomArrow(300, 4)};
+  for (const Place &place : Places())
+    for (const auto &[H, pc, norm, guess, k] :
+         Covering(systems, kTypes, kNorms, std::vector{"", kGuess}, std::vector{1, 2, 3, 5, 10})) {
+      const int most = H.n == 300 && !std::strcmp(pc, PCNONE) ? 3 : k; /* the unscaled arrow is ill-conditioned */
+      CompareSolvers(H, place, pc, Norm(norm) + guess + "-ksp_rtol 1e-10 -ksp_max_it " + std::to_string(std::min(k, most)), 1e-10);
+    }
 }
 
 TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused][long]")
 {
-  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
-    const HostMatrix H = Shared(name);
-    for (const Place &place : Places())
-      for (PCType pc : kTypes) {
-        CAPTURE(name);
-        const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* the entries of the factor of ex15 are huge */
-        for (const char *norm : {"unpreconditioned", "natural"})
-          CompareSolvers(H, place, pc, Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5", rounding);
-        CompareSolvers(H, place, pc, kGuess + std::string("-ksp_rtol 1e-30 -ksp_max_it 4"), rounding);
-      }
-  }
+  const std::vector<std::string> ends = {Norm("unpreconditioned") + "-ksp_max_it 5 ", Norm("natural") + "-ksp_max_it 5 ",
+                                         kGuess + std::string("-ksp_max_it 4 ")};
+  for (const Place &place : Places())
+    for (const auto &[name, pc, end] :
+         Covering(std::vector{"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}, kTypes, ends)) {
+      CAPTURE(name);
+      const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* the entries of the factor of ex15 are huge */
+      CompareSolvers(Shared(name), place, pc, end + "-ksp_rtol 1e-30 ", rounding);
+    }
 }
 
 /* The device runs ahead and makes iterations by the dozen: where it stops must not depend on that. */
@@ -390,18 +387,17 @@ TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused][slo
     {"dense", RandomDense(60, 6)},
     {"graph in single", InSingle(RandomGraph(900, 9, 13))},
   };
-  for (const System &system : systems)
-    for (const Place &place : Places())
-      for (PCType pc : {PCJACOBI, PCAFSAI})
-        for (const char *norm : {"unpreconditioned", "preconditioned"})
-          for (const char *guess : {"", kGuess}) {
-            /* x is so small that the error of the guess dominates to the end */
-            if (*guess && !std::strcmp(system.name, "large Poisson")) continue;
-            CAPTURE(system.name);
-            const Run theirs = CompareSolvers(system.H, place, pc, Norm(norm) + "-ksp_rtol 1e-8 " + guess, 1e-11);
-            CHECK(theirs.reason == KSP_CONVERGED_RTOL);
-            CHECK(theirs.iterations >= 2);
-          }
+  for (const Place &place : Places())
+    for (const auto &[system, pc, norm, guess] :
+         Covering(systems, std::vector{PCJACOBI, PCAFSAI}, std::vector{"unpreconditioned", "preconditioned"},
+                  std::vector{"", kGuess})) {
+      /* x of this one is so small that the error of the guess dominates to the end */
+      const bool tiny = !std::strcmp(system.name, "large Poisson");
+      CAPTURE(system.name);
+      const Run theirs = CompareSolvers(system.H, place, pc, Norm(norm) + "-ksp_rtol 1e-8 " + (tiny ? "" : guess), 1e-11);
+      CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+      CHECK(theirs.iterations >= 2);
+    }
 }
 
 /* With thousands of iterations no two runs are alike; these tolerances are reached before that. */
@@ -727,24 +723,23 @@ TEST_CASE("cgfused: what a guess is measured by", "[cgfused]")
 TEST_CASE("cgfused: monitors are called as by KSPCG", "[cgfused]")
 {
   for (const Backend &backend : Backends())
-    for (const char *path : {"general", "graph", "resident"})
-      for (PCType pc : {PCJACOBI, PCAFSAI})
-        for (const char *norm : kNorms)
-          for (const char *options : {"-ksp_max_it 12", "-ksp_max_it 9 -ksp_initial_guess_nonzero",
-                                      "-ksp_max_it 9 -ksp_check_norm_iteration 4", "-ksp_rtol 1e-2"}) {
-            if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
-            CAPTURE(backend.name, path, pc, norm, options);
-            const MatObject   A     = CreateMat(Poisson(14, 13), backend.mat);
-            const std::string all   = Norm(norm) + options;
-            const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
-            Recorder          mine, theirs;
-            MUST(KSPMonitorSet(fused, RecordMonitor, &mine, nullptr));
-            MUST(KSPMonitorSet(cg, RecordMonitor, &theirs, nullptr));
-            const Run runs[2] = {RunOf(fused), RunOf(cg)};
-            Compare(runs[0], runs[1], 1e-9);
-            Compare(mine.calls, theirs.calls, 1e-9);
-            CHECK(Contains(PathOf(fused), "path: general: "));
-          }
+    for (const auto &[path, pc, norm, options] :
+         Covering(std::vector{"general", "graph", "resident"}, std::vector{PCJACOBI, PCAFSAI}, kNorms,
+                  std::vector{"-ksp_max_it 12", "-ksp_max_it 9 -ksp_initial_guess_nonzero",
+                              "-ksp_max_it 9 -ksp_check_norm_iteration 4", "-ksp_rtol 1e-2"})) {
+      if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+      CAPTURE(backend.name, path, pc, norm, options);
+      const MatObject   A     = CreateMat(Poisson(14, 13), backend.mat);
+      const std::string all   = Norm(norm) + options;
+      const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
+      Recorder          mine, theirs;
+      MUST(KSPMonitorSet(fused, RecordMonitor, &mine, nullptr));
+      MUST(KSPMonitorSet(cg, RecordMonitor, &theirs, nullptr));
+      const Run runs[2] = {RunOf(fused), RunOf(cg)};
+      Compare(runs[0], runs[1], 1e-9);
+      Compare(mine.calls, theirs.calls, 1e-9);
+      CHECK(Contains(PathOf(fused), "path: general: "));
+    }
 }
 
 TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]")
@@ -1489,27 +1484,23 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi][two][slow]")
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   for (const Backend &backend : Backends())
-    for (const char *path : {"auto", "general", "resident"})
-      for (PCType pc : kTypes)
-        for (const char *norm : kNorms)
-          for (const char *reduction : {"", "-ksp_cg_single_reduction 0 ", "-ksp_cg_single_reduction 1 "})
-            for (const char *options :
-                 {"-ksp_rtol 1e-6", "-ksp_max_it 5 -ksp_initial_guess_nonzero", "-ksp_max_it 7 -ksp_check_norm_iteration 3"}) {
-              if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
-              CAPTURE(size, backend.name, path, pc, norm, reduction, options);
-              const MatObject   A      = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
-              const std::string all    = Norm(norm) + options + " ";
-              const char       *theirs = *reduction ? reduction
-                                         : size > 1 ? "-ksp_cg_single_reduction 1"
-                                                    : ""; /* the default of cgfused */
-              const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
-              Compare(RunOf(fused), RunOf(cg), 1e-9);
-              const std::string line = PathOf(fused);                                                 /* collective */
-              const bool by_mpi      = Contains(reduction, "1") || size == 1 || !WhyNoNCCL().empty(); /* which has one reduction */
-              const bool own =
-                PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !(by_mpi && Contains(reduction, "0"));
-              if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: that of several ranks: " : "path: general: "));
-            }
+    for (const auto &[path, pc, norm, reduction, options] :
+         Covering(std::vector{"auto", "general", "resident"}, kTypes, kNorms,
+                  std::vector{"", "-ksp_cg_single_reduction 0 ", "-ksp_cg_single_reduction 1 "},
+                  std::vector{"-ksp_rtol 1e-6", "-ksp_max_it 5 -ksp_initial_guess_nonzero",
+                              "-ksp_max_it 7 -ksp_check_norm_iteration 3"})) {
+      if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+      CAPTURE(size, backend.name, path, pc, norm, reduction, options);
+      const MatObject   A      = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+      const std::string all    = Norm(norm) + options + " ";
+      const char       *theirs = *reduction ? reduction : size > 1 ? "-ksp_cg_single_reduction 1" : ""; /* the default of cgfused */
+      const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
+      Compare(RunOf(fused), RunOf(cg), 1e-9);
+      const std::string line   = PathOf(fused);                                                 /* collective */
+      const bool        by_mpi = Contains(reduction, "1") || size == 1 || !WhyNoNCCL().empty(); /* which has one reduction */
+      const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !(by_mpi && Contains(reduction, "0"));
+      if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: that of several ranks: " : "path: general: "));
+    }
 }
 
 /* Every rank needs many entries of every other rank, in rows of many lengths. */
