@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compare.h"
+#include "covering.h"
 
 namespace
 {
@@ -150,20 +151,18 @@ TEST_CASE("diag(G A G^T) = 1", "[afsai]")
 
 TEST_CASE("diag(G A G^T) = 1 on real matrices", "[afsai][long]")
 {
-  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
-    const HostMatrix A = Shared(name);
-    for (const Backend &backend : Backends())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, name, p.setup, p.factor);
-        const AFSAIParams   params = Params(p.setup, p.factor, 15);
-        const HostFactor    F      = ComputeFactor(A, params, backend.where);
-        const DiagonalError error  = ErrorOfDiagonal(A, F, params);
-        CHECK(error.over_bound <= 1);
-        CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
-        CHECK(F.stats.diagonal_rows == 0);
-        CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
-      }
-  }
+  for (const Backend &backend : Backends())
+    for (const auto &[name, setup, factor] : Covering(kStructural, kPrecisions, kPrecisions)) {
+      CAPTURE(backend.name, name, setup, factor);
+      const HostMatrix    A      = Shared(name);
+      const AFSAIParams   params = Params(setup, factor, 15);
+      const HostFactor    F      = ComputeFactor(A, params, backend.where);
+      const DiagonalError error  = ErrorOfDiagonal(A, F, params);
+      CHECK(error.over_bound <= 1);
+      CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
+      CHECK(F.stats.diagonal_rows == 0);
+      CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
+    }
 }
 
 TEST_CASE("the full pattern gives the inverse", "[afsai]")
@@ -274,20 +273,19 @@ TEST_CASE("every option follows the paper's formulas", "[afsai][slow]")
     variants.push_back(params);
   }
   for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (AFSAIParams params : variants)
-        for (const Precisions &p : {Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}, Precisions{FINEPC_SINGLE, FINEPC_SINGLE}}) {
-          params.setup_precision  = p.setup;
-          params.factor_precision = p.factor;
-          CAPTURE(backend.name, m.name, p.setup, params.max_steps, params.step_size, params.tolerance, params.stop_rule,
-                  params.selection, params.initial_power, params.prefilter, params.postfilter);
-          const HostFactor F         = ComputeFactor(m.A, params, backend.where);
-          const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
-          if (p.setup == FINEPC_DOUBLE) CHECK(different == 0); /* random matrices do not tie in 16 digits */
-          else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
-          CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
-          CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
-        }
+    for (const auto &[m, variant, precision] : Covering(SmallMatrices(), variants, kPrecisions)) {
+      AFSAIParams params      = variant;
+      params.setup_precision  = precision;
+      params.factor_precision = precision;
+      CAPTURE(backend.name, m.name, precision, params.max_steps, params.step_size, params.tolerance, params.stop_rule,
+              params.selection, params.initial_power, params.prefilter, params.postfilter);
+      const HostFactor F         = ComputeFactor(m.A, params, backend.where);
+      const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
+      if (precision == FINEPC_DOUBLE) CHECK(different == 0); /* random matrices do not tie in 16 digits */
+      else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
+      CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
+      CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
+    }
 }
 
 /* B_1 = the lower triangle, B_p = Low(B_{p-1} A~), A~ being A without the entries that the prefilter drops. */

@@ -26,6 +26,11 @@ inline const std::vector<Precisions> kAllPrecisions = {
   {FINEPC_DOUBLE, FINEPC_DOUBLE},
 };
 
+constexpr FinePCPrecision kPrecisions[] = {FINEPC_SINGLE, FINEPC_DOUBLE};
+
+/* Names of real matrices for Shared(). */
+constexpr const char *kStructural[] = {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"};
+
 /* Small matrices of every kind, with known smallest eigenvalue, kLambdaMin. */
 struct Named {
   const char *name;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "covering.h"
 #include "sparse/dense.h"
 #include "compare.h"
 
@@ -253,24 +254,21 @@ TEST_CASE("sfsai: diag(G A G^T) = 1", "[sfsai]")
 
 TEST_CASE("sfsai: diag(G A G^T) = 1 on real matrices", "[sfsai][long]")
 {
-  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
-    const HostMatrix A = Shared(name);
-    for (const Backend &backend : Backends())
-      for (const Precisions &p : kAllPrecisions)
-        for (LocalInt power : {1, 2}) {
-          CAPTURE(backend.name, name, p.setup, p.factor, power);
-          SFSAIParams params        = Params(p.setup, p.factor, power);
-          params.max_row            = power == 2 ? 12 : 0;
-          const HostFactor    F     = ComputeFactor(A, params, backend.where);
-          const DiagonalError error = ErrorOfDiagonal(A, F, params);
-          CHECK(error.over_bound <= 1);
-          CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
-          CHECK(F.stats.diagonal_rows == 0);
-          CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
-          CHECK((F.stats.capped_rows > 0) == (power == 2));
-          CHECK((power == 1 || F.stats.max_row == 12));
-        }
-  }
+  for (const Backend &backend : Backends())
+    for (const auto &[name, power, setup, factor] : Covering(kStructural, std::vector<LocalInt>{1, 2}, kPrecisions, kPrecisions)) {
+      CAPTURE(backend.name, name, setup, factor, power);
+      const HostMatrix A        = Shared(name);
+      SFSAIParams      params   = Params(setup, factor, power);
+      params.max_row            = power == 2 ? 12 : 0;
+      const HostFactor    F     = ComputeFactor(A, params, backend.where);
+      const DiagonalError error = ErrorOfDiagonal(A, F, params);
+      CHECK(error.over_bound <= 1);
+      CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
+      CHECK(F.stats.diagonal_rows == 0);
+      CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
+      CHECK((F.stats.capped_rows > 0) == (power == 2));
+      CHECK((power == 1 || F.stats.max_row == 12));
+    }
 }
 
 TEST_CASE("a power that is large enough gives the inverse", "[sfsai]")
@@ -318,65 +316,54 @@ TEST_CASE("the pattern is the boolean power, and a capped one has the largest we
   std::vector<Named> matrices = SmallMatrices();
   matrices.push_back({"graph of 5 a row", RandomGraph(120, 5, 21)});
   matrices.push_back({"graph with stored zeros", WithStoredZeros(RandomGraph(90, 9, 22))});
+  const std::vector<LocalInt> powers = {0, 1, 2, 3, 4, 100, LOCAL_INT_MAX}; /* the search ends when no product finds a new column */
   for (const Backend &backend : Backends())
-    for (const Named &m : matrices)
-      for (PetscReal prefilter : {0., 1e-300, 0.05, 0.2})
-        for (LocalInt power :
-             std::vector<LocalInt>{0, 1, 2, 3, 4, 100, LOCAL_INT_MAX}) /* the search ends when no product finds a new column */
-          for (LocalInt max_row : {0, 1, 2, 5, 12}) {
-            CAPTURE(backend.name, m.name, prefilter, power, max_row);
-            SFSAIParams params     = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
-            params.prefilter       = prefilter;
-            params.max_row         = max_row;
-            const HostFactor F     = FindPattern(m.A, params, backend.where);
-            SFSAIParams      whole = params;
-            whole.max_row          = 0;
-            LocalInt wrong = 0, capped = 0;
-            for (LocalInt row = 0; row < m.A.n; row++) {
-              bool               tie, no_tie;
-              std::set<LocalInt> expected = ReferencePattern(m.A, row, params, &tie), mine = RowPattern(F, row);
-              mine.insert(row);
-              wrong += mine != expected && !tie;
-              wrong += mine.size() != expected.size();
-              /* zeros alone have equal weights */
-              wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0);
-              if (max_row) capped += (LocalInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
-            }
-            CHECK(wrong == 0);
-            CHECK(F.stats.capped_rows == capped);
-          }
+    for (const auto &[m, power, max_row, prefilter] :
+         Covering(matrices, powers, std::vector<LocalInt>{0, 1, 2, 5, 12}, std::vector{0., 1e-300, 0.05, 0.2})) {
+      CAPTURE(backend.name, m.name, prefilter, power, max_row);
+      SFSAIParams params     = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
+      params.prefilter       = prefilter;
+      params.max_row         = max_row;
+      const HostFactor F     = FindPattern(m.A, params, backend.where);
+      SFSAIParams      whole = params;
+      whole.max_row          = 0;
+      LocalInt wrong = 0, capped = 0;
+      for (LocalInt row = 0; row < m.A.n; row++) {
+        bool               tie, no_tie;
+        std::set<LocalInt> expected = ReferencePattern(m.A, row, params, &tie), mine = RowPattern(F, row);
+        mine.insert(row);
+        wrong += mine != expected && !tie;
+        wrong += mine.size() != expected.size();
+        /* zeros alone have equal weights */
+        wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0);
+        if (max_row) capped += (LocalInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
+      }
+      CHECK(wrong == 0);
+      CHECK(F.stats.capped_rows == capped);
+    }
 }
 
 TEST_CASE("sfsai: every option follows the paper's formulas", "[sfsai]")
 {
-  std::vector<SFSAIParams> variants;
-  for (LocalInt power : {1, 2, 3})
-    for (PetscReal prefilter : {0., 0.05, 0.2})
-      for (PetscReal postfilter : {0., 0.03, 0.2})
-        for (LocalInt max_row : {0, 3, 9}) {
-          SFSAIParams params = Double(power);
-          params.prefilter   = prefilter;
-          params.postfilter  = postfilter;
-          params.max_row     = max_row;
-          variants.push_back(params);
-        }
   for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (SFSAIParams params : variants)
-        for (const Precisions &p : {Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}, Precisions{FINEPC_SINGLE, FINEPC_SINGLE}}) {
-          params.setup_precision  = p.setup;
-          params.factor_precision = p.factor;
-          CAPTURE(backend.name, m.name, p.setup, params.power, params.prefilter, params.postfilter, params.max_row);
-          const HostFactor F         = ComputeFactor(m.A, params, backend.where);
-          const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
-          if (p.setup == FINEPC_DOUBLE || params.postfilter == 0) CHECK(different == 0);
-          else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
-          CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
-          CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
-          LocalInt longest = 0;
-          for (LocalInt row = 0; row < F.rows; row++) longest = std::max(longest, F.Length(row) + 1);
-          CHECK(F.stats.max_row == longest);
-        }
+    for (const auto &[m, power, prefilter, postfilter, max_row, precision] :
+         Covering(SmallMatrices(), std::vector<LocalInt>{1, 2, 3}, std::vector{0., 0.05, 0.2}, std::vector{0., 0.03, 0.2},
+                  std::vector<LocalInt>{0, 3, 9}, kPrecisions)) {
+      SFSAIParams params = Params(precision, precision, power);
+      params.prefilter   = prefilter;
+      params.postfilter  = postfilter;
+      params.max_row     = max_row;
+      CAPTURE(backend.name, m.name, precision, params.power, params.prefilter, params.postfilter, params.max_row);
+      const HostFactor F         = ComputeFactor(m.A, params, backend.where);
+      const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
+      if (precision == FINEPC_DOUBLE || params.postfilter == 0) CHECK(different == 0);
+      else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
+      CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
+      CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
+      LocalInt longest = 0;
+      for (LocalInt row = 0; row < F.rows; row++) longest = std::max(longest, F.Length(row) + 1);
+      CHECK(F.stats.max_row == longest);
+    }
 }
 
 TEST_CASE("on the pattern of aFSAI it gives the same G", "[sfsai]")
@@ -940,7 +927,7 @@ static PetscErrorCode SeePeak(size_t bytes, PetscBool clear, int line, const cha
 /* Neither the unfiltered nor the filtered G is in memory beside G, and the limit decides about time alone. */
 TEST_CASE("sfsai: with a postfilter the work stays within its limit", "[sfsai]")
 {
-  const HostMatrix A = RandomStencil(32, 32, 32, false, 32);
+  const HostMatrix A = RandomStencil(24, 24, 24, false, 32);
   for (const Backend &backend : Backends())
     for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
       const bool  on_device   = PetscMemTypeDevice(backend.where);
