@@ -280,8 +280,8 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
 /* ---------------------------------------- convergence ----------------------------------------- */
 
 /*
-   The solver stops at ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi needs more iterations, or has not come as far after 10000.
-   The true residual cannot follow to that size where A is as ill-conditioned as ex15, so that less is asked of it there.
+   The solver stops at ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi has not come as far after so many iterations. The true
+   residual cannot follow to that size where A is as ill-conditioned as ex15, so that less is asked of it there.
 */
 TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai][pc][convergence][long]")
 {
@@ -289,12 +289,11 @@ TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai]
     for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
       for (const Backend &backend : Backends()) {
         CAPTURE(name, backend.name);
-        const char     *options = "-ksp_norm_type unpreconditioned -ksp_max_it 10000";
-        const MatObject A       = CreateMat(Shared(name), backend.mat);
-        const Solution  mine = Solve(MakeKSP(A, type, options)), jacobi = Solve(MakeKSP(A, options, PCJACOBI));
+        const std::string options = "-ksp_norm_type unpreconditioned -ksp_max_it ";
+        const MatObject   A       = CreateMat(Shared(name), backend.mat);
+        const Solution    mine    = Solve(MakeKSP(A, type, options + "10000"));
         CHECK(mine.reason == KSP_CONVERGED_RTOL);
         CHECK(mine.true_residual <= (std::strcmp(name, "ex15") ? 1e-7 : 1e-4));
-        CHECK(mine.iterations < jacobi.iterations);
-        CHECK((jacobi.reason == KSP_CONVERGED_RTOL || jacobi.reason == KSP_DIVERGED_ITS));
+        CHECK(Solve(MakeKSP(A, options + std::to_string(mine.iterations), PCJACOBI)).reason == KSP_DIVERGED_ITS);
       }
 }
