@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "blocks.h"
+#include "covering.h"
 #include "pc_support.h"
 
 namespace
@@ -42,27 +43,27 @@ TEST_CASE("bisai: exact inverses give the iterates of PCILU", "[bisai][pc]")
     const char *bisai, *ilu;
     HostMatrix  pattern;
   };
-  const HostMatrix grid = RandomStencil(9, 8, 1, false, 210);
-  for (const Kind &kind : Kinds())
-    for (const Case &c :
-         {Case{"-pc_bisai_power 4", "", Poisson(5)}, Case{"-pc_bisai_sweeps 20", "", grid},
-          Case{"-pc_bisai_sweeps 30 -pc_bisai_factor cuda", "", grid},
-          Case{"-pc_bisai_power 2 -pc_bisai_sweeps 40 -pc_bisai_factor_levels 1", "-pc_factor_levels 1", grid},
-          Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 2", "-pc_factor_levels 2", grid},
-          Case{"-pc_bisai_sweeps 40 -pc_bisai_factor_mat_ordering_type rcm", "-pc_factor_mat_ordering_type rcm", grid},
-          Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type nd",
-               "-pc_factor_levels 1 -pc_factor_mat_ordering_type nd", grid}})
-      for (PetscInt bs : {1, 2, 3, 4, 5, 9}) {
-        CAPTURE(kind.name, c.bisai, bs);
-        const HostBlocks A   = RandomBlocks(c.pattern, bs, 211);
-        const MatObject  mat = kind.create(A, PETSC_COMM_SELF), baij = CreateBAIJ(A);
-        const KSPObject  mine  = MakeGMRES(mat, std::string("-pc_bisai_factor_precision double ") + c.bisai, PCBISAI),
-                        theirs = MakeGMRES(baij, c.ilu, PCILU);
-        const Solution x = Solve(mine), y = Solve(theirs);
-        CHECK(Difference(Applied(PCOf(mine)), Applied(PCOf(theirs))) <= 1e-12);
-        REQUIRE(x.history.size() == y.history.size());
-        for (size_t k = 0; k < x.history.size(); k++) CHECK(std::fabs(x.history[k] - y.history[k]) <= 1e-9 * y.history[0]);
-      }
+  const HostMatrix grid    = RandomStencil(9, 8, 1, false, 210);
+  const Case       cases[] = {Case{"-pc_bisai_power 4", "", Poisson(5)},
+                              Case{"-pc_bisai_sweeps 20", "", grid},
+                              Case{"-pc_bisai_sweeps 30 -pc_bisai_factor cuda", "", grid},
+                              Case{"-pc_bisai_power 2 -pc_bisai_sweeps 40 -pc_bisai_factor_levels 1", "-pc_factor_levels 1", grid},
+                              Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 2", "-pc_factor_levels 2", grid},
+                              Case{"-pc_bisai_sweeps 40 -pc_bisai_factor_mat_ordering_type rcm", "-pc_factor_mat_ordering_type rcm",
+                             grid},
+                              Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type nd",
+                             "-pc_factor_levels 1 -pc_factor_mat_ordering_type nd", grid}};
+  for (const auto &[kind, c, bs] : Covering(Kinds(), cases, std::vector<PetscInt>{1, 2, 3, 4, 5, 9})) {
+    CAPTURE(kind.name, c.bisai, bs);
+    const HostBlocks A   = RandomBlocks(c.pattern, bs, 211);
+    const MatObject  mat = kind.create(A, PETSC_COMM_SELF), baij = CreateBAIJ(A);
+    const KSPObject  mine  = MakeGMRES(mat, std::string("-pc_bisai_factor_precision double ") + c.bisai, PCBISAI),
+                    theirs = MakeGMRES(baij, c.ilu, PCILU);
+    const Solution x = Solve(mine), y = Solve(theirs);
+    CHECK(Difference(Applied(PCOf(mine)), Applied(PCOf(theirs))) <= 1e-12);
+    REQUIRE(x.history.size() == y.history.size());
+    for (size_t k = 0; k < x.history.size(); k++) CHECK(std::fabs(x.history[k] - y.history[k]) <= 1e-9 * y.history[0]);
+  }
 }
 
 TEST_CASE("bisai: MATBAIJ, MATAIJ with a block size, and both sources of the factor", "[bisai][pc]")
@@ -536,38 +537,35 @@ HostBlocks SingularBlock(Singular kind, PetscInt bs)
 */
 TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the factor, and the view says so", "[bisai][pc][bad]")
 {
-  for (const Kind &kind : Kinds())
-    for (Singular singular : {Singular::First, Singular::Last, Singular::Nearly})
-      for (PetscInt bs : {1, 2, 3, 5, 9})
-        for (const char *options :
-             {"-pc_bisai_factor_precision double", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_sweeps 1",
-              "-ksp_error_if_not_converged"}) {
-          CAPTURE(kind.name, (int)singular, bs, options);
-          const MatObject mat  = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF),
-                          baij = CreateBAIJ(SingularBlock(singular, bs));
-          const KSPObject ksp  = MakeGMRES(mat, options, PCBISAI),
-                          ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
-          MUST(KSPSetUp(ksp));
-          MUST(KSPSetUp(ours));
-          const std::string text = ViewText((KSP)ksp), other = ViewText((KSP)ours);
-          CAPTURE(text, other);
-          CHECK(Contains(text,
-                         "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
+  for (const auto &[kind, singular, bs, options] :
+       Covering(Kinds(), std::vector{Singular::First, Singular::Last, Singular::Nearly}, std::vector<PetscInt>{1, 2, 3, 5, 9},
+                std::vector{"-pc_bisai_factor_precision double",
+                            "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_sweeps 1",
+                            "-ksp_error_if_not_converged"})) {
+    CAPTURE(kind.name, (int)singular, bs, options);
+    const MatObject mat = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF), baij = CreateBAIJ(SingularBlock(singular, bs));
+    const KSPObject ksp  = MakeGMRES(mat, options, PCBISAI),
+                    ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
+    MUST(KSPSetUp(ksp));
+    MUST(KSPSetUp(ours));
+    const std::string text = ViewText((KSP)ksp), other = ViewText((KSP)ours);
+    CAPTURE(text, other);
+    CHECK(Contains(text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
                          "host"));
-          CHECK(!Contains(other, "PETSc's factorization"));
-          /* A single small number is no singular block for PCBISAI. */
-          for (const std::string &view : {text, other})
-            CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0,"
-                                                                         : "singular diagonal blocks replaced 1,"));
-          const auto x = Applied(PCOf(ksp)), y = Applied(PCOf(ours));
-          CHECK(Finite(x));
-          if (!kind.OnDevice()) CHECK(SameBits(x, y));
-          /*
-             A raised pivot is 1e-8 of its block and magnifies rounding by as much. The U of the relaxation is the inverse of one
-             with such pivots.
-          */
-          if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-6 : 1e-5));
-        }
+    CHECK(!Contains(other, "PETSc's factorization"));
+    /* A single small number is no singular block for PCBISAI. */
+    for (const std::string &view : {text, other})
+      CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0,"
+                                                                   : "singular diagonal blocks replaced 1,"));
+    const auto x = Applied(PCOf(ksp)), y = Applied(PCOf(ours));
+    CHECK(Finite(x));
+    if (!kind.OnDevice()) CHECK(SameBits(x, y));
+    /*
+       A raised pivot is 1e-8 of its block and magnifies rounding by as much. The U of the relaxation is the inverse of one
+       with such pivots.
+    */
+    if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-6 : 1e-5));
+  }
 }
 
 /* The layouts that are kept between set-ups hold either factor. */
@@ -785,25 +783,23 @@ TEST_CASE("bisai: sherman2 by rows, by columns, and one by each", "[bisai][pc][c
                                                                 {"columns", 53},
                                                                 {"columns_rows", 51}};
   const HostBlocks                                    H      = Blocks(Shared("sherman2"));
-  for (const Kind &kind : Kinds()) {
-    const MatObject A = kind.create(H, PETSC_COMM_SELF);
+  for (const auto &[kind, of_side, factor] : Covering(Kinds(), counts, std::vector{"petsc", "finepc"})) {
+    const auto &[side, count] = of_side;
+    const MatObject A         = kind.create(H, PETSC_COMM_SELF);
     VecObject       x, b;
     MUST(MatCreateVecs(A, x.put(), b.put()));
     MUST(VecSet(x, 1));
     MUST(MatMult(A, x, b));
-    for (const char *factor : {"petsc", "finepc"})
-      for (const auto &[side, count] : counts) {
-        CAPTURE(kind.name, factor, side);
-        const std::string  options = "-ksp_rtol 1e-8 -pc_bisai_side " + side + " -pc_bisai_factor " + factor;
-        const KSPObject    ksp     = MakeGMRES(A, options, PCBISAI);
-        KSPConvergedReason reason;
-        PetscInt           iterations;
-        MUST(KSPSolve(ksp, b, x));
-        MUST(KSPGetConvergedReason(ksp, &reason));
-        MUST(KSPGetIterationNumber(ksp, &iterations));
-        CHECK(reason == KSP_CONVERGED_RTOL);
-        CHECK(std::abs(iterations - count) <= 0.02 * count);
-      }
+    CAPTURE(kind.name, factor, side);
+    const std::string  options = "-ksp_rtol 1e-8 -pc_bisai_side " + side + " -pc_bisai_factor " + factor;
+    const KSPObject    ksp     = MakeGMRES(A, options, PCBISAI);
+    KSPConvergedReason reason;
+    PetscInt           iterations;
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    MUST(KSPGetIterationNumber(ksp, &iterations));
+    CHECK(reason == KSP_CONVERGED_RTOL);
+    CHECK(std::abs(iterations - count) <= 0.02 * count);
   }
 }
 
