@@ -12,6 +12,7 @@
 #include <cstring>
 #include <set>
 
+#include "covering.h"
 #include "pc/local.h"
 #include "pc/pcinverse.h"
 #include "pc_support.h"
@@ -825,65 +826,61 @@ TEST_CASE("a host vector in pinned memory is the program's again after PCApply",
 TEST_CASE("an unusable matrix: KSPSolve says so, and a good one works afterwards", "[local][pc][bad]")
 {
   for (const Type &type : Types())
-    for (const Kind &kind : type.kinds())
-      for (const char *options : type.variants)
-        for (const BadMatrix &bad : type.bad) {
-          CAPTURE(type.name, kind.name, options, bad.text);
-          const MatObject A = kind.Create(bad.Spoiled(type.good())), good = kind.Create(type.good());
-          const KSPObject ksp = MakeKSP(A, type, options);
-          for (int repeat = 0; repeat < 2; repeat++) {
-            CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
-            CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
-            const std::string view = ViewText((KSP)ksp);
-            CAPTURE(view);
-            CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
-            CHECK(Contains(view, bad.Text()));
-            CHECK(!Contains(view, BackendLine(kind)));
+    for (const auto &[kind, options, bad] : Covering(type.kinds(), type.variants, type.bad)) {
+      CAPTURE(type.name, kind.name, options, bad.text);
+      const MatObject A = kind.Create(bad.Spoiled(type.good())), good = kind.Create(type.good());
+      const KSPObject ksp = MakeKSP(A, type, options);
+      for (int repeat = 0; repeat < 2; repeat++) {
+        CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
+        CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
+        const std::string view = ViewText((KSP)ksp);
+        CAPTURE(view);
+        CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
+        CHECK(Contains(view, bad.Text()));
+        CHECK(!Contains(view, BackendLine(kind)));
 
-            MUST(KSPSetOperators(ksp, good, good));
-            const Solution solution = Solve(ksp);
-            CHECK(solution.reason == KSP_CONVERGED_RTOL);
-            CHECK(ReasonOf(PCOf(ksp)) == PC_NOERROR);
-            CHECK(!Contains(ViewText((KSP)ksp), "set-up failed"));
-            CHECK(solution.iterations == Solve(MakeKSP(good, type, options)).iterations);
-            MUST(KSPSetOperators(ksp, A, A));
-          }
+        MUST(KSPSetOperators(ksp, good, good));
+        const Solution solution = Solve(ksp);
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(ReasonOf(PCOf(ksp)) == PC_NOERROR);
+        CHECK(!Contains(ViewText((KSP)ksp), "set-up failed"));
+        CHECK(solution.iterations == Solve(MakeKSP(good, type, options)).iterations);
+        MUST(KSPSetOperators(ksp, A, A));
+      }
 
-          /* On request it is an error that names the row. */
-          const KSPObject strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged ") + options);
-          const VecObject b = RightVec(A), x = RightVec(A);
-          Errors          errors;
-          CHECK(KSPSolve(strict, b, x) != 0);
-          CHECK(Contains(errors.text, bad.Text()));
-        }
+      /* On request it is an error that names the row. */
+      const KSPObject strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged ") + options);
+      const VecObject b = RightVec(A), x = RightVec(A);
+      Errors          errors;
+      CHECK(KSPSolve(strict, b, x) != 0);
+      CHECK(Contains(errors.text, bad.Text()));
+    }
 }
 
 TEST_CASE("good, bad and good values on one pattern", "[local][pc][cycle][bad]")
 {
   for (const Type &type : Types())
-    for (const Kind &kind : type.kinds())
-      for (const char *options : type.variants)
-        for (const BadMatrix &bad : type.bad) {
-          if (!bad.same_nonzeros) continue;
-          CAPTURE(type.name, kind.name, options, bad.text);
-          const HostBlocks good = type.good();
-          const MatObject  A    = kind.Create(good);
-          const PCObject   pc   = MakePC(A, type, options);
-          MUST(PCSetUp(pc));
-          const auto expected = Applied(pc);
-          for (int repeat = 0; repeat < 2; repeat++) {
-            SetValues(A, bad.Spoiled(good));
-            MUST(PCSetUp(pc));
-            CHECK(ReasonOf(pc) == bad.reason);
-            CHECK(Contains(ViewText((PC)pc), "set-up failed: "));
-            CHECK(Contains(ViewText((PC)pc), bad.Text()));
-            SetValues(A, good);
-            MUST(PCSetUp(pc));
-            CHECK(ReasonOf(pc) == PC_NOERROR);
-            CHECK(!Contains(ViewText((PC)pc), "set-up failed"));
-            CHECK(SameBits(Applied(pc), expected));
-          }
-        }
+    for (const auto &[kind, options, bad] : Covering(type.kinds(), type.variants, type.bad)) {
+      if (!bad.same_nonzeros) continue;
+      CAPTURE(type.name, kind.name, options, bad.text);
+      const HostBlocks good = type.good();
+      const MatObject  A    = kind.Create(good);
+      const PCObject   pc   = MakePC(A, type, options);
+      MUST(PCSetUp(pc));
+      const auto expected = Applied(pc);
+      for (int repeat = 0; repeat < 2; repeat++) {
+        SetValues(A, bad.Spoiled(good));
+        MUST(PCSetUp(pc));
+        CHECK(ReasonOf(pc) == bad.reason);
+        CHECK(Contains(ViewText((PC)pc), "set-up failed: "));
+        CHECK(Contains(ViewText((PC)pc), bad.Text()));
+        SetValues(A, good);
+        MUST(PCSetUp(pc));
+        CHECK(ReasonOf(pc) == PC_NOERROR);
+        CHECK(!Contains(ViewText((PC)pc), "set-up failed"));
+        CHECK(SameBits(Applied(pc), expected));
+      }
+    }
 }
 
 /* Inf is how a PC tells a solver in the middle of an iteration that there is no factor. */
