@@ -9,6 +9,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "covering.h"
 #include "pc/cmatch/cmatch_face.h"
 #include "spread.h"
 
@@ -302,27 +303,33 @@ TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmat
     const char *options;
     double      factor;
   };
-  const std::vector<double> w = Weights(1500);
-  for (const Layout &layout : Layouts())
-    for (const char *gathering : {kWide, kGrouped, "-@coarse_size 20 "})
-      for (const Case &c : {Case{"", 1}, Case{"-@coarsening mis2", 1}, Case{"-@sweeps 2 -@prolongator_row 32", 1},
-                            Case{"-@smoothed_prolongator false", 1 / 1.5}, Case{"-@max_levels 1", 1}, Case{"-@max_levels 2", 1}})
-        for (const char *precision : {"single", "double"}) {
-          const bool with_w = *precision == 'd'; /* one in two is enough */
-          CAPTURE(layout.name, gathering, c.options, precision);
-          if (layout.name != Layouts()[0].name && (with_w || gathering != kWide)) continue; /* one in several is enough */
-          const HostMatrix plain = Diffusion(50, 30, true, 30), H = with_w ? Unscaled(plain, w) : plain;
-          const MatObject  A    = Spread(H, MATAIJ, layout.share);
-          const double     unit = *precision == 's' ? 2e-6 : 1e-13;
-          if (with_w) Attach(A, MatSetNearNullSpace, Distributed(A, w));
-          const PCObject pc = MakePC(A, CMATCH(), std::string(c.options) + " " + gathering + "-@precision " + precision);
-          MUST(PCSetUp(pc));
-          const Levels     levels = LevelsOf(pc);
-          const HostMatrix finest = Gathered(levels.A[0]);
-          CHECK(Difference(Dense(finest, H.n), Dense(H, H.n)) <= unit);
-          CHECK(ErrorOfGalerkin(levels, c.factor) <= unit);
-          if (!Contains(c.options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
-        }
+  const std::vector<double> w       = Weights(1500);
+  const Case                cases[] = {{"", 1},
+                                       {"-@coarsening mis2", 1},
+                                       {"-@sweeps 2 -@prolongator_row 32", 1},
+                                       {"-@smoothed_prolongator false", 1 / 1.5},
+                                       {"-@max_levels 1", 1},
+                                       {"-@max_levels 2", 1}};
+  for (const Layout &layout : Layouts()) {
+    const bool first = layout.name == Layouts()[0].name; /* one in several is enough for the others */
+    for (const auto &[c, gathering, precision] :
+         first ? Covering(cases, std::vector{kWide, kGrouped, "-@coarse_size 20 "}, std::vector{"single", "double"})
+               : Covering(cases, std::vector{kWide}, std::vector{"single"})) {
+      const bool with_w = *precision == 'd'; /* one in two is enough */
+      CAPTURE(layout.name, gathering, c.options, precision);
+      const HostMatrix plain = Diffusion(50, 30, true, 30), H = with_w ? Unscaled(plain, w) : plain;
+      const MatObject  A    = Spread(H, MATAIJ, layout.share);
+      const double     unit = *precision == 's' ? 2e-6 : 1e-13;
+      if (with_w) Attach(A, MatSetNearNullSpace, Distributed(A, w));
+      const PCObject pc = MakePC(A, CMATCH(), std::string(c.options) + " " + gathering + "-@precision " + precision);
+      MUST(PCSetUp(pc));
+      const Levels     levels = LevelsOf(pc);
+      const HostMatrix finest = Gathered(levels.A[0]);
+      CHECK(Difference(Dense(finest, H.n), Dense(H, H.n)) <= unit);
+      CHECK(ErrorOfGalerkin(levels, c.factor) <= unit);
+      if (!Contains(c.options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
+    }
+  }
 }
 
 namespace

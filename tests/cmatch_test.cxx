@@ -18,6 +18,7 @@
 
 #include <petscblaslapack.h>
 
+#include "covering.h"
 #include "matrices.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/fsai.h"
@@ -601,48 +602,65 @@ struct NamedParams {
   CMATCHParams params;
 };
 
+constexpr FinePCPrecision kPrecisions[] = {FINEPC_SINGLE, FINEPC_DOUBLE};
+
 /* Every option of the set-up, with few rows on the coarsest level so that small matrices have several levels. */
 std::vector<NamedParams> SetupVariants()
 {
   std::vector<NamedParams> all;
-  for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
-    const auto add = [&](const std::string &name, const std::function<void(CMATCHParams *)> &set) {
-      CMATCHParams params = Precision(precision, 20);
-      set(&params);
-      all.push_back({name + (precision == FINEPC_SINGLE ? " in single" : " in double"), params});
-    };
-    add("default", [](CMATCHParams *) { });
-    for (LocalInt sweeps : {1, 2, 5})
-      add(std::to_string(sweeps) + " sweeps", [=](CMATCHParams *params) { params->sweeps = sweeps; });
-    for (LocalInt row : {1, 2, 8, 32})
-      add(std::to_string(row) + " a row of P", [=](CMATCHParams *params) { params->prolongator_row = row; });
-    add("strength 0", [](CMATCHParams *params) { params->strength = 0; });
-    add("strength 0.5", [](CMATCHParams *params) { params->strength = 0.5; });
-    add("unsmoothed", [](CMATCHParams *params) { params->smoothed_prolongator = PETSC_FALSE; });
-    add("unsmoothed, K", [](CMATCHParams *params) {
-      params->smoothed_prolongator = PETSC_FALSE;
-      params->cycle                = PC_CMATCH_K;
-    });
-    add("mis2", [](CMATCHParams *params) { params->coarsening = PC_CMATCH_MIS2; });
-    add("mis2, strength 0.5, 2 a row of P", [](CMATCHParams *params) {
-      params->coarsening      = PC_CMATCH_MIS2;
-      params->strength        = 0.5;
-      params->prolongator_row = 2;
-    });
-    add("mis2, unsmoothed", [](CMATCHParams *params) {
-      params->coarsening           = PC_CMATCH_MIS2;
-      params->smoothed_prolongator = PETSC_FALSE;
-    });
-    add("sfsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_SFSAI; });
-    add("afsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_AFSAI; });
-    add("chebyshev 2", [](CMATCHParams *params) {
-      params->smoother = PC_CMATCH_CHEBYSHEV;
-      params->degree   = 2;
-    });
-    add("to 1 row", [](CMATCHParams *params) { params->coarse_size = 1; });
-    add("to 256 rows", [](CMATCHParams *params) { params->coarse_size = 256; });
-    add("2 levels", [](CMATCHParams *params) { params->max_levels = 2; });
-    add("1 level", [](CMATCHParams *params) { params->max_levels = 1; });
+  const auto               add = [&](const std::string &name, const std::function<void(CMATCHParams *)> &set) {
+    CMATCHParams params = Precision(FINEPC_SINGLE, 20);
+    set(&params);
+    all.push_back({name, params});
+  };
+  add("default", [](CMATCHParams *) { });
+  for (LocalInt sweeps : {1, 2, 5}) add(std::to_string(sweeps) + " sweeps", [=](CMATCHParams *params) { params->sweeps = sweeps; });
+  for (LocalInt row : {1, 2, 8, 32})
+    add(std::to_string(row) + " a row of P", [=](CMATCHParams *params) { params->prolongator_row = row; });
+  add("strength 0", [](CMATCHParams *params) { params->strength = 0; });
+  add("strength 0.5", [](CMATCHParams *params) { params->strength = 0.5; });
+  add("unsmoothed", [](CMATCHParams *params) { params->smoothed_prolongator = PETSC_FALSE; });
+  add("unsmoothed, K", [](CMATCHParams *params) {
+    params->smoothed_prolongator = PETSC_FALSE;
+    params->cycle                = PC_CMATCH_K;
+  });
+  add("mis2", [](CMATCHParams *params) { params->coarsening = PC_CMATCH_MIS2; });
+  add("mis2, strength 0.5, 2 a row of P", [](CMATCHParams *params) {
+    params->coarsening      = PC_CMATCH_MIS2;
+    params->strength        = 0.5;
+    params->prolongator_row = 2;
+  });
+  add("mis2, unsmoothed", [](CMATCHParams *params) {
+    params->coarsening           = PC_CMATCH_MIS2;
+    params->smoothed_prolongator = PETSC_FALSE;
+  });
+  add("sfsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_SFSAI; });
+  add("afsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_AFSAI; });
+  add("chebyshev 2", [](CMATCHParams *params) {
+    params->smoother = PC_CMATCH_CHEBYSHEV;
+    params->degree   = 2;
+  });
+  add("to 1 row", [](CMATCHParams *params) { params->coarse_size = 1; });
+  add("to 256 rows", [](CMATCHParams *params) { params->coarse_size = 256; });
+  add("2 levels", [](CMATCHParams *params) { params->max_levels = 2; });
+  add("1 level", [](CMATCHParams *params) { params->max_levels = 1; });
+  return all;
+}
+
+/* Matrices with options of the set-up, in both precisions, without a near null vector and with one. */
+struct SetupCase {
+  std::string  name;
+  HostMatrix   A;
+  CMATCHParams params;
+  bool         with_w;
+};
+std::vector<SetupCase> SetupCases()
+{
+  std::vector<SetupCase> all;
+  for (const auto &[m, variant, precision, with_w] : Covering(SmallMatrices(), SetupVariants(), kPrecisions, kBoth)) {
+    const char *in = precision == FINEPC_SINGLE ? " in single" : " in double";
+    all.push_back({m.name + ", " + variant.name + in + (with_w ? ", with w" : ""), m.A, variant.params, with_w});
+    all.back().params.precision = precision;
   }
   return all;
 }
@@ -1829,17 +1847,14 @@ TEST_CASE("cmatch: the largest Ritz value", "[cmatch]")
 TEST_CASE("cmatch: aggregates are those of a naive matching", "[cmatch]")
 {
   for (const Backend &backend : Backends())
-    for (const NamedMatrix &m : SmallMatrices())
-      for (const NamedParams &variant : SetupVariants()) {
-        if (variant.params.prolongator_row != 4) continue; /* This does not change the aggregates. */
-        for (bool with_w : {false, true}) {
-          CAPTURE(backend.name, m.name, variant.name, with_w);
-          const Vector w = with_w ? AnyNearNull(m.A.n, 11) : Vector();
-          const Twin   twin(m.A, variant.params, backend.where, w);
-          REQUIRE(twin.stats.failure == CMATCH_OK);
-          CheckAggregates(m.A, twin, w);
-        }
-      }
+    for (const SetupCase &c : SetupCases()) {
+      if (c.params.prolongator_row != 4) continue; /* This does not change the aggregates. */
+      CAPTURE(backend.name, c.name);
+      const Vector w = c.with_w ? AnyNearNull(c.A.n, 11) : Vector();
+      const Twin   twin(c.A, c.params, backend.where, w);
+      REQUIRE(twin.stats.failure == CMATCH_OK);
+      CheckAggregates(c.A, twin, w);
+    }
 }
 
 TEST_CASE("cmatch: aggregates of large levels have a size limit and the whole threshold", "[cmatch]")
@@ -1912,14 +1927,12 @@ TEST_CASE("cmatch: the matching is maximal, and pairs are made along edges that 
 TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch][long]")
 {
   for (const Backend &backend : Backends())
-    for (const NamedMatrix &m : SmallMatrices())
-      for (const NamedParams &variant : SetupVariants())
-        for (bool with_w : {false, true}) {
-          CAPTURE(backend.name, m.name, variant.name, with_w);
-          const Vector w = with_w ? AnyNearNull(m.A.n, 13) : Vector();
-          const Twin   twin(m.A, variant.params, backend.where, w);
-          CheckOperators(m.A, twin, w);
-        }
+    for (const SetupCase &c : SetupCases()) {
+      CAPTURE(backend.name, c.name);
+      const Vector w = c.with_w ? AnyNearNull(c.A.n, 13) : Vector();
+      const Twin   twin(c.A, c.params, backend.where, w);
+      CheckOperators(c.A, twin, w);
+    }
 }
 
 /*
@@ -2060,81 +2073,75 @@ TEST_CASE("cmatch: a near null vector scales the matrix and nothing else", "[cma
 TEST_CASE("cmatch: the same bits in each set-up and each application", "[cmatch]")
 {
   for (const Backend &backend : Backends())
-    for (const NamedMatrix &m : SmallMatrices())
-      for (const NamedParams &variant : SetupVariants()) {
-        CAPTURE(backend.name, m.name, variant.name);
-        const Vector w = m.A.n % 2 ? AnyNearNull(m.A.n, 17) : Vector(), r = RandomValues(m.A.n, 18);
-        Twin         first(m.A, variant.params, backend.where, w), second(m.A, variant.params, backend.where, w);
-        REQUIRE(first.stats.failure == CMATCH_OK);
-        CheckSame(first, second);
-        const Vector z = first.Apply(r);
-        CHECK(AllFinite(z));
-        CHECK(SameBits(z, first.Apply(r)));
-        CHECK(SameBits(z, second.Apply(r)));
-        /*
-           Refills with the same values, with memory of the set-up and without. The adaptive factors of afsai come from another
-           computation if their pattern is there, in single precision.
-        */
-        const bool same_factors = variant.params.smoother != PC_CMATCH_AFSAI;
-        second.Compute(m.A, variant.params, w, true);
-        CheckSame(first, second, same_factors);
-        second.Compute(m.A, variant.params, w, true, false);
-        CheckSame(first, second, same_factors);
-        const Vector z_second = second.Apply(r);
-        second.Compute(m.A, variant.params, w, true, false);
-        CheckSame(first, second, same_factors);
-        CHECK(SameBits(z_second, second.Apply(r)));
-        if (same_factors) CHECK(SameBits(z, z_second));
-        CHECK(first->bytes > 0);
-        if (m.A.n > 1) CHECK(first->apply_bytes > (size_t)m.A.nnz() * sizeof(float));
-        CHECK(first->where == backend.where);
-      }
+    for (const SetupCase &c : SetupCases()) {
+      CAPTURE(backend.name, c.name);
+      const Vector w = c.with_w ? AnyNearNull(c.A.n, 17) : Vector(), r = RandomValues(c.A.n, 18);
+      Twin         first(c.A, c.params, backend.where, w), second(c.A, c.params, backend.where, w);
+      REQUIRE(first.stats.failure == CMATCH_OK);
+      CheckSame(first, second);
+      const Vector z = first.Apply(r);
+      CHECK(AllFinite(z));
+      CHECK(SameBits(z, first.Apply(r)));
+      CHECK(SameBits(z, second.Apply(r)));
+      /*
+         Refills with the same values, with memory of the set-up and without. The adaptive factors of afsai come from another
+         computation if their pattern is there, in single precision.
+      */
+      const bool same_factors = c.params.smoother != PC_CMATCH_AFSAI;
+      second.Compute(c.A, c.params, w, true);
+      CheckSame(first, second, same_factors);
+      second.Compute(c.A, c.params, w, true, false);
+      CheckSame(first, second, same_factors);
+      const Vector z_second = second.Apply(r);
+      second.Compute(c.A, c.params, w, true, false);
+      CheckSame(first, second, same_factors);
+      CHECK(SameBits(z_second, second.Apply(r)));
+      if (same_factors) CHECK(SameBits(z, z_second));
+      CHECK(first->bytes > 0);
+      if (c.A.n > 1) CHECK(first->apply_bytes > (size_t)c.A.nnz() * sizeof(float));
+      CHECK(first->where == backend.where);
+    }
 }
 
 TEST_CASE("cmatch: a refill keeps aggregates and patterns, and makes the operators of the new values", "[cmatch]")
 {
-  LocalInt pair = 0;
   for (const Backend &backend : Backends())
-    for (const NamedMatrix &m : SmallMatrices()) {
-      pair++; /* Every other pair of a matrix and an option is tried, and not the same options with each matrix. */
-      for (const NamedParams &variant : SetupVariants()) {
-        if (pair++ % 2) continue;
-        CAPTURE(backend.name, m.name, variant.name);
-        const HostMatrix other = OtherValues(m.A, 19);
-        const Vector     w = m.A.n % 2 ? Vector() : AnyNearNull(m.A.n, 20), other_w = m.A.n % 2 ? Vector() : AnyNearNull(m.A.n, 21);
-        const Vector     r = RandomValues(m.A.n, 22);
-        Twin             twin(m.A, variant.params, backend.where, w), again(m.A, variant.params, backend.where, w);
-        const std::vector<HostLevel> before = twin.Levels();
-        twin.Compute(other, variant.params, other_w, true);
-        again.Compute(other, variant.params, other_w, true, false);
-        if (twin.stats.failure) {
-          /* A row of P that has one column can lose it with other values, and with it a row of the coarse operator. */
-          CHECK(variant.params.prolongator_row == 1);
-          CHECK(twin.stats.failure == CMATCH_DIAGONAL_NOT_POSITIVE);
-          CHECK(twin.stats.level > 0);
-          continue;
-        }
-        CheckOperators(other, twin, other_w, true);
-        const std::vector<HostLevel> after = twin.Levels();
-        REQUIRE(before.size() == after.size());
-        for (size_t l = 0; l < before.size(); l++) {
-          CHECK((before[l].aggregate == after[l].aggregate));
-          CHECK((before[l].A_i == after[l].A_i));
-          CHECK((before[l].A_j == after[l].A_j));
-          CHECK((before[l].P_j == after[l].P_j));
-          CHECK((before[l].R_i == after[l].R_i));
-          CHECK((before[l].R_j == after[l].R_j));
-          CHECK((before[l].W_i == after[l].W_i));
-          CHECK((before[l].W_j == after[l].W_j));
-        }
-        CheckSame(twin, again);
-        const Vector z = twin.Apply(r);
-        CHECK(AllFinite(z));
-        CHECK(SameBits(z, again.Apply(r)));
-        twin.Compute(m.A, variant.params, w, true); /* there and back */
-        const Twin fresh(m.A, variant.params, backend.where, w);
-        CheckSame(twin, fresh, variant.params.smoother != PC_CMATCH_AFSAI);
+    for (const SetupCase &c : SetupCases()) {
+      CAPTURE(backend.name, c.name);
+      const HostMatrix other = OtherValues(c.A, 19);
+      const Vector     w = c.with_w ? AnyNearNull(c.A.n, 20) : Vector(), other_w = c.with_w ? AnyNearNull(c.A.n, 21) : Vector();
+      const Vector     r = RandomValues(c.A.n, 22);
+      Twin             twin(c.A, c.params, backend.where, w), again(c.A, c.params, backend.where, w);
+      const std::vector<HostLevel> before = twin.Levels();
+      twin.Compute(other, c.params, other_w, true);
+      again.Compute(other, c.params, other_w, true, false);
+      if (twin.stats.failure) {
+        /* A row of P that has one column can lose it with other values, and with it a row of the coarse operator. */
+        CHECK(c.params.prolongator_row == 1);
+        CHECK(twin.stats.failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+        CHECK(twin.stats.level > 0);
+        continue;
       }
+      CheckOperators(other, twin, other_w, true);
+      const std::vector<HostLevel> after = twin.Levels();
+      REQUIRE(before.size() == after.size());
+      for (size_t l = 0; l < before.size(); l++) {
+        CHECK((before[l].aggregate == after[l].aggregate));
+        CHECK((before[l].A_i == after[l].A_i));
+        CHECK((before[l].A_j == after[l].A_j));
+        CHECK((before[l].P_j == after[l].P_j));
+        CHECK((before[l].R_i == after[l].R_i));
+        CHECK((before[l].R_j == after[l].R_j));
+        CHECK((before[l].W_i == after[l].W_i));
+        CHECK((before[l].W_j == after[l].W_j));
+      }
+      CheckSame(twin, again);
+      const Vector z = twin.Apply(r);
+      CHECK(AllFinite(z));
+      CHECK(SameBits(z, again.Apply(r)));
+      twin.Compute(c.A, c.params, w, true); /* there and back */
+      const Twin fresh(c.A, c.params, backend.where, w);
+      CheckSame(twin, fresh, c.params.smoother != PC_CMATCH_AFSAI);
     }
 }
 
@@ -2148,10 +2155,11 @@ TEST_CASE("cmatch: a hierarchy in the place of another one, of a failed one, and
     HostMatrix                     bad = Poisson(9, 9);
     bad.a[bad.i[40]]                   = kNaN;
     for (size_t k = 0; k < matrices.size(); k++) {
-      const HostMatrix  &A      = matrices[k].A;
-      const CMATCHParams params = variants[k % variants.size()].params;
-      const Vector       r      = RandomValues(A.n, 23);
+      const HostMatrix &A      = matrices[k].A;
+      CMATCHParams      params = variants[k % variants.size()].params;
+      const Vector      r      = RandomValues(A.n, 23);
       CAPTURE(matrices[k].name, variants[k % variants.size()].name);
+      params.precision = kPrecisions[k % 2];
       twin.Compute(A, params);
       Twin fresh(A, params, backend.where);
       CheckSame(twin, fresh);
@@ -2189,20 +2197,20 @@ static std::vector<CycleSystem> CycleSystems()
 TEST_CASE("cmatch: cycles are those of the formulas with dense matrices", "[cmatch]")
 {
   for (const Backend &backend : Backends())
-    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (const CycleSystem &system : CycleSystems())
-        for (const NamedParams &variant : CycleVariants(precision, 3)) {
-          CAPTURE(backend.name, precision, system.name, variant.name);
-          Twin twin(system.A, variant.params, backend.where, system.w);
-          REQUIRE(twin.stats.failure == CMATCH_OK);
-          if (system.name == "dominated") REQUIRE(twin.stats.end == CMATCH_END_DOMINATED);
-          else if (variant.params.max_levels > 2) REQUIRE(twin->levels >= 3);
-          const ReferenceCycle reference(twin);
-          for (std::uint64_t seed : {27, 28}) {
-            const Vector r = RandomValues(system.A.n, seed);
-            CHECK(Difference(twin.Apply(r), reference(r)) <= (precision == FINEPC_SINGLE ? 1e-5 : 1e-12));
-          }
-        }
+    for (const auto &[system, variant, precision] : Covering(CycleSystems(), CycleVariants(FINEPC_SINGLE, 3), kPrecisions)) {
+      CAPTURE(backend.name, precision, system.name, variant.name);
+      CMATCHParams params = variant.params;
+      params.precision    = precision;
+      Twin twin(system.A, params, backend.where, system.w);
+      REQUIRE(twin.stats.failure == CMATCH_OK);
+      if (system.name == "dominated") REQUIRE(twin.stats.end == CMATCH_END_DOMINATED);
+      else if (params.max_levels > 2) REQUIRE(twin->levels >= 3);
+      const ReferenceCycle reference(twin);
+      for (std::uint64_t seed : {27, 28}) {
+        const Vector r = RandomValues(system.A.n, seed);
+        CHECK(Difference(twin.Apply(r), reference(r)) <= (precision == FINEPC_SINGLE ? 1e-5 : 1e-12));
+      }
+    }
 }
 
 /*
@@ -2859,21 +2867,21 @@ TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
   matrices.push_back({"chain of pairs", ChainOfPairs(9001)});
   Twin device_old(Poisson(5), CMATCHParams(), PETSC_MEMTYPE_CUDA);
   for (const NamedMatrix &m : matrices)
-    for (const NamedParams &variant : SetupVariants())
-      for (bool with_w : {false, true}) {
-        if (with_w && m.A.n > 1000) continue;
-        CAPTURE(m.name, variant.name, with_w);
-        const Vector     w     = with_w ? AnyNearNull(m.A.n, 50) : Vector();
-        const HostMatrix other = OtherValues(m.A, 51);
-        Twin             host(m.A, variant.params, PETSC_MEMTYPE_HOST, w), device(m.A, variant.params, PETSC_MEMTYPE_CUDA, w);
-        CheckTwins(&host, &device, {&m.A}, w);
-        device_old.Compute(m.A, variant.params, w);
-        CheckTwins(&host, &device_old, {&m.A}, w);
-        if (host.stats.failure) continue;
-        host.Compute(other, variant.params, w, true);
-        device.Compute(other, variant.params, w, true);
-        CheckTwins(&host, &device, {&m.A, &other}, w);
-      }
+    for (const auto &[variant, precision, with_w] : Covering(SetupVariants(), kPrecisions, kBoth)) {
+      CAPTURE(m.name, variant.name, precision, with_w);
+      CMATCHParams params    = variant.params;
+      params.precision       = precision;
+      const Vector     w     = with_w && m.A.n <= 1000 ? AnyNearNull(m.A.n, 50) : Vector();
+      const HostMatrix other = OtherValues(m.A, 51);
+      Twin             host(m.A, params, PETSC_MEMTYPE_HOST, w), device(m.A, params, PETSC_MEMTYPE_CUDA, w);
+      CheckTwins(&host, &device, {&m.A}, w);
+      device_old.Compute(m.A, params, w);
+      CheckTwins(&host, &device_old, {&m.A}, w);
+      if (host.stats.failure) continue;
+      host.Compute(other, params, w, true);
+      device.Compute(other, params, w, true);
+      CheckTwins(&host, &device, {&m.A, &other}, w);
+    }
 }
 
 /* Few entries a row, whose operators on aggregates need more than the work memory has at once. */
