@@ -26,20 +26,13 @@ GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 #endif
 }
 
-/* Whether M is an iterative solver, and so not the same matrix each time: then M of a sum is not the sum that a second product
- * takes. */
-static bool ChangesByItself(KSP ksp)
-{
-  const char *type = ((PetscObject)ksp->pc)->type_name;
-
-  return type && !std::strcmp(type, PCKSP);
-}
-
+/* Where M is not the same matrix each time, M of a sum is not the sum that a second product takes. */
 LocalInt GMRESFusedStepOf(KSP ksp)
 {
-  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  const KSP_GMRESFused *g      = (const KSP_GMRESFused *)ksp->data;
+  const bool            single = g->keeps || g->changes != Changes::NEVER || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER;
 
-  return g->flexible || ChangesByItself(ksp) || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER ? 1 : (LocalInt)g->step_size;
+  return single ? 1 : (LocalInt)g->step_size;
 }
 
 static PetscErrorCode KSPGMRESGetRestart_GMRESFused(KSP ksp, PetscInt *restart)
@@ -231,11 +224,16 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
   ksp->its    = 0;
+  ksp->rnorm  = -1; /* there is no norm of a cycle before */
   g->refined  = 0;
   g->measured = 0;
   g->dropped  = 0;
+  g->refuted  = 0;
+  g->claim    = KSP_CONVERGED_ITERATING;
+  g->shown    = false;
   g->columns = g->known = 0;
   g->solved             = PETSC_TRUE;
+  PetscCall(GMRESFusedLookAtPreconditioner(ksp));
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
   if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));
   if (g->why) PetscCall(GMRESFusedSolveByHost(ksp));
@@ -320,8 +318,9 @@ static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
   *why = "";
   if (g->step_size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (!g->why && g->work) PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
-  if (g->flexible) *why = ", one product a step: a flexible solve";
-  else if (ChangesByItself(ksp)) *why = ", one product a step: the preconditioner is an iterative solver";
+  if (g->solved ? g->keeps : g->flexible) *why = ", one product a step: a flexible solve";
+  else if (g->changes == Changes::ITERATES) *why = ", one product a step: the preconditioner has an iterative solver inside";
+  else if (g->changes == Changes::MAYBE) *why = ", one product a step: the preconditioner may change by itself";
   else if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) *why = ", one product a step: a second pass of orthogonalization";
   else if (status.resident) *why = ", one product a step: the resident kernel";
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -345,7 +344,8 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, why_one));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  happy breakdown tolerance=%g, breakdown tolerance=%g\n", (double)g->happy_tolerance,
                                    (double)g->breakdown_tolerance));
-  if (g->flexible) PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept\n"));
+  if (g->solved ? g->keeps : g->flexible)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept%s\n", g->solved ? g->why_keeps : ""));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  basis in %s precision\n", FinePCPrecisions[g->basis_precision]));
   if (!g->solved) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
@@ -368,6 +368,9 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   if (g->dropped)
     PetscCall(PetscViewerASCIIPrintf(
       viewer, "  last solve: one product a step from some iteration on, since cancellation made a second one useless\n"));
+  if (g->refuted)
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "  last solve: cycles that seemed to converge, but had another true residual %" PetscInt64_FMT "\n", g->refuted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -388,6 +391,8 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   g->why          = CGFusedReason{};
   g->columns = g->known = 0;
   g->solved             = PETSC_FALSE;
+  g->changes            = Changes::NEVER;
+  g->keeps              = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -490,8 +495,11 @@ static PetscErrorCode Create(KSP ksp)
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
 
-  With a basis in single precision the norm by the recurrence is wrong in its seventh digit. A cycle that ends well by it is
-  therefore followed by the true norm, and by another cycle if that is too large.
+  A cycle that ends well by the norm of the rotations is followed by the residual of its solution, which takes one product, and the
+  solve goes on where that is not what the rotations say: with a basis in single precision, or where the preconditioner is not the
+  same linear map each time, as `PCCMATCH` in single precision with strongly varying coefficients. It goes on as a flexible solve,
+  with the preconditioner on the right, if restarts alone would help little. Where one of PETSc's preconditioners has an iterating
+  solver inside, the solve is flexible from the beginning. The view tells all of this.
 
   Sums of squares are plain: a product with a vector of the basis whose square overflows or underflows ends the solve with a
   reason that is not convergence.

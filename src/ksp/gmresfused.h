@@ -82,6 +82,11 @@ constexpr PetscReal kGMRESSecondReach = 10, kGMRESRounding = 2.2e-16;
    be zero. The system is solved then, if the residual is this part of what it was at the beginning.
 */
 constexpr PetscReal kGMRESSolved = 1e-14;
+/*
+   A cycle that claims more than it has done is followed by another one, which is a flexible one where the true residual is not even
+   this part of what it was at the beginning. A claim with more than the second part of it left ends the solve if nothing else helps.
+*/
+constexpr PetscReal kGMRESRefines = 1e-3, kGMRESStalls = 0.5;
 
 /* --------------------------------------- the basis, twins ------------------------------------- */
 

@@ -174,8 +174,8 @@ says so.
   Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
 after a second product differ from those of `KSPGMRES` in the fourth digit or so.
 
-  A flexible solve, `PCKSP`, a second pass of orthogonalization, and the resident kernel make one product a step in any case. What
-a solve begins beyond its last iteration costs a product more than with 1.
+  A flexible solve, a preconditioner that may change by itself, a second pass of orthogonalization, and the resident kernel make one
+product a step in any case. What a solve begins beyond its last iteration costs a product more than with 1.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetStepSize()`
 @*/
@@ -220,7 +220,8 @@ PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
 
   Note:
   The preconditioned vectors are kept, as `KSPFGMRES` does it, which takes as much memory again as the basis. It needs the
-  preconditioner on the right, the default. A preconditioner that is an iterative solver, or has one inside, needs it.
+  preconditioner on the right, the default. Without it a solve becomes flexible by itself where the preconditioner has an iterating
+  solver inside, and where a cycle misses the true residual by far.
 
 .seealso: `KSPGMRESFUSED`, `KSPFGMRES`, `KSPGMRESFusedGetFlexible()`
 @*/

@@ -282,11 +282,7 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_SINGULAR: PetscCall(GMRESFusedSingularEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
   case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->dropped++; break; /* there is no reason to end */
-  default:
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
-               "The norm of the residual at a restart is far from that of the recurrence: the matrix or the preconditioner is "
-               "singular, or far from it in rounding");
-    ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  default: PetscCall(GMRESFusedMissed(ksp, value));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -346,12 +342,11 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   GMRESVectors    v;
   PetscReal       norm = 0, value = 0;
   GMRESStop       stop = GMRES_RUNNING;
-  bool            held = false, again = false;
+  bool            held = false;
 
   PetscFunctionBegin;
   PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
   PetscCall(GMRESFusedPrepare(ksp, &product_flops));
-  ksp->rnorm = -1; /* there is no norm of a cycle before */
   do {
     const PetscInt before = ksp->its;
 
@@ -364,8 +359,8 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
       g->why.text = "a residual beyond the range of squares";
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(GMRESFusedTestStart(ksp, norm, again));
-    if (ksp->reason) break;
+    PetscCall(GMRESFusedTestStart(ksp, norm));
+    if (ksp->reason || g->keeps) break;
     PetscCall(PetscLogGpuTimeBegin());
     PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
     PetscCall(Iterate(ksp, norm, &stop, &value, &held));
@@ -376,8 +371,9 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
     if (held && ksp->reason) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
-    guess = PETSC_TRUE;
-    again = !held; /* the last cycle has ended before its first iteration: the norm is the same */
-  } while (!ksp->reason);
+    guess    = PETSC_TRUE;
+    g->shown = !held; /* the last cycle has ended before its first iteration: the norm is the same */
+  } while (!ksp->reason && !g->keeps);
+  if (!ksp->reason) g->why.text = "a flexible solve";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

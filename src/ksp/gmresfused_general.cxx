@@ -70,7 +70,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscFunctionBegin;
   PetscCall(CGGetLocalSize(ksp->work[0], &n));
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
-  if (g->flexible) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
+  if (g->keeps) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
   if (device) PetscCall(NeedWork(g));
   if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart, 1));
   GMRESSmallCreate(&g->small, restart);
@@ -232,7 +232,7 @@ static PetscErrorCode ApplyOperator(const GMRESSolve &s, Vec x, Vec y)
 static PetscErrorCode Multiply(const GMRESSolve &s, LocalInt j, LocalInt products)
 {
   PetscFunctionBegin;
-  if (!s.g->flexible) {
+  if (!s.g->keeps) {
     for (LocalInt k = 0; k < products; k++) PetscCall(ApplyOperator(s, k ? s.w[k - 1] : s.p, s.w[k]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -330,7 +330,7 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
 static PetscErrorCode Correction(const GMRESSolve &s, bool *found)
 {
   KSP_GMRESFused   *g     = s.g;
-  const GMRESBasis *basis = &g->basis[g->flexible ? GMRES_Z : GMRES_U];
+  const GMRESBasis *basis = &g->basis[g->keeps ? GMRES_Z : GMRES_U];
   PetscScalar      *array;
 
   PetscFunctionBegin;
@@ -350,7 +350,7 @@ static PetscErrorCode Correction(const GMRESSolve &s, bool *found)
   PetscCall(CGTimeEnd(s.device));
   PetscCall(CGLogFlops(s.device, 2. * g->columns * basis->n));
   PetscCall(CGRestoreWrite(s.device, s.t, &array));
-  if (!g->flexible) PetscCall(KSPUnwindPreconditioner(s.ksp, s.t, s.w[0]));
+  if (!g->keeps) PetscCall(KSPUnwindPreconditioner(s.ksp, s.t, s.w[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -378,8 +378,7 @@ PetscErrorCode GMRESFusedBuildSolution(KSP ksp, Vec x)
 
 /* ----------------------------------------- the solve ------------------------------------------ */
 
-/* History and monitors see a norm. */
-static PetscErrorCode Show(KSP ksp, PetscReal norm)
+PetscErrorCode GMRESFusedShow(KSP ksp, PetscReal norm)
 {
   PetscFunctionBegin;
   PetscCall(KSPLogResidualHistory(ksp, norm));
@@ -388,34 +387,91 @@ static PetscErrorCode Show(KSP ksp, PetscReal norm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm, bool shown)
+/* From the next cycle on, which begins with this norm, the vectors M u_k are kept, if they can be. */
+static PetscErrorCode Keep(KSP ksp, PetscReal norm, bool *can)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  *can = ksp->pc_side == PC_RIGHT && !g->keeps;
+  if (!*can) PetscFunctionReturn(PETSC_SUCCESS);
+  g->keeps     = PETSC_TRUE;
+  g->why_keeps = ", since a cycle without them missed the true residual";
+  ksp->rnorm   = norm;
+  if (g->why) PetscCall(GMRESFusedNeedMemory(ksp, (PetscBool)PetscMemTypeDevice(g->basis[GMRES_U].where)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedMissed(KSP ksp, PetscReal norm)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  bool                  keeps;
+
+  PetscFunctionBegin;
+  PetscCall(PetscInfo(ksp, "the norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g\n",
+                      (double)norm, (double)ksp->rnorm, (double)g->cycle_norm));
+  PetscCall(Keep(ksp, norm, &keeps));
+  if (keeps) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
+             "The norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g: the preconditioner is not "
+             "the same each time, or it or the matrix are singular, or far from it in rounding",
+             (double)norm, (double)ksp->rnorm, (double)g->cycle_norm);
+  ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A cycle has claimed an end, but its residual has this norm, with which the test goes on. */
+static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal before, PetscReal norm)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  bool            rounding, keeps;
+
+  PetscFunctionBegin;
+  PetscCall(IsRounding(ksp, norm, ksp->work[1], ksp->work[2], &rounding));
+  if (rounding) {
+    ksp->reason = claim;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  g->refuted++;
+  if (ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
+  else if (norm > kGMRESStalls * before) PetscCall(GMRESFusedMissed(ksp, norm));
+  else if (norm > kGMRESRefines * before) PetscCall(Keep(ksp, norm, &keeps));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
+{
+  KSP_GMRESFused          *g      = (KSP_GMRESFused *)ksp->data;
+  const KSPConvergedReason claim  = g->claim;
+  const bool               shown  = g->shown;
+  const PetscReal          before = g->cycle_norm;
 
   PetscFunctionBegin;
   g->columns = 0;
   g->lacking = 0;
   g->cut     = false;
-  /* with a basis in single precision a cycle begins where the true norm confirms the end of the last one, too */
-  if (g->basis_precision == FINEPC_DOUBLE) g->known = 0;
+  g->claim   = KSP_CONVERGED_ITERATING;
+  g->shown   = true;
+  if (!claim) g->known = 0; /* otherwise no cycle may follow */
   KSPCheckNorm(ksp, norm);
-  if (ksp->rnorm > 0 && PetscAbsReal(norm - ksp->rnorm) > g->breakdown_tolerance * g->cycle_norm) {
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
-               "The norm of the residual is %g at a restart, but %g by the recurrence of the cycle, which began with %g",
-               (double)norm, (double)ksp->rnorm, (double)g->cycle_norm);
-    PetscCall(PetscInfo(ksp, "the norm of the residual is %g at a restart, but %g by the recurrence of the cycle\n", (double)norm,
-                        (double)ksp->rnorm));
-    ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  if (claim && g->basis_precision == FINEPC_DOUBLE && norm <= kConfirmed * ksp->rnorm) {
+    if (!shown) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
+    ksp->reason = claim;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (!claim && ksp->rnorm > 0 && PetscAbsReal(norm - ksp->rnorm) > g->breakdown_tolerance * before) {
+    PetscCall(GMRESFusedMissed(ksp, norm));
+    if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  }
   g->cycle_norm = ksp->rnorm = norm;
-  if (!shown) PetscCall(Show(ksp, norm));
+  if (!shown) PetscCall(GMRESFusedShow(ksp, norm));
   if (norm == 0) {
     ksp->reason = KSP_CONVERGED_ATOL;
     PetscCall(PetscInfo(ksp, "converged due to a residual of zero\n"));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall((*ksp->converged)(ksp, ksp->its, norm, &ksp->reason, ksp->cnvP));
+  if (!ksp->reason && claim) PetscCall(Refuted(ksp, claim, before, norm));
   if (!ksp->reason && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -427,7 +483,7 @@ static PetscErrorCode Begin(const GMRESSolve &s)
 
   PetscFunctionBegin;
   PetscCall(VecNorm(s.p, NORM_2, &norm));
-  PetscCall(GMRESFusedTestStart(s.ksp, norm, false));
+  PetscCall(GMRESFusedTestStart(s.ksp, norm));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Store(s, GMRES_U, 0, 1 / norm, s.p));
   GMRESSmallBegin(&s.g->small, norm);
@@ -492,7 +548,7 @@ static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
   KSP             ksp      = s.ksp;
   KSP_GMRESFused *g        = s.g;
   const PetscInt  left     = PetscMin(g->small.restart - j, ksp->max_it - ksp->its);
-  const LocalInt  products = g->dropped ? 1 : (LocalInt)PetscMin(s.step, left);
+  const LocalInt  products = g->dropped || g->keeps ? 1 : (LocalInt)PetscMin(s.step, left);
   PetscReal       norm[kGMRESMostStep];
 
   PetscFunctionBegin;
@@ -500,22 +556,21 @@ static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
   PetscCall(Orthogonalize(s, j, products, norm));
   g->lacking = PetscMax(g->lacking, g->projection.lacking);
   for (LocalInt k = 0; k < g->projection.products && !ksp->reason && !g->cut; k++) {
-    if (k) PetscCall(Show(ksp, ksp->rnorm));
+    if (k) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
     PetscCall(EndIteration(s, j + k, k, norm[k]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-   A basis in single precision makes the norm by the rotations wrong in its seventh digit. A cycle that ends well by that norm is
-   therefore followed by the true one, with which the next cycle begins or the solve ends.
+   The norm by the rotations is that of the residual as long as M is one linear map, to rounding, and no vector is rounded to fewer
+   digits. A cycle that ends well by that norm is therefore followed by the true one, with which the solve ends or goes on.
 */
 bool GMRESFusedLeaveToTrueNorm(KSP ksp)
 {
-  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-
-  if (g->basis_precision != FINEPC_SINGLE || ksp->reason <= 0 || ksp->normtype == KSP_NORM_NONE) return false;
-  ksp->reason = KSP_CONVERGED_ITERATING;
+  if (!ClaimsNorm(ksp)) return false;
+  ((KSP_GMRESFused *)ksp->data)->claim = ksp->reason;
+  ksp->reason                          = KSP_CONVERGED_ITERATING;
   return true;
 }
 
@@ -530,7 +585,7 @@ static PetscErrorCode Cycle(const GMRESSolve &s)
   PetscCall(Begin(s));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   while (!ksp->reason && !g->cut && g->columns < g->small.restart && ksp->its < ksp->max_it) {
-    if (g->columns) PetscCall(Show(ksp, ksp->rnorm));
+    if (g->columns) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
     PetscCall(Iterate(s, g->columns));
   }
   const bool               left   = GMRESFusedLeaveToTrueNorm(ksp);
@@ -538,8 +593,9 @@ static PetscErrorCode Cycle(const GMRESSolve &s)
   PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol));
   if (reason < 0) ksp->reason = reason;
   g->columns = 0;
+  g->shown   = ksp->its == its;
   if (!ksp->reason && !left && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
-  if (ksp->its > its && ksp->reason) PetscCall(Show(ksp, ksp->rnorm));
+  if (ksp->its > its && ksp->reason) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -556,7 +612,7 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
     PetscCall(GMRESFusedPrepare(ksp, &s.flops));
     PetscCall(GMRESRankBegin_CUDA(s.g->work, &s.g->basis[GMRES_U]));
   }
-  ksp->rnorm = -1; /* there is no norm of a cycle before */
+  if (ksp->its) ksp->guess_zero = PETSC_FALSE; /* the GPU has made the iterations until now */
   do {
     PetscCall(KSPInitialResidual(ksp, ksp->vec_sol, s.t, s.w[0], s.p, ksp->vec_rhs));
     PetscCall(Cycle(s));

@@ -5,13 +5,24 @@
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
 
+PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(PreconditionerChanges(ksp->pc, &g->changes));
+  g->keeps     = (PetscBool)(g->flexible || (g->changes == Changes::ITERATES && ksp->pc_side == PC_RIGHT));
+  g->why_keeps = g->keeps && !g->flexible ? ", since the preconditioner has an iterative solver inside" : "";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What was asked for, and what the host has to do in every iteration. */
 static const char *WhyNotAsItIsAsked(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
   if (g->path == KSP_GMRESFUSED_GENERAL) return "it was asked for";
-  if (g->flexible) return "a flexible solve";
+  if (g->keeps) return "a flexible solve";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return "a second pass of orthogonalization was asked for";
   if (ksp->numbermonitors) return "a monitor";
   if (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip) return "a convergence test of the program";

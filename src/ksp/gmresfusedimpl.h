@@ -14,6 +14,7 @@
 #include "finepcimpl.h"
 #include "cgface.h"
 #include "cgfusedimpl.h"
+#include "confirm.h"
 #include "gmresfused.h"
 
 template <typename Object>
@@ -50,6 +51,13 @@ struct KSP_GMRESFused {
   LocalInt       d_rows = 0, d_bs = 0;
   CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
 
+  /* what is known of M, and of the norm by the rotations */
+  Changes            changes = Changes::NEVER;           /* whether M may change by itself */
+  PetscBool          keeps   = PETSC_FALSE;              /* the vectors M u_k of the cycle are kept: the solve is flexible */
+  const char        *why_keeps = "";                     /* where that was not asked for */
+  KSPConvergedReason claim     = KSP_CONVERGED_ITERATING; /* a good end, which the true norm has to confirm */
+  bool               shown     = false;                  /* history and monitors have the norm with which a cycle begins */
+
   /* several ranks */
   PetscBool       several = PETSC_FALSE; /* the last solve had several ranks */
   NCCL           *nccl    = nullptr;     /* it made the sums and the exchange of the last solve */
@@ -79,6 +87,7 @@ struct KSP_GMRESFused {
   PetscInt64 refined  = 0; /* vectors that were orthogonalized twice */
   PetscInt64 measured = 0; /* steps whose norms were computed from the vectors */
   PetscInt64 dropped  = 0; /* how often a second product was of no use, after which there is none */
+  PetscInt64 refuted  = 0; /* good ends that the true norm has not confirmed */
 };
 
 /* --------------------------------------- gmresfused.cxx --------------------------------------- */
@@ -89,6 +98,8 @@ LocalInt GMRESFusedStepOf(KSP);
 
 /* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
 
+/* What is known of M, and whether the solve is flexible; collective. */
+PetscErrorCode GMRESFusedLookAtPreconditioner(KSP);
 /*
    Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type; and
    whether the general path has own products. All ranks take the same path; collective.
@@ -97,8 +108,8 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
 
-/* The solve on the GPU. If the norm of the residual is out of the range of its sums, there is a reason for the general path after
-   the call. */
+/* The solve on the GPU. If the norm of the residual is out of the range of its sums, or if the solve has to go on as a flexible one,
+   there is a reason for the general path after the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
 /* Makes the GPU's copies of the operators those of now, and the exchange of several ranks; collective. */
 PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
@@ -110,14 +121,23 @@ PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 PetscErrorCode GMRESFusedSolveByHost(KSP);
 /* The memory of a solve, on the GPU or on the host; collective. */
 PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
-/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have
- * it. */
-PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm, bool shown);
+/* From now on history and monitors have the norm of the last iteration. */
+PetscErrorCode GMRESFusedShow(KSP, PetscReal norm);
+/*
+   The tests that KSPGMRES makes when a cycle begins with a residual of this norm, which history and monitors get unless they have
+   it; or the end of the solve, where this norm confirms the claim of the cycle before.
+*/
+PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm);
+/*
+   What comes of a norm at the beginning of a cycle that the recurrence of the cycle before has missed by far: the solve goes on as
+   a flexible one, or ends.
+*/
+PetscErrorCode GMRESFusedMissed(KSP, PetscReal norm);
 /* The reason where a column of the Hessenberg matrix is zero, which leaves the residual as it was. */
 PetscErrorCode GMRESFusedSingularEnd(KSP);
 /* The reason of a happy breakdown that the test of the norm has not taken. */
 PetscErrorCode GMRESFusedHappyEnd(KSP);
-/* Takes back a good reason that the true norm has to confirm, and says whether it has. */
+/* Makes a good reason that a norm has given a claim, and says whether it has. */
 bool GMRESFusedLeaveToTrueNorm(KSP);
 /* The solution of the cycle that is under way, in x, which may be the solution of the KSP. */
 PetscErrorCode GMRESFusedBuildSolution(KSP, Vec x);

@@ -1,0 +1,254 @@
+/* Whether the residual of a solve is what its recurrence says, and which preconditioners make that doubtful. */
+#include <cstdint>
+#include <cstring>
+
+#include <petsc/private/pcimpl.h>
+
+#include <finepc.h>
+
+#include "cgfusedimpl.h"
+#include "confirm.h"
+
+/* ----------------------------------------- the residual --------------------------------------- */
+
+bool ClaimsNorm(KSP ksp)
+{
+  return ksp->reason > 0 && ksp->normtype != KSP_NORM_NONE && ksp->reason != KSP_CONVERGED_ITS;
+}
+
+/* Each entry of x becomes the last digit of itself, up or down as it comes. */
+static PetscErrorCode TakeLastDigits(Vec x)
+{
+  PetscScalar *array;
+  PetscInt     first, last;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetOwnershipRange(x, &first, &last));
+  PetscCall(VecGetArray(x, &array));
+  for (PetscInt i = 0; i < last - first; i++) {
+    const bool down = ((std::uint64_t)(first + i) * 0x9E3779B97F4A7C15u) >> 63;
+    array[i] *= down ? -PETSC_MACHINE_EPSILON : PETSC_MACHINE_EPSILON;
+  }
+  PetscCall(VecRestoreArray(x, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The norm of the KSP's kind; t is for work. */
+static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
+{
+  PetscScalar product;
+
+  PetscFunctionBegin;
+  if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) {
+    PetscCall(VecNorm(r, NORM_2, norm));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(KSP_PCApply(ksp, r, t));
+  if (ksp->normtype == KSP_NORM_NATURAL) {
+    PetscCall(VecDot(r, t, &product));
+    *norm = PetscSqrtReal(PetscAbsScalar(product));
+  } else PetscCall(VecNorm(t, NORM_2, norm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode IsRounding(KSP ksp, PetscReal norm, Vec t, Vec w, bool *is)
+{
+  constexpr PetscReal kDigits = 10; /* of those the sums of a product lose a few more */
+  PetscReal           rounding;
+  PetscBool           device;
+  Mat                 A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(CGFusedIsOnDevice(w, &device));
+  PetscCall(VecCopy(ksp->vec_sol, t));
+  PetscCall(TakeLastDigits(t));
+  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(KSP_MatMult(ksp, A, t, w));
+  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(NormOf(ksp, w, t, &rounding));
+  *is = norm <= kDigits * rounding;
+  PetscCall(PetscInfo(ksp, "the residual has the norm %g, and the last digits of the solution make %g\n", (double)norm,
+                      (double)rounding));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ConfirmsClaim(KSP ksp, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms)
+{
+  KSPConvergedReason reason = KSP_CONVERGED_ITERATING;
+
+  PetscFunctionBegin;
+  *confirms = false;
+  PetscCall(NormOf(ksp, r, t, norm));
+  KSPCheckNorm(ksp, *norm);
+  if (*norm <= kConfirmed * ksp->rnorm) *confirms = true;
+  else {
+    PetscCall((*ksp->converged)(ksp, ksp->its, *norm, &reason, ksp->cnvP));
+    *confirms = reason > 0;
+    if (!*confirms) PetscCall(IsRounding(ksp, *norm, t, w, confirms));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AfterRefutedClaim(KSP ksp, PetscReal norm, PetscReal began)
+{
+  constexpr PetscReal kStalls = 0.5; /* a solve that has left as much as this is of no use */
+
+  PetscFunctionBegin;
+  PetscCall(PetscInfo(ksp, "the norm of the residual is %g after %" PetscInt_FMT " iterations, but %g by the recurrence\n",
+                      (double)norm, ksp->its, (double)ksp->rnorm));
+  ksp->reason = KSP_CONVERGED_ITERATING;
+  ksp->rnorm  = norm;
+  if (ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
+  else if (norm > kStalls * began) {
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "The norm of the residual is %g, while its recurrence has converged: the matrix is not symmetric, or it or the "
+               "preconditioner are singular, or far from it in rounding",
+               (double)norm);
+    ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------- the preconditioner ------------------------------------ */
+
+static Changes Worse(Changes a, Changes b)
+{
+  return a < b ? b : a;
+}
+
+static PetscErrorCode Look(PC pc, Changes *changes);
+
+/* Solvers inside: those that apply their preconditioner, or a polynomial in it, a number of times that does not depend on norms. */
+static PetscErrorCode LookAt(KSP inner, Changes *changes)
+{
+  PetscBool linear, fixed;
+  PC        pc;
+
+  PetscFunctionBegin;
+  if (!inner || !((PetscObject)inner)->type_name) PetscFunctionReturn(PETSC_SUCCESS); /* of another rank */
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)inner, &linear, KSPPREONLY, KSPNONE, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)inner, &fixed, KSPRICHARDSON, KSPCHEBYSHEV, ""));
+  if (!linear && !(fixed && (inner->normtype == KSP_NORM_NONE || inner->converged == KSPConvergedSkip)))
+    *changes = Changes::ITERATES;
+  PetscCall(KSPGetPC(inner, &pc));
+  PetscCall(Look(pc, changes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode LookAtBlocks(PetscInt count, KSP inner[], Changes *changes)
+{
+  PetscFunctionBegin;
+  for (PetscInt k = 0; k < count; k++) PetscCall(LookAt(inner[k], changes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode LookAtLevels(PC pc, Changes *changes)
+{
+  PetscInt levels;
+  KSP      inner;
+
+  PetscFunctionBegin;
+  PetscCall(PCMGGetLevels(pc, &levels));
+  for (PetscInt level = 0; level < levels; level++) {
+    PetscCall(PCMGGetSmootherDown(pc, level, &inner));
+    PetscCall(LookAt(inner, changes));
+    if (!level) continue;
+    PetscCall(PCMGGetSmootherUp(pc, level, &inner));
+    PetscCall(LookAt(inner, changes));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Those with solvers or preconditioners inside. Where `known` becomes false it is none of them. */
+static PetscErrorCode LookInside(PC pc, bool *known, Changes *changes)
+{
+  const char *const type = ((PetscObject)pc)->type_name;
+  const auto        is   = [type](const char *name) { return !std::strcmp(type, name); };
+  PetscInt          count;
+  KSP               inner, *blocks;
+
+  PetscFunctionBegin;
+  *known = true;
+  if (is(PCKSP)) {
+    PetscCall(PCKSPGetKSP(pc, &inner));
+    PetscCall(LookAt(inner, changes));
+  } else if (is(PCREDISTRIBUTE)) {
+    PetscCall(PCRedistributeGetKSP(pc, &inner));
+    PetscCall(LookAt(inner, changes));
+  } else if (is(PCREDUNDANT)) {
+    PetscCall(PCRedundantGetKSP(pc, &inner));
+    PetscCall(LookAt(inner, changes));
+  } else if (is(PCTELESCOPE)) {
+    PetscCall(PCTelescopeGetKSP(pc, &inner));
+    PetscCall(LookAt(inner, changes));
+  } else if (is(PCBJACOBI)) {
+    PetscCall(PCBJacobiGetSubKSP(pc, &count, nullptr, &blocks));
+    PetscCall(LookAtBlocks(count, blocks, changes));
+  } else if (is(PCASM)) {
+    PetscCall(PCASMGetSubKSP(pc, &count, nullptr, &blocks));
+    PetscCall(LookAtBlocks(count, blocks, changes));
+  } else if (is(PCGASM)) {
+    PetscCall(PCGASMGetSubKSP(pc, &count, nullptr, &blocks));
+    PetscCall(LookAtBlocks(count, blocks, changes));
+  } else if (is(PCFIELDSPLIT)) {
+    PetscCall(PCFieldSplitGetSubKSP(pc, &count, &blocks));
+    PetscCall(LookAtBlocks(count, blocks, changes));
+    PetscCall(PetscFree(blocks));
+  } else if (is(PCMG) || is(PCGAMG) || is(PCHMG) || is(PCML)) PetscCall(LookAtLevels(pc, changes));
+  else if (is(PCCOMPOSITE)) {
+    PetscCall(PCCompositeGetNumberPC(pc, &count));
+    for (PetscInt k = 0; k < count; k++) {
+      PC part;
+      PetscCall(PCCompositeGetPC(pc, k, &part));
+      PetscCall(Look(part, changes));
+    }
+  } else *known = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* cmatch, whose cycle may have an iterating solver on its levels. */
+static PetscErrorCode LookAtCycle(PC pc, Changes *changes)
+{
+  PCCMATCHCycle  cycle;
+  PCCMATCHCoarse coarse;
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHGetCycle(pc, &cycle));
+  PetscCall(PCCMATCHGetCoarse(pc, &coarse));
+  if (cycle == PC_CMATCH_K || coarse == PC_CMATCH_PCG) *changes = Changes::ITERATES;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Look(PC pc, Changes *changes)
+{
+  PetscBool linear, cycle;
+  bool      known;
+
+  PetscFunctionBegin;
+  if (*changes == Changes::ITERATES || !((PetscObject)pc)->type_name) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &linear, PCNONE, PCJACOBI, PCPBJACOBI, PCVPBJACOBI, PCSOR, PCEISENSTAT, PCILU,
+                                      PCICC, PCLU, PCCHOLESKY, PCQR, PCSVD, PCKACZMARZ, PCSPAI, PCHYPRE, PCMAT, PCLMVM, ""));
+  if (!linear)
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &linear, PCAFSAI, PCSFSAI, PCBISAI, PCRRB, PCCMATCH, ""));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycle));
+  if (cycle) PetscCall(LookAtCycle(pc, changes));
+  if (linear) PetscFunctionReturn(PETSC_SUCCESS);
+  /* what is inside is there after the set-up */
+  if (pc->setupcalled) PetscCall(LookInside(pc, &known, changes));
+  if (!pc->setupcalled || !known) *changes = Worse(*changes, Changes::MAYBE);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PreconditionerChanges(PC pc, Changes *changes)
+{
+  int worst;
+
+  PetscFunctionBegin;
+  *changes = Changes::NEVER;
+  PetscCall(Look(pc, changes));
+  worst = (int)*changes;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  *changes = (Changes)worst;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,38 @@
+/*
+   Whether a residual that a recurrence says to be small is small. The recurrences of conjugate gradients and of GMRES never look at
+   b - A x again: rounding makes them lose it, and with a preconditioner that is not the same linear map each time, or that is as
+   large as a nearly singular block makes it, GMRES loses it early. So a solve that is to end well computes the residual once more,
+   from the solution, and goes on where it is not what the recurrence says.
+*/
+#pragma once
+
+#include <petsc/private/kspimpl.h>
+
+/* The residual confirms the norm of a recurrence if its own norm is larger by this factor at most. */
+constexpr PetscReal kConfirmed = 1.01;
+
+/* Whether the KSP has ended well because of a norm, which is a claim that a residual can refute. */
+bool ClaimsNorm(KSP);
+
+/*
+   Whether a residual of this norm, of the KSP's kind, is one that rounding explains: the digits of the solution end where they change
+   b - A x by about as much, so that no product with A tells more. Takes a product, and t and w for work. Collective.
+*/
+PetscErrorCode IsRounding(KSP, PetscReal norm, Vec t, Vec w, bool *is);
+
+/*
+   Whether the residual r = b - A x, of an x that the KSP has ended well with, is one that this end claims: its norm, of the KSP's kind, is
+   that of the recurrence, or the test takes it, or it is rounding. The KSP has another reason if the norm is not finite. t and w are
+   for work. Collective.
+*/
+PetscErrorCode ConfirmsClaim(KSP, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms);
+/* What comes of a claim that has not been confirmed, by a residual of this norm where the solve began with the other one: a reason
+   for the end, or none, and the solve goes on. */
+PetscErrorCode AfterRefutedClaim(KSP, PetscReal norm, PetscReal began);
+
+/*
+   Whether M may be another linear map each time that it is applied: one of PETSc's preconditioners with an iterating solver inside,
+   or one of which nothing is known. `iterates` is for the former. Collective.
+*/
+enum class Changes { NEVER, MAYBE, ITERATES };
+PetscErrorCode PreconditionerChanges(PC, Changes *);
