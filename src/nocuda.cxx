@@ -387,6 +387,10 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBoo
   return NoCUDA();
 }
 
+PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal, const CGTest *)
 {
   return NoCUDA();

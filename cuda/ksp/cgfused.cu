@@ -146,6 +146,20 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *work, const PetscScalar *x, PetscScalar *y)
+{
+  cudaStream_t stream;
+  CGScalars    s{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  s.stage = kCGStarting;
+  SetSeveral(work, &s);
+  PetscCall(work->mailbox.Begin(s, CGTest{}, stream));
+  PetscCall(CGFusedLaunchProduct(work, false, x, y, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest *test)
 {
   cudaStream_t stream;

@@ -4,6 +4,7 @@
 #include "agree.h"
 #include "options.h"
 #include "cgfused_columns.h"
+#include "confirm.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFusedCommunication", "KSP_CGFUSED_COMMUNICATION_",
@@ -140,11 +141,70 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
 PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
 {
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
   PetscFunctionBegin;
+  if (!its) cg->began = norm;
+  its += cg->before;
   ksp->rnorm = norm;
   PetscCall(KSPLogResidualHistory(ksp, norm));
   PetscCall(KSPMonitor(ksp, its, norm));
   PetscCall((*ksp->converged)(ksp, its, norm, &ksp->reason, ksp->cnvP));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* z = A x by the products of the solve. */
+static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
+{
+  KSP_CGFused       *cg = (KSP_CGFused *)ksp->data;
+  const PetscScalar *x;
+  PetscScalar       *y;
+  PetscBool          device;
+  Mat                A;
+
+  PetscFunctionBegin;
+  if (own) {
+    PetscCall(CGGetRead(PETSC_TRUE, ksp->vec_sol, &x));
+    PetscCall(CGGetWrite(PETSC_TRUE, z, &y));
+    PetscCall(CGTimeBegin(PETSC_TRUE));
+    PetscCall(CGFusedProduct_CUDA(cg->work, x, y));
+    PetscCall(CGTimeEnd(PETSC_TRUE));
+    PetscCall(CGRestoreWrite(PETSC_TRUE, z, &y));
+    PetscCall(CGRestoreRead(PETSC_TRUE, ksp->vec_sol, &x));
+  } else {
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(CGFusedIsOnDevice(z, &device));
+    if (device) PetscCall(CGFence_CUDA());
+    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, z));
+    if (device) PetscCall(CGFence_CUDA());
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The residual that the recurrence has left is compared with that of the solution, by one product. Where the two are not the same
+   and the end is not one that the true one confirms, the solve goes on from the solution.
+*/
+static PetscErrorCode Confirm(KSP ksp, PetscBool own)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  const Vec          r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
+  PetscReal          norm, difference;
+  bool               confirmed;
+
+  PetscFunctionBegin;
+  if (!ClaimsNorm(ksp) || ksp->its == cg->before || cg->range.left || cg->range.orthogonal || cg->radius || cg->target < 0)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  if (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MultiplySolution(ksp, own, z));
+  PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
+  PetscCall(VecWAXPY(p, -1, r, z));
+  PetscCall(VecNorm(p, NORM_2, &difference));
+  PetscCall(VecNorm(r, NORM_2, &norm));
+  if (difference <= (kConfirmed - 1) * norm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecCopy(z, r));
+  PetscCall(ConfirmsClaim(ksp, r, p, z, &norm, &confirmed));
+  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,6 +216,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 
   PetscFunctionBegin;
   ksp->its      = 0;
+  cg->before    = 0;
   cg->solved    = PETSC_TRUE;
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
@@ -164,11 +225,22 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
-  const PetscBool own = (PetscBool)!cg->why; /* products by own kernels */
-  if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
-  if (own && (!cg->several || cg->nccl)) PetscCall(CGFusedSolveOnDevice(ksp));
-  else PetscCall(CGFusedSolveByHost(ksp, own));
-  if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+  const PetscBool guess_zero = ksp->guess_zero;
+  if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M));
+  do {
+    const PetscBool own = (PetscBool)!cg->why, device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
+
+    if (device) PetscCall(CGFusedSolveOnDevice(ksp));
+    else PetscCall(CGFusedSolveByHost(ksp, own));
+    if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+    if (ksp->reason > 0) PetscCall(Confirm(ksp, device));
+    if (!ksp->reason) { /* the next time from the solution, which the general path does */
+      cg->before      = ksp->its;
+      cg->why         = CGFusedReason{"the recurrence had lost the residual, which was computed anew"};
+      ksp->guess_zero = PETSC_FALSE;
+    }
+  } while (!ksp->reason);
+  ksp->guess_zero = guess_zero;
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;

@@ -155,6 +155,8 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, cons
 PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *);
 /* r = b, or r = b - A x with a guess; z = M r and its sums, for which it waits. The vectors stay those of the work. */
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, CGSums *);
+/* y = A x after the iterations, for which it does not wait. */
+PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *x, PetscScalar *y);
 /* Begins the iterations that follow such a start, with beta = r.z. */
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
 /*

@@ -189,6 +189,7 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
 {
   const KSP       ksp     = cg.ksp;
   CGRange        &range   = ((KSP_CGFused *)ksp->data)->range;
+  const PetscInt  before  = ((KSP_CGFused *)ksp->data)->before;
   const PetscBool natural = (PetscBool)(ksp->normtype == KSP_NORM_NATURAL);
   PetscReal       norm;
 
@@ -203,11 +204,11 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   if (cg.last) ksp->reason = cg.last;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, cg.beta);
-  if (i && i >= ksp->max_it) {
+  if (i && before + i >= ksp->max_it) {
     ksp->reason = KSP_DIVERGED_ITS;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  ksp->its = i + 1;
+  ksp->its = before + i + 1;
   if (cg.beta == 0) {
     range.End(CG_BETA_ZERO);
     PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));

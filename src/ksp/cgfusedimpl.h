@@ -94,6 +94,8 @@ struct KSP_CGFused {
   const char   *why_mpi   = "";          /* why it did not, on several ranks with own products */
   PetscBool     has_cycle = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
   CGRange       range;
+  PetscInt      before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal     began  = 0; /* the norm that followed, or the first one */
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "pc/rrb/rrb_face.h"
 #include "cgface.h"
+#include "confirm.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
@@ -18,6 +19,8 @@ struct KSP_RRBCG {
   PetscBool          add       = PETSC_FALSE; /* there was a guess, to which the solution is added */
   PetscBool          iterating = PETSC_FALSE;
   CGRange            range;
+  PetscInt           before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal          began  = 0; /* the norm that followed, or the first one */
   const char        *how = nullptr; /* the iterations of the last solve ran, for the view */
 };
 
@@ -92,7 +95,7 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
   /* KSPReset() takes the vectors away but leaves their number, and another type of solver may have made others */
-  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 2));
+  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 3));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* otherwise KSPSolve() says what is wrong */
@@ -232,7 +235,11 @@ static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
 
 static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
 {
+  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
+
   PetscFunctionBegin;
+  if (!its) cg->began = norm;
+  its += cg->before;
   PetscCall(PetscObjectSAWsTakeAccess((PetscObject)ksp));
   ksp->its   = its;
   ksp->rnorm = norm;
@@ -247,13 +254,14 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
 {
   KSP_RRBCG       *cg   = (KSP_RRBCG *)ksp->data;
   const RRBCGTwin &twin = Twin(cg->device);
-  const CGTest     test = CGTestOf(ksp, step);
+  CGTest           test = CGTestOf(ksp, step);
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
   LocalInt         count, its, done = 0;
   PetscReal        value;
 
   PetscFunctionBegin;
+  test.max_it -= (LocalInt)cg->before;
   PetscCall(twin.begin(cg->work, beta, &test));
   while (stop == CG_RUNNING && !ksp->reason) {
     PetscCall(CGTimeBegin(cg->device));
@@ -264,13 +272,13 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
       done++;
       if (CGHasNoNorm(test.norm, stop, its, done)) continue;
       PetscCall(LogNorm(ksp, done, records[k].norm));
-      if (step) PetscCall((*ksp->converged)(ksp, done, records[k].norm, &ksp->reason, ksp->cnvP));
+      if (step) PetscCall((*ksp->converged)(ksp, cg->before + done, records[k].norm, &ksp->reason, ksp->cnvP));
     }
   }
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  ksp->its = its;
+  ksp->its = cg->before + its;
   cg->range.End(stop);
-  PetscCall(CGSetReason(ksp, stop, its, value));
+  PetscCall(CGSetReason(ksp, stop, ksp->its, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -287,21 +295,22 @@ static PetscErrorCode SolveFrom(KSP ksp)
   KSPCheckNorm(ksp, CGNormFrom(ksp, sums.rr, sums.rz));
   for (PetscReal x : {PetscSqrtReal(sums.rr), sums.rz, sums.gz}) cg->range.See(x);
   PetscCall(LogNorm(ksp, 0, CGNormFrom(ksp, sums.rr, sums.rz)));
-  PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
+  PetscCall((*ksp->converged)(ksp, ksp->its, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums.gz);
   if (sums.gz == 0) { /* the elimination has solved the system, if there was anything to solve */
     if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, CGNormFrom(ksp, sums.gg, sums.gz)));
     cg->range.stepped = sums.rr > 0 && sums.gg == 0;
     cg->range.End(CG_BETA_ZERO);
-    ksp->its    = 1;
+    ksp->its    = cg->before + 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
-    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors ||
+    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors || cg->before ||
                                        (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
 
-    cg->how = step ? (cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for")
-                   : (cg->device ? "in a CUDA graph" : "on the host");
+    if (cg->before) cg->how = "one by one, from a residual that was computed anew, since the recurrence had lost it";
+    else if (step) cg->how = cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for";
+    else cg->how = cg->device ? "in a CUDA graph" : "on the host";
     cg->iterating = PETSC_TRUE;
     PetscCall(Iterate(ksp, sums.gz, step));
   }
@@ -322,6 +331,37 @@ static PetscErrorCode CheckConverged(KSP ksp, Vec from)
     PetscCall(CGRestoreWrite(cg->device, ksp->work[0], &array));
   } else if (from != ksp->work[0]) PetscCall(VecCopy(from, ksp->work[0]));
   PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* r = b - A x */
+static PetscErrorCode Residual(KSP ksp, Vec r)
+{
+  const KSP_RRBCG *cg = (const KSP_RRBCG *)ksp->data;
+  Mat              A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (cg->device) PetscCall(CGFence_CUDA());
+  PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, r));
+  if (cg->device) PetscCall(CGFence_CUDA());
+  PetscCall(VecAYPX(r, -1, ksp->vec_rhs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* An end that the residual of the solution does not confirm is none: the solve goes on from that residual, in work[0]. */
+static PetscErrorCode Confirm(KSP ksp)
+{
+  const KSP_RRBCG *cg = (const KSP_RRBCG *)ksp->data;
+  PetscReal        norm;
+  bool             confirmed;
+
+  PetscFunctionBegin;
+  if (!ClaimsNorm(ksp) || ksp->its == cg->before || (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Residual(ksp, ksp->work[0]));
+  PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[1], ksp->work[2], &norm, &confirmed));
+  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -352,24 +392,30 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   const PetscBool device = cg->device;
   cg->range              = CGRange{};
   cg->add                = (PetscBool)!ksp->guess_zero;
+  cg->before             = 0;
   if (cg->add) {
     from = ksp->work[0];
     if (device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
-    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
-    PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
+    PetscCall(Residual(ksp, from));
   }
-  PetscCall(GetRead(device, from, &cg->residual));
-  const PetscErrorCode code = SolveFrom(ksp);
-  cg->iterating             = PETSC_FALSE;
-  PetscCall(CGRestoreRead(device, from, &cg->residual));
-  cg->residual = nullptr;
-  PetscCall(code);
-  if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
+  do {
+    PetscCall(GetRead(device, from, &cg->residual));
+    const PetscErrorCode code = SolveFrom(ksp);
+    cg->iterating             = PETSC_FALSE;
+    PetscCall(CGRestoreRead(device, from, &cg->residual));
+    cg->residual = nullptr;
+    PetscCall(code);
+    if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
+    else if (ksp->reason > 0) PetscCall(Confirm(ksp));
+    from       = ksp->work[0]; /* where the residual of the solution is, if the solve goes on */
+    cg->add    = PETSC_TRUE;
+    cg->before = ksp->its;
+  } while (!ksp->reason);
   /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
   PetscCall(CGLogFlops(device, flops));
   PetscCall(MatGetNullSpace(A, &null_space));
-  if (null_space && !cg->add && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
+  if (null_space && ksp->guess_zero && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
