@@ -52,6 +52,16 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
   return NoCUDA();
 }
 
+PetscErrorCode CSRDiagonal_CUDA(const CSRView *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode ValuesNegate_CUDA(size_t, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, LocalInt, const PetscScalar *, LocalInt, PetscScalar *,
                                 LocalInt)
 {

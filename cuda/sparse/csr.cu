@@ -20,6 +20,23 @@ constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading o
 */
 constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
 
+/* A thread takes a row. */
+__global__ void CopyDiagonal(CSRView A, PetscScalar *d)
+{
+  const long long row = GridThread();
+  if (row >= A.n) return;
+  PetscScalar sum = 0;
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+    if (A.j[k] == row) sum += A.a[k];
+  d[row] = sum;
+}
+
+__global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)
+{
+  const size_t k = (size_t)GridThread();
+  if (k < n) to[k] = -from[k];
+}
+
 __global__ void CountColumns(LocalInt nnz, const LocalInt *j, LocalInt *count)
 {
   const long long k = GridThread();
@@ -266,6 +283,30 @@ PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
 }
 
 } // namespace
+
+PetscErrorCode CSRDiagonal_CUDA(const CSRView *A, PetscScalar *d)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  CopyDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, d);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar *to)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  NegateValues<<<BlocksFor((long long)n), kBlockSize, 0, stream>>>(n, from, to);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
 {

@@ -85,12 +85,12 @@ static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *
   PetscInt                 begin;
 
   PetscFunctionBegin;
-  outcome->reason = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->reason   = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->diagonal = stats->failure != FSAI_NOT_FINITE;
   PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
   const PetscInt row = fsai->distributed ? fsai->halo.Global(stats->failure_row) : begin + stats->failure_row;
   PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                          "Row %" PetscInt_FMT " %s: %s needs a symmetric positive definite matrix", row, texts[stats->failure],
-                          type));
+                          "Row %" PetscInt_FMT " %s: %s needs a symmetric definite matrix", row, texts[stats->failure], type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,6 +127,8 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
     PetscCall(Split(fsai, reuse_pattern));
     fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(LocalInt) + sizeof(PetscScalar));
   }
+  if (fsai->diagonal.negative)
+    PetscCall((PetscMemTypeDevice(M->where) ? ValuesNegate_CUDA : ValuesNegate_Host)((size_t)M->rows, M->d, M->d));
   PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
   else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));

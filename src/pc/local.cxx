@@ -2,6 +2,7 @@
 #include <petsc/private/pcimpl.h>
 #include <petscdevice.h>
 
+#include <cstring>
 #include <limits>
 
 #include "agree.h"
@@ -90,6 +91,19 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, Ro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A becomes -A, in a copy of its values. */
+static PetscErrorCode Negate(Rows *rows)
+{
+  CSRView *const A      = &rows->A;
+  const auto     negate = PetscMemTypeDevice(A->where) ? ValuesNegate_CUDA : ValuesNegate_Host;
+
+  PetscFunctionBegin;
+  if (!rows->values) PetscCall(ArrayCreate(A->nnz * sizeof(*rows->values), A->where, (void **)&rows->values));
+  PetscCall(negate((size_t)A->nnz, A->a, rows->values));
+  A->a = rows->values;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
 {
   PC_Local *local = (PC_Local *)pc->data;
@@ -99,6 +113,7 @@ static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
   const CSR &L = rows->L;
   rows->A      = L.i ? CSRView{L.rows, L.nnz, L.i, L.j, (const PetscScalar *)L.a, L.where} : *rows->own;
   PetscCall(GetSymmetricValues(local, one_sided, rows));
+  if (one_sided == OneSided::LEAVE_OUT && local->diagonal.negative) PetscCall(Negate(rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -147,13 +162,13 @@ PetscErrorCode PCLocalNameBlock(PC pc, char text[], size_t length)
    failure on all ranks, with the text of the first rank that has one. Otherwise the other ranks would wait in PCSetUp() or in
    KSPSolve() for ever.
 */
-static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
+static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine, PCLocalOutcome *outcome)
 {
-  const MPI_Comm comm    = PetscObjectComm((PetscObject)pc);
-  PCLocalOutcome outcome = *mine;
+  const MPI_Comm comm = PetscObjectComm((PetscObject)pc);
   PetscMPIInt    rank, size;
 
   PetscFunctionBegin;
+  *outcome = *mine;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   /*
@@ -164,16 +179,24 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT, MPI_MAX, comm));
   if (!most[0] && !most[1]) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscMPIInt first = size - (most[0] ? most[0] : most[1]);
-  PetscCallMPI(MPI_Bcast(&outcome, sizeof(outcome), MPI_BYTE, first, comm));
+  PetscCallMPI(MPI_Bcast(outcome, sizeof(*outcome), MPI_BYTE, first, comm));
   if (most[0]) {
     if (!mine->text[0]) PetscCall(mine->code);
-    PetscCheck(!outcome.text[0], comm, outcome.code, "%s", outcome.text);
-    SETERRQ(comm, outcome.code, "The block of rank %d could not be factored: see its own message", first);
+    PetscCheck(!outcome->text[0], comm, outcome->code, "%s", outcome->text);
+    SETERRQ(comm, outcome->code, "The block of rank %d could not be factored: see its own message", first);
   }
-  pc->failedreason = outcome.reason;
-  PetscCall(PetscStrncpy(((PC_Local *)pc->data)->failure, outcome.text, sizeof(outcome.text)));
-  PetscCall(PetscInfo(pc, "%s\n", outcome.text));
-  PetscCheck(!pc->erroriffailure, comm, PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome.text);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes a failure on which all ranks have agreed, if there is one, that of the PC. */
+static PetscErrorCode Conclude(PC pc, const PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  if (!outcome->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  pc->failedreason = outcome->reason;
+  PetscCall(PetscStrncpy(((PC_Local *)pc->data)->failure, outcome->text, sizeof(outcome->text)));
+  PetscCall(PetscInfo(pc, "%s\n", outcome->text));
+  PetscCheck(!pc->erroriffailure, PetscObjectComm((PetscObject)pc), PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome->text);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -235,7 +258,7 @@ static PetscErrorCode Connect(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutcome *))
+static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutcome *), PCLocalOutcome *agreed)
 {
   PCLocalOutcome outcome;
 
@@ -247,14 +270,95 @@ static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutco
     outcome.code    = code;
     outcome.text[0] = 0;
   }
-  PetscCall(Agree(pc, &outcome));
+  PetscCall(Agree(pc, &outcome, agreed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---------------------------------------- the diagonal ---------------------------------------- */
+
+/* The diagonal entries of the rank's rows, on the host; 0 where there is none. */
+static PetscErrorCode CopyDiagonal(const CSRView *A, std::vector<PetscScalar> *d)
+{
+  const auto   diagonal = PetscMemTypeDevice(A->where) ? CSRDiagonal_CUDA : CSRDiagonal_Host;
+  PetscScalar *entries  = nullptr;
+
+  PetscFunctionBegin;
+  d->resize(A->n);
+  PetscCall(ArrayCreate(A->n * sizeof(*entries), A->where, (void **)&entries));
+  PetscErrorCode code = diagonal(A, entries);
+  if (!code) code = ArrayCopy(d->data(), entries, d->size() * sizeof(*entries), PETSC_MEMTYPE_HOST, A->where);
+  PetscCall(ArrayDestroy(A->where, (void **)&entries));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a rank does alone. */
+static PetscErrorCode ReadDiagonal(PC pc, std::vector<PetscScalar> *d)
+{
+  MatPoints points{};
+  CSRMat    mat;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetPoints(pc->pmat, PETSC_FALSE, &points, &mat));
+  const PetscErrorCode code = CallGuarded(CopyDiagonal, (const CSRView *)&mat.A, d), restored = MatRestoreCSR(&mat),
+                       freed = CSRDestroy(&points.copy);
+  PetscCall(code);
+  PetscCall(restored);
+  PetscCall(freed);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Finds out about the diagonal, on all ranks together. */
+static PetscErrorCode Examine(PC pc, PCLocalOutcome *outcome)
+{
+  PC_Local *const          local = (PC_Local *)pc->data;
+  PCLocalPhase             phase{PetscObjectComm((PetscObject)pc), outcome, false};
+  PCLocalDiagonal          found;
+  PetscInt                 begin;
+  std::vector<PetscScalar> d;
+
+  PetscFunctionBegin;
+  PetscCall(PCLocalPhaseStep(&phase, CallGuarded(ReadDiagonal, pc, &d), nullptr));
+  if (phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
+  found.first[0] = found.first[1] = PETSC_INT_MAX;
+  for (size_t row = d.size(); row-- > 0;)
+    if (d[row] != 0 && !PetscIsNanScalar(d[row])) found.first[d[row] < 0] = begin + (PetscInt)row;
+  outcome->exchanging = true;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, found.first, 2, MPIU_INT, MPI_MIN, phase.comm));
+  outcome->exchanging = false;
+  found.negative      = found.first[1] != PETSC_INT_MAX && !found.Mixed();
+  found.changed       = found.negative != local->diagonal.negative;
+  local->diagonal     = found;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the factor. If the diagonal is at fault, looks at it as a whole, and computes once more if that may help. */
+static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
+{
+  const PCLocalDiagonal *diagonal = &((PC_Local *)pc->data)->diagonal;
+  PCLocalOutcome         ignored;
+
+  PetscFunctionBegin;
+  PetscCall(RunAndAgree(pc, Compute, agreed));
+  if (!agreed->diagonal) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(RunAndAgree(pc, Examine, &ignored));
+  if (diagonal->changed) PetscCall(RunAndAgree(pc, Compute, agreed));
+  if (agreed->diagonal && diagonal->Mixed()) {
+    const size_t length = strlen(agreed->text);
+    PetscCall(PetscSNPrintf(agreed->text + length, sizeof(agreed->text) - length,
+                            "; row %" PetscInt_FMT " of the matrix has a positive diagonal entry and row %" PetscInt_FMT
+                            " a negative one",
+                            diagonal->first[0], diagonal->first[1]));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCSetUp_Local(PC pc)
 {
-  PC_Local *local = (PC_Local *)pc->data;
-  PetscInt  rows, columns;
+  PC_Local      *local = (PC_Local *)pc->data;
+  PCLocalOutcome outcome;
+  PetscInt       rows, columns;
 
   PetscFunctionBegin;
   pc->failedreason  = PC_NOERROR;
@@ -269,8 +373,9 @@ PetscErrorCode PCSetUp_Local(PC pc)
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   const PetscInt64 told = local->symmetry.one_sided;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
-  PetscCall(RunAndAgree(pc, Compute));
-  if (local->connect && !pc->failedreason) PetscCall(RunAndAgree(pc, Connect));
+  PetscCall(ComputeByDiagonal(pc, &outcome));
+  if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect, &outcome));
+  PetscCall(Conclude(pc, &outcome));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
     PetscCall(
       PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
@@ -621,6 +726,8 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
                                      bs, bs, (double)all));
+  if (pc->setupcalled && !pc->failedreason && ((const PC_Local *)pc->data)->diagonal.negative)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "the diagonal is negative: -A is preconditioned, and the sign given back\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -7,6 +7,8 @@
 */
 #pragma once
 
+#include <vector>
+
 #include "sparse/bsr_mat.h"
 #include "sparse/symmetry.h"
 
@@ -19,6 +21,12 @@ struct PCLocalOutcome {
   PCFailedReason reason = PC_NOERROR;
 
   char text[1024] = ""; /* what is wrong, and in which row: a sentence without its full stop */
+
+  /*
+     The failure comes of a diagonal entry that is missing or has not the sign that was expected. The base then looks at the whole
+     diagonal, and may compute once more with what it has found; see PCLocalDiagonal.
+  */
+  bool diagonal = false;
 
   /* Whether other ranks wait for messages of this one, so that an error of this rank cannot be agreed upon. */
   bool exchanging = false;
@@ -39,6 +47,21 @@ struct PCLocalPhase {
    it afterwards: if that fails on one rank, its PCSetUp() returns the error at once, and a program that hands errors on ends.
 */
 PetscErrorCode PCLocalPhaseStep(PCLocalPhase *, PetscErrorCode, bool *more);
+
+/*
+   What all ranks have found together about the diagonal of the matrix, the last time that it made a set-up fail. Otherwise nobody
+   looks, so that the set-up of a positive definite matrix takes no longer.
+
+   A matrix whose diagonal is negative throughout is negative definite, if it is definite: the factor is that of -A, applied with
+   the other sign.
+*/
+struct PCLocalDiagonal {
+  bool     negative = false; /* no row has a positive entry, and some row has a negative one */
+  PetscInt first[2] = {};    /* the first rows with a positive and with a negative entry, or PETSC_INT_MAX */
+  bool     changed  = false; /* what `compute` depends on is not what it was */
+
+  bool Mixed() const { return first[0] != PETSC_INT_MAX && first[1] != PETSC_INT_MAX; }
+};
 
 /* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
@@ -85,6 +108,9 @@ struct PC_Local {
   bool         has_points      = false;   /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */
+
+  PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
+
   CSR          carry           = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
   CSR          carry_t         = {};      /* W^T */
   PetscScalar *carried         = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
@@ -102,7 +128,8 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);
    `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
    Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left out, not carried over.
    With LEAVE_OUT, couplings that one row alone has are zero in these rows, and an application carries the values of isolated rows
-   over to the rows that are coupled to them; with KEEP, the rows are those of the operator.
+   over to the rows that are coupled to them; and the rows of a matrix with a negative diagonal are those of -A. With KEEP, the rows
+   are those of the operator.
 */
 enum class OneSided { LEAVE_OUT, KEEP };
 PetscErrorCode PCLocalComputeOnSymmetricRows(PC, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),

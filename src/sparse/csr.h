@@ -36,6 +36,14 @@ PetscErrorCode CSRDestroy(CSR *);
 size_t         CSRBytes(const CSR *); /* bytes of the stored entries and the row starts */
 PetscErrorCode CSRCopyToHost(const CSR *, CSR *copy);
 
+/* d [n] = the diagonal entries of A, in its memory; 0 for a row without one. */
+PetscErrorCode CSRDiagonal_Host(const CSRView *A, PetscScalar *d);
+PetscErrorCode CSRDiagonal_CUDA(const CSRView *A, PetscScalar *d);
+
+/* to [n] = -from [n], which may be the same array. */
+PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar *to);
+PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar *to);
+
 /* Gt = G^T, in the same precision and memory. With keep, Gt has the pattern already and gets new values only. */
 PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt);
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt);

@@ -42,6 +42,24 @@ PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CSRDiagonal_Host(const CSRView *A, PetscScalar *d)
+{
+  PetscFunctionBegin;
+  for (LocalInt row = 0; row < A->n; row++) {
+    d[row] = 0;
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->j[k] == row) d[row] += A->a[k];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar *to)
+{
+  PetscFunctionBegin;
+  for (size_t k = 0; k < n; k++) to[k] = -from[k];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    The rows of G are read in order, so the rows of Gt come out sorted. The row starts of Gt serve as cursors: afterwards each stands
    where the next row starts, and is moved back to its own row.

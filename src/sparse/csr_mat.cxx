@@ -352,7 +352,7 @@ static void Fill(PetscInt first, const PetscInt columns[], FactorOnHost *host)
 
   host->i[0] = 0;
   for (LocalInt row = 0; row < own.rows; row++) {
-    const PetscReal scale = PetscSqrtReal(host->d[row]);
+    const PetscReal scale = PetscSqrtReal(PetscAbsReal(host->d[row])); /* d is negative if that of -A was factored */
     PetscInt        to    = host->i[row];
     for (LocalInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
       host->j[to] = columns[foreign.j[k]];

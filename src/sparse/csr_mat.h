@@ -70,7 +70,7 @@ PetscErrorCode MatRestoreCSR(CSRMat *);
 PetscErrorCode MatFindFirstRow(MPI_Comm, PetscInt rows, PetscInt *first);
 
 /*
-   Makes a MATAIJ on the communicator of D^{1/2} (I + W) with D = diag(d). W is strictly triangular and stands for the rank's
+   Makes a MATAIJ on the communicator of |D|^{1/2} (I + W) with D = diag(d). W is strictly triangular and stands for the rank's
    diagonal block. Entries in columns of lower-numbered ranks are in `ghosts`, whose column c is column columns[c] of the matrix;
    it may be without arrays.
 */

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBlockSize) CopyNearNull(LocalInt n, const dou
 }
 
 /* The first unusable row, and the largest scaled diagonal entry. A thread takes a row. */
-__global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double *w, CMATCHReport *report)
+__global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double *w, double sign, CMATCHReport *report)
 {
   const long long row     = GridThread();
   double          largest = 0;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
       finite                = finite && isfinite(a);
       if (column != row) continue;
       stored   = true;
-      diagonal = a;
+      diagonal = sign * a;
     }
     const CMATCHFailure failure = !finite           ? CMATCH_NOT_FINITE
                                   : !stored         ? CMATCH_DIAGONAL_MISSING
@@ -146,14 +146,14 @@ PetscErrorCode CheckMatrix(CMATCHSetup *s, const CSRView &A, const double *w)
     CopyNearNull<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, w, H->w);
     FinePCCheckLaunch();
   } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
-  CheckRows<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A, H->w, s->report);
+  CheckRows<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A, H->w, CMATCHSign(*s->params), s->report);
   FinePCCheckLaunch();
   PetscCall(CMATCHReadReport(s));
   double largest;
   int    exponent = 0;
   memcpy(&largest, &s->seen.largest, sizeof(largest));
   std::frexp(largest, &exponent);
-  H->scale = std::ldexp(1., kCMATCHExponent - exponent);
+  H->scale = std::ldexp(CMATCHSign(*s->params), kCMATCHExponent - exponent);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

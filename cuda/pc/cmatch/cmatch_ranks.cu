@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kBlockSize) FindLargestDiagonal(CSRView A, con
   if (row < A.n)
     for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       if (A.j[k] != row) continue;
-      const double value = A.a[k] * NearNull(w, (LocalInt)row) * NearNull(w, (LocalInt)row);
+      const double value = fabs(A.a[k] * NearNull(w, (LocalInt)row) * NearNull(w, (LocalInt)row));
       if (value > mine) mine = value;
     }
   mine = GroupMax<kWarpSize>(mine);
@@ -57,7 +57,7 @@ __device__ __forceinline__ LocalInt OthersFrom(const CSRView &foreign, LocalInt 
 }
 
 /* The first row that cannot be used. A thread takes a row. */
-__global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView foreign, const double *w, CMATCHReport *report)
+__global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView foreign, const double *w, double sign, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= own.n) return;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView 
     finite = finite && isfinite(own.a[k]);
     if (own.j[k] != row) continue;
     stored   = true;
-    diagonal = own.a[k];
+    diagonal = sign * own.a[k];
   }
   for (LocalInt k = OthersFrom(foreign, (LocalInt)row); k < OthersFrom(foreign, (LocalInt)row + 1); k++)
     finite = finite && isfinite(foreign.a[k]);
@@ -527,7 +527,7 @@ public:
     PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
                "A rank's rows have more entries than 32 bits can count");
     if (n) {
-      CheckOwnRows<<<BlocksFor(n), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, s.report);
+      CheckOwnRows<<<BlocksFor(n), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, CMATCHSign(H->params), s.report);
       FinePCCheckLaunch();
     }
     if (!keep) { /* while the rows are checked, since memory takes longer; a row may turn out to have no diagonal entry */
@@ -539,7 +539,7 @@ public:
     CMATCHTellFailure(&s);
     if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
-    H->scale       = std::ldexp(1., kCMATCHExponent - exponent);
+    H->scale       = std::ldexp(CMATCHSign(H->params), kCMATCHExponent - exponent);
     CMATCHLevel &L = H->level[0];
     if (!n) {
       PetscCallCUDA(cudaMemsetAsync(L.A_i, 0, sizeof(LocalInt), s.stream));

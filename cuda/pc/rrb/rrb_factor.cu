@@ -49,7 +49,7 @@ __device__ double Entry(const CSRView &A, LocalInt row, LocalInt column)
    S_1 sums to less than -kRRBLift a_bb.
 */
 __global__ void __launch_bounds__(kBlockSize)
-  ReadRows(CSRView A, LocalInt nx, RRBStraight S, bool lift, bool singular, RRBReport *report)
+  ReadRows(CSRView A, LocalInt nx, RRBStraight S, double sign, bool lift, bool singular, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
@@ -71,10 +71,10 @@ __global__ void __launch_bounds__(kBlockSize)
     }
     const double other = Entry(A, column, row), apart = fabs(a - other);
     if (other == 0) {
-      if (!(apart <= kSymmetryNoise * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
+      if (!(apart <= kSymmetryNoise * sign * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
       continue;
     }
-    if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * Entry(A, row, row)) && isfinite(apart)) {
+    if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) && isfinite(apart)) {
       /* where it is not finite, a pivot will fail */
       atomicMin(&report->pattern, key | 1);
       return;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kBlockSize)
     if (dx && dy) report->nine = 1;
     const double mean = (a + other) / 2;
     others += mean;
-    may_lift = may_lift || mean > 0;
+    may_lift = may_lift || sign * mean > 0;
     if (column < row) continue;
     if (!dy) e = mean;
     else if (!dx) n = mean;
@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kBlockSize)
     else nw = mean;
   }
   const double sum = c + others;
-  if (singular && !(fabs(sum) <= kRRBZeroSum * c) && !report->nonzero_sum) report->nonzero_sum = 1;
-  if ((may_lift || sum < -kRRBLift / 4 * c) && !report->may_lift)
+  if (singular && !(fabs(sum) <= kRRBZeroSum * sign * c) && !report->nonzero_sum) report->nonzero_sum = 1;
+  if ((may_lift || sign * sum < -kRRBLift / 4 * sign * c) && !report->may_lift)
     report->may_lift = 1; /* all threads write the same, and few threads write */
-  if (lift && c > 0 && sum < -kRRBLift * c) {
+  if (lift && sign * c > 0 && sign * sum < -kRRBLift * sign * c) {
     c -= sum;
     atomicAdd(&report->lifted, 1ull);
   }
@@ -125,7 +125,7 @@ __device__ double OddPivot(const RRBElimination &v, LocalInt x, LocalInt y)
 /* Reports the pivot of a point (x, y) of the grid if it fails. */
 __device__ void CheckPivot(const RRBElimination &v, LocalInt level, LocalInt x, LocalInt y, double d)
 {
-  RRBCheckPivot(v.report, RRBStage(level, false), y * v.stride * v.nx + x * v.stride, d);
+  RRBCheckPivot(v.report, RRBStage(level, false), y * v.stride * v.nx + x * v.stride, v.sign * d);
 }
 
 /* The column of L and the inverse pivot of point r1 or r2 of a cell; zeros where the cell has no such point. */
@@ -218,7 +218,7 @@ __device__ bool OddSchur(const RRBElimination &v, int what, LocalInt I, LocalInt
     double diagonal = S[kSkewC];
     if (g.Has(what, I, J)) {
       const double sum = RowSum(v, x, y);
-      lifted           = diagonal > 0 && sum < -kRRBLift * v.S.c[(size_t)y * nx + x];
+      lifted           = v.sign * diagonal > 0 && v.sign * sum < -kRRBLift * v.sign * v.S.c[(size_t)y * nx + x];
       if (lifted) diagonal -= sum;
     }
     v.diagonal[(what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J)] =
@@ -385,8 +385,8 @@ PetscErrorCode ReadMatrix(SetUp &s)
   while (!right) {
     PetscCall(ClearReport(s.report.data(), s.stream));
     PetscCall(AllocateWork(s, nine));
-    ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, s.lift && nine, (bool)s.params.singular,
-                                                            s.report.data());
+    ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, RRBSign(s.params), s.lift && nine,
+                                                            (bool)s.params.singular, s.report.data());
     FinePCCheckLaunch();
     PetscCall(Download(s.report.data(), &s.seen, s.stream));
     if (s.seen.pattern != kRRBNoFailure || !s.IsWholeGrid()) PetscFunctionReturn(PETSC_SUCCESS);
@@ -423,6 +423,7 @@ PetscErrorCode EliminateLevels(const SetUp &s, const RRBFactorCUDA *F, RRBElimin
   *v        = RRBElimination{};
   v->S      = s.S;
   v->nx     = s.nx;
+  v->sign   = RRBSign(s.params);
   v->report = s.report.data();
   for (int k = 0; k < F->count; k++) {
     const RRBGrid &g      = F->grid[k];

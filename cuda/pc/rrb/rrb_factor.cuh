@@ -26,7 +26,7 @@ __host__ __device__ constexpr unsigned long long RRBStage(LocalInt level, bool r
   return 2 * (unsigned long long)level + remainder;
 }
 
-/* Reports the pivot of this row of A if it fails. */
+/* Reports the pivot of this row of A, which is given without its sign, if it fails. */
 __device__ inline void RRBCheckPivot(RRBReport *report, unsigned long long stage, LocalInt row, double pivot)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return;
@@ -48,6 +48,7 @@ struct RRBElimination {
   RRBStraight next;          /* [cy][cx] on class b2, made by the even level */
   LocalInt    level, stride; /* the odd level; distance of neighbours in points of the finest grid */
   LocalInt    nx;            /* of the finest grid */
+  double      sign;          /* of the pivots */
   RRBReport  *report;
 
   /* An entry of the skew operator that the even level factors; 0 outside the grid. */

@@ -76,7 +76,7 @@ struct TellPivot {
   __device__ void operator()(LocalInt p, double pivot) const
   {
     if (p == but && isfinite(pivot)) v.report->zero_pivots++;
-    else RRBCheckPivot(v.report, RRBStage(v.level, true), RemainderRow(v, p), pivot);
+    else RRBCheckPivot(v.report, RRBStage(v.level, true), RemainderRow(v, p), v.sign * pivot);
   }
 };
 

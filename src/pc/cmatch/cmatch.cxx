@@ -261,7 +261,8 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   if (stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" LocalInt_FMT "%s", row, stats->level, block));
   else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", row, block));
-  outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->reason   = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->diagonal = !stats->level && (stats->failure == CMATCH_DIAGONAL_MISSING || stats->failure == CMATCH_DIAGONAL_NOT_POSITIVE);
   switch (stats->failure) {
   case CMATCH_OK: break;
   case CMATCH_NOT_FINITE:
@@ -271,11 +272,11 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
                             has_vector ? ", or the near null vector has one there" : ""));
     break;
   case CMATCH_DIAGONAL_MISSING:
-    PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric positive definite matrix"));
+    PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric definite matrix"));
     break;
   case CMATCH_DIAGONAL_NOT_POSITIVE:
     PetscCall(PetscSNPrintf(text, sizeof(text),
-                            "has a diagonal entry that is not positive: PCCMATCH needs a symmetric positive definite matrix"));
+                            "has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"));
     break;
   case CMATCH_TOO_LARGE:
     outcome->reason = PC_FACTOR_OTHER;
@@ -304,6 +305,7 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   PetscFunctionBegin;
   cmatch->near_null       = w.source;
   cmatch->params.singular = w.singular ? PETSC_TRUE : PETSC_FALSE;
+  cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
   cmatch->reused          = CanKeepPattern(pc, false, A, &w);
   cmatch->complete        = false;
   cmatch->has_work        = cmatch->reuse_pattern;
@@ -448,6 +450,7 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
   PetscCall(code);
   cmatch->near_null       = known->w.source;
   cmatch->params.singular = known->w.singular ? PETSC_TRUE : PETSC_FALSE;
+  cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
   known->keep             = (PetscBool)CanKeepPattern(pc, true, A, &known->w);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -39,7 +39,15 @@ struct CMATCHParams {
 
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;
+
+  /* The diagonal of A is negative: the hierarchy is that of -A, and the cycle is applied with the other sign. */
+  PetscBool negative = PETSC_FALSE;
 };
+
+inline PetscReal CMATCHSign(const CMATCHParams &params)
+{
+  return params.negative ? -1 : 1;
+}
 
 /* ------------------------------------------- limits ------------------------------------------- */
 
@@ -353,7 +361,7 @@ struct CMATCHHierarchy {
   LocalInt       several;
   CMATCHExchange exchange;
 
-  /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
+  /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2, or one with the sign of a negative matrix */
   PetscReal    scale;
   PetscScalar *w; /* [n] or null for ones */
 

@@ -73,7 +73,7 @@ namespace
 {
 
 /* Finds the first row of A that cannot be used. */
-void CheckRows(const CMATCHMatrix &matrix, CMATCHStats *stats)
+void CheckRows(const CMATCHMatrix &matrix, PetscReal sign, CMATCHStats *stats)
 {
   const CSRView     *A = matrix.own, *B = matrix.foreign;
   const PetscScalar *w = matrix.w;
@@ -88,7 +88,7 @@ void CheckRows(const CMATCHMatrix &matrix, CMATCHStats *stats)
     for (LocalInt k = B ? B->i[i] : 0; B && k < B->i[i + 1]; k++) finite = finite && std::isfinite(B->a[k]);
     if (!finite) return CMATCHFail(CMATCH_NOT_FINITE, 0, i, stats);
     if (!diagonal) return CMATCHFail(CMATCH_DIAGONAL_MISSING, 0, i, stats);
-    if (!(*diagonal > 0)) return CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, 0, i, stats);
+    if (!(sign * *diagonal > 0)) return CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, 0, i, stats);
   }
 }
 
@@ -107,9 +107,9 @@ void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
   H->w = matrix.w ? H->w_kept.data() : nullptr;
   for (LocalInt i = 0; i < A->n && !matrix.foreign; i++)
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++)
-      if (A->j[k] == i) largest = PetscMax(largest, H->w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]);
+      if (A->j[k] == i) largest = PetscMax(largest, PetscAbsScalar(H->w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]));
   if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
-  H->scale = std::ldexp(1., kCMATCHExponent - exponent);
+  H->scale = std::ldexp(CMATCHSign(H->params), kCMATCHExponent - exponent);
 }
 
 } // namespace
@@ -122,7 +122,7 @@ void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, st
   CMATCHArrays<T> *const L   = &H->arrays[0];
   LocalInt               bad = -1; /* the first row with an entry that is too large */
 
-  CheckRows(matrix, stats);
+  CheckRows(matrix, CMATCHSign(H->params), stats);
   if (stats->failure) return;
   FindScale(matrix, H);
   rs->assign(A->n, 0.);
@@ -533,7 +533,10 @@ template <typename T>
 PetscErrorCode CMATCHCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H)
 {
   PetscFunctionBegin;
-  if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+  if (keep) {
+    (*H)->params.negative = params->negative;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(CMATCHDestroy_Host(H));
   *H           = new CMATCHHierarchyHost<T>();
   (*H)->params = *params;

@@ -537,7 +537,7 @@ PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w
   for (LocalInt i = 0; i < A->n; i++)
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
       const PetscScalar w_i = !w || w[i] == 0 ? 1 : w[i];
-      if (A->j[k] == i) *largest = PetscMax(*largest, A->a[k] * w_i * w_i);
+      if (A->j[k] == i) *largest = PetscMax(*largest, PetscAbsScalar(A->a[k] * w_i * w_i));
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

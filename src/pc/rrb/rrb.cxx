@@ -40,7 +40,8 @@ static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
 
   PetscFunctionBegin;
   PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
-  outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->reason   = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->diagonal = stats->failure == RRB_PIVOT;
   if (stats->failure == RRB_RANGE) {
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
                             "The pivot of level %" LocalInt_FMT " at point (%" LocalInt_FMT ", %" LocalInt_FMT
@@ -83,6 +84,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionBegin;
   PetscCall(MatGetCSR(pc->pmat, &mat));
   PetscCall(FindNullSpace(pc, mat.A.n, &rrb->params.singular));
+  rrb->params.negative = (PetscBool)rrb->diagonal.negative;
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));

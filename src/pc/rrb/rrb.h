@@ -24,9 +24,17 @@ struct RRBParams {
   /* The first Schur complement S_1 is kept, for RRBCG. */
   PetscBool keep_schur = PETSC_FALSE;
 
+  /* The diagonal of A is negative. Then the pivots are negative, and sums have the other sign, as if -A were factored. */
+  PetscBool negative = PETSC_FALSE;
+
   /* Rows that sum to less than 0 are made to sum to 0, before the first level that lumps. */
   PetscBool lift = PETSC_TRUE;
 };
+
+inline PetscReal RRBSign(const RRBParams &params)
+{
+  return params.negative ? -1 : 1;
+}
 
 /* ------------------------------------------- limits ------------------------------------------- */
 

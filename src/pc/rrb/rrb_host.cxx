@@ -99,7 +99,7 @@ static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
    Reads the diagonal and the couplings of A into S. If A cannot be factored, the stats tell the first entry, in the first row, that
    is wrong. `zero_sums` tells whether all rows sum to 0.
 */
-static void ReadMatrix(const CSRView *A, LocalInt nx, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
+static void ReadMatrix(const CSRView *A, LocalInt nx, double sign, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
   *nine      = PETSC_FALSE;
   *zero_sums = true;
@@ -122,12 +122,12 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, RRBOperator *S, PetscBool 
       const PetscScalar other = Entry(A, column, row);
       const double      apart = PetscAbsScalar(a - other);
       if (other == 0) {
-        if (!(apart <= kSymmetryNoise * Entry(A, row, row))) stats->one_sided++;
+        if (!(apart <= kSymmetryNoise * sign * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
       /* Entries that are not finite are let through here, since they make a pivot fail. */
       if (apart > kSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) &&
-          !(apart <= kSymmetryNoise * Entry(A, row, row)) && std::isfinite(apart)) {
+          !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) && std::isfinite(apart)) {
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
@@ -139,13 +139,13 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, RRBOperator *S, PetscBool 
       auto &where = dx && dy ? (dx > 0 ? S->far_u : S->far_v) : (dx ? S->near_u : S->near_v);
       where[row]  = (a + other) / 2;
     }
-    *zero_sums = *zero_sums && std::abs(S->c[row] + others) <= kRRBZeroSum * S->c[row];
+    *zero_sums = *zero_sums && std::abs(S->c[row] + others) <= kRRBZeroSum * sign * S->c[row];
   }
 }
 
 /* ------------------------------------- the factorization -------------------------------------- */
 
-/* Whether this is a pivot, and has an inverse; otherwise the stats say why not. */
+/* Whether this is a pivot, which is given without its sign, and has an inverse; otherwise the stats say why not. */
 static bool CheckPivot(double pivot, LocalInt level, LocalInt row, RRBStats *stats)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return true;
@@ -159,7 +159,7 @@ static bool CheckPivot(double pivot, LocalInt level, LocalInt row, RRBStats *sta
    Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that
    fails.
 */
-static bool Eliminate(LocalInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
+static bool Eliminate(LocalInt k, double sign, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel      level(k, F->nx, F->ny);
   std::vector<double> fill_u(S->c.size(), 0.), fill_v(S->c.size(), 0.);
@@ -172,7 +172,7 @@ static bool Eliminate(LocalInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
     double         d = S->c[r] + S->far_u[r] + S->far_v[r];
     if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
     if (level.Inside(x - far_v.x, y - far_v.y)) d += S->far_v[r - level.Index(far_v)];
-    good = CheckPivot(d, k, r, stats);
+    good = CheckPivot(sign * d, k, r, stats);
     if (!good) return;
     const LocalInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
     bool           is[4];
@@ -213,7 +213,7 @@ static bool Eliminate(LocalInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
    Before level k, makes rows that sum to less than 0 sum to 0, and returns how many there were. `diagonal` is the diagonal of A, by
    which a sum is judged.
 */
-static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, const std::vector<double> &diagonal, RRBOperator *S)
+static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, double sign, const std::vector<double> &diagonal, RRBOperator *S)
 {
   const RRBLevel             level(k, nx, ny);
   const Shift                to[4]    = {level.u, level.v, level.FarU(), level.FarV()};
@@ -231,7 +231,7 @@ static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, const std::vector<d
   });
   level.ForAll([&](LocalInt x, LocalInt y) {
     const LocalInt p = y * nx + x;
-    if (!(S->c[p] > 0) || !(sum[p] < -kRRBLift * diagonal[p])) return;
+    if (!(sign * S->c[p] > 0) || !(sign * sum[p] < -kRRBLift * sign * diagonal[p])) return;
     S->c[p] -= sum[p];
     lifted++;
   });
@@ -242,7 +242,7 @@ static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, const std::vector<d
    Factors the points that the levels leave, in the order of the rows of the grid, (2.3). Column c of the band begins with the
    diagonal entry, which becomes the pivot and then its inverse.
 */
-static PetscErrorCode FactorRemainder(LocalInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
+static PetscErrorCode FactorRemainder(LocalInt half_levels, double sign, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* the level whose near and far couplings S has */
   std::vector<LocalInt> number(S.c.size(), -1);
@@ -283,7 +283,7 @@ static PetscErrorCode FactorRemainder(LocalInt half_levels, const RRBOperator &S
       for (LocalInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
     }
-    if (!CheckPivot(pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!CheckPivot(sign * pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
     for (LocalInt r = 1; r <= below; r++) {
       const double l = at(c, r) / pivot;
       if (l == 0) continue;
@@ -300,6 +300,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
 {
   RRBFactorHost *F = static_cast<RRBFactorHost *>(*factor);
   RRBOperator    S;
+  const double   sign = RRBSign(*params);
   bool           zero_sums;
 
   PetscFunctionBegin;
@@ -314,7 +315,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
   F->half_levels = half_levels;
-  ReadMatrix(A, nx, &S, &F->nine, &zero_sums, stats);
+  ReadMatrix(A, nx, sign, &S, &F->nine, &zero_sums, stats);
   if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
   if (F->has_schur) F->S = S; /* stays S_1 if no level is eliminated, since the only point is black then */
@@ -324,11 +325,11 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   const LocalInt            lumps    = F->nine ? 1 : 2; /* the first level that lumps */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
   for (LocalInt k = 1; k <= half_levels; k++) {
-    if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, diagonal, &S);
-    if (!Eliminate(k, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
+    if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, sign, diagonal, &S);
+    if (!Eliminate(k, sign, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
-  PetscCall(FactorRemainder(half_levels, S, F, stats));
+  PetscCall(FactorRemainder(half_levels, sign, S, F, stats));
   F->bytes =
     (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(LocalInt);
   /* In values per point: l is read twice, 8; the pivots once, 1; x is read and y written, 2; and y is read and written again, 2. */
