@@ -107,7 +107,7 @@ TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
     MUST(PCSFSAIGetPattern(object, &pattern));
     CHECK(pattern == nullptr);
   };
-  check(defaults, 2, 0, 0, 0, FINEPC_SINGLE, PETSC_TRUE);
+  check(defaults, PETSC_DETERMINE, 0, 0, PETSC_DETERMINE, FINEPC_SINGLE, PETSC_TRUE);
   check(pc, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
 
   /* Every setter does the same, starting from the defaults. */
@@ -156,8 +156,8 @@ TEST_CASE("sfsai: the view counts what was cut and dropped", "[sfsai][pc][view]"
     CHECK(cut > 0);
     CHECK(dropped > 0);
     CHECK(Contains(ViewText((PC)whole), "rows cut to the cap 0, entries dropped by the postfilter 0"));
-    CHECK(Contains(ViewText((PC)capped), "pattern of power 2, prefilter 0., postfilter 0., at most 5 entries per row"));
-    CHECK(Contains(ViewText((PC)filtered), "pattern of power 2, prefilter 0., postfilter 0.05, rows not capped"));
+    CHECK(Contains(ViewText((PC)capped), "prefilter 0., postfilter 0., at most 5 entries per row\n"));
+    CHECK(Contains(ViewText((PC)filtered), "prefilter 0., postfilter 0.05, at most 768 entries per row by default\n"));
     for (int repeat = 0; repeat < 2; repeat++) { /* A pattern that is kept was cut or filtered, too. */
       CHECK(Contains(ViewText((PC)capped), "rows cut to the cap " + std::to_string(cut) + ", entries dropped by the postfilter 0"));
       CHECK(
@@ -176,12 +176,12 @@ TEST_CASE("sfsai: a row that no kernel solves, and one whose system no memory ho
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const MatObject A   = CreateMat(RandomArrow(kCholeskyLargest + 1, 42), backend.mat);
-    const KSPObject ksp = MakeKSP(A, SFSAI(), "-@power 1");
+    const KSPObject ksp = MakeKSP(A, SFSAI(), "-@power 1 -@max_row 0");
     CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(ErrorOfDiagonal(PCOf(ksp), SFSAI()) <= 1e-6);
 
     const MatObject hub = CreateMat(Hub(2000000), backend.mat);
-    const PCObject  pc  = MakePC(hub, SFSAI(), "-@power 1");
+    const PCObject  pc  = MakePC(hub, SFSAI(), "-@power 1 -@max_row 0");
     {
       Errors errors;
       CHECK(PCSetUp(pc) != 0);
@@ -193,6 +193,89 @@ TEST_CASE("sfsai: a row that no kernel solves, and one whose system no memory ho
     CHECK(Finite(Applied(pc)));
     CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 1,"));
   }
+}
+
+/* ------------------------- the power and the cap that nobody asked for ------------------------ */
+
+namespace
+{
+
+/* A row, the first or the last one, that is coupled with all others, which are coupled with nothing else. */
+HostMatrix Star(LocalInt n, bool first)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  const LocalInt                                             hub = first ? 0 : n - 1;
+  for (LocalInt row = 0; row < n; row++) {
+    rows[row].push_back({row, row == hub ? n : 2.});
+    if (row == hub) continue;
+    rows[row].push_back({hub, -1.});
+    rows[hub].push_back({row, -1.});
+  }
+  return FromRows(rows);
+}
+
+/* Points of a cube that are coupled with all points at most two away in each direction: up to 125 entries a row, as elements of a
+   higher order have them. */
+HostMatrix WideStencil(LocalInt m)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(m * m * m);
+  for (LocalInt row = 0; row < m * m * m; row++) {
+    const LocalInt x = row % m, y = row / m % m, z = row / (m * m);
+    for (LocalInt c = std::max(z - 2, 0); c < std::min(z + 3, m); c++)
+      for (LocalInt b = std::max(y - 2, 0); b < std::min(y + 3, m); b++)
+        for (LocalInt a = std::max(x - 2, 0); a < std::min(x + 3, m); a++) {
+          const LocalInt column = (c * m + b) * m + a;
+          rows[row].push_back({column, column == row ? 126. : -1.});
+        }
+  }
+  return FromRows(rows);
+}
+
+} // namespace
+
+TEST_CASE("sfsai: without a power, rows that would be long have power 1, and without a cap, no row is endless", "[sfsai][pc]")
+{
+  const char *const chosen = "power 1, chosen since rows of power 2 would be long";
+  for (const Backend &backend : Backends())
+    for (const char *postfilter : {"", "-@postfilter 0.01"}) {
+      CAPTURE(backend.name, postfilter);
+      const auto set_up = [&](const HostMatrix &A, const std::string &options) {
+        const MatObject mat = CreateMat(A, backend.mat);
+        PCObject        pc  = MakePC(mat, SFSAI(), options + " " + postfilter);
+        MUST(PCSetUp(pc));
+        CHECK(Finite(Applied(pc)));
+        return pc;
+      };
+      const PCObject first = set_up(Star(6000, true), "");
+      CHECK(Contains(ViewText((PC)first), chosen));
+      CHECK(Contains(ViewText((PC)first), "max 2\n"));
+      CHECK(Contains(ViewText((PC)first), "rows cut to the cap 0,"));
+      const PCObject last = set_up(Star(6000, false), "");
+      CHECK(Contains(ViewText((PC)last), "power 2, chosen since its rows are short"));
+      if (!*postfilter) CHECK(Contains(ViewText((PC)last), "max 768\n"));
+      CHECK(Contains(ViewText((PC)last), "rows cut to the cap 1,"));
+      const PCObject wide = set_up(WideStencil(13), ""), asked = set_up(WideStencil(13), "-@power 1");
+      CHECK(Contains(ViewText((PC)wide), chosen));
+      CHECK(SameBits(Applied(wide), Applied(asked)));
+    }
+}
+
+TEST_CASE("sfsai: without a power, usual matrices have power 2, to the last bit", "[sfsai][pc]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *name : {"", "s3rmt3m3"}) {
+      CAPTURE(backend.name, name);
+      const MatObject A      = CreateMat(*name ? Shared(name) : Plate(), backend.mat);
+      const PCObject  chosen = MakePC(A, SFSAI()), asked = MakePC(A, SFSAI(), "-@power 2 -@max_row 0");
+      MUST(PCSetUp(chosen));
+      MUST(PCSetUp(asked));
+      CHECK(SameBits(Applied(chosen), Applied(asked)));
+      CHECK(Contains(ViewText((PC)chosen), "power 2, chosen since its rows are short"));
+      CHECK(Contains(ViewText((PC)asked), "pattern of power 2, prefilter 0., postfilter 0., rows not capped"));
+      Touch(A);
+      MUST(PCSetUp(chosen)); /* the pattern stays, and so does what was said of it */
+      CHECK(Contains(ViewText((PC)chosen), "power 2, chosen since its rows are short"));
+    }
 }
 
 /* ------------------------------------ reuse of the pattern ------------------------------------ */

@@ -15,6 +15,7 @@ enum FSAIFailure { FSAI_OK, FSAI_NOT_FINITE, FSAI_DIAGONAL_MISSING, FSAI_DIAGONA
 
 /* The counts of the search for the pattern of G. A set-up that keeps the pattern keeps these counts, too. */
 struct FSAIPatternStats {
+  LocalInt power;       /* the power of A whose pattern sFSAI has taken */
   LocalInt capped_rows; /* rows that were cut to the most entries that are allowed */
   LocalInt dropped;     /* entries that the postfilter took away */
   LocalInt max_row;     /* entries of the longest row of G, its diagonal included */

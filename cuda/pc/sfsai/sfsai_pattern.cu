@@ -71,13 +71,24 @@ enum PatternUse {
 
 /* Counters that the kernels write and the host reads. */
 struct PatternTally {
-  Count too_large, capped, entries, pool_used;
-  int   longest, longer;
+  Count  too_large, capped, entries, pool_used;
+  double cost; /* of the rows, as SFSAICost() has it */
+  int    longest, longer;
 };
 
 struct IsLonger {
   LocalInt       entries;
   __device__ int operator()(LocalInt length) const { return length > entries; }
+};
+
+/* SFSAICost() of a row, of which the length is that of its strictly lower part. */
+struct CostOf {
+  LocalInt          cap;
+  __device__ double operator()(LocalInt length) const
+  {
+    const double entries = cap ? min(length + 1, cap) : length + 1;
+    return entries * entries * entries;
+  }
 };
 
 struct PatternTask {
@@ -580,6 +591,11 @@ private:
       return cub::DeviceReduce::Max(memory, bytes, length_ + own_, &tally_->longest, rows_, stream_);
     };
   }
+  auto SumCosts() const
+  {
+    const auto costs = thrust::make_transform_iterator((const LocalInt *)length_ + own_, CostOf{SFSAICap(params_)});
+    return [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, costs, &tally_->cost, rows_, stream_); };
+  }
   auto LongerRows(LocalInt entries) const
   {
     const auto longer = thrust::make_transform_iterator((const LocalInt *)length_ + own_, IsLonger{entries});
@@ -603,20 +619,10 @@ public:
   {
     PetscFunctionBegin;
     PetscCall(PetscGetCurrentCUDAStream(&stream_));
-    if (!OfLowerTriangle()) {
-      PetscCall(SharedMemoryLimit(&shared_limit_));
-      first_level_ = NextLevel(-1);
-      PetscCall(Prefilter());
-      PetscCall(Sample());
-    }
-    PetscCall(AllocateWork());
-    if (OfLowerTriangle()) {
-      SFSAISelectCount<kScanGroup><<<BlocksFor((long long)rows_ * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), own_, length_);
-      FinePCCheckLaunch();
-    } else PetscCall(Search());
-    PetscCall(scratch_.Run(SumLengths()));
-    PetscCall(scratch_.Run(LongestRow()));
-    PetscCall(ReadTally());
+    PetscCall(SharedMemoryLimit(&shared_limit_));
+    do PetscCall(CountOnce());
+    while (Revise());
+    stats_.power       = (LocalInt)params_.power;
     stats_.capped_rows = (LocalInt)host_.capped;
     longest            = host_.longest;
     PetscCheck(
@@ -688,6 +694,45 @@ public:
   }
 
 private:
+  /* The lengths of the rows with the power and the cap as they are. */
+  PetscErrorCode CountOnce()
+  {
+    PetscFunctionBegin;
+    pool_size_ = 0;
+    is_long_   = false;
+    for (LocalInt &rows : level_rows_) rows = 0;
+    if (!OfLowerTriangle()) {
+      first_level_ = NextLevel(-1);
+      PetscCall(Prefilter());
+      PetscCall(Sample());
+    }
+    PetscCall(AllocateWork());
+    if (OfLowerTriangle()) {
+      SFSAISelectCount<kScanGroup><<<BlocksFor((long long)rows_ * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), own_, length_);
+      FinePCCheckLaunch();
+    } else PetscCall(Search());
+    if (is_long_) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(scratch_.Run(SumLengths()));
+    PetscCall(scratch_.Run(LongestRow()));
+    if (params_.automatic_power && !S_) PetscCall(scratch_.Run(SumCosts()));
+    PetscCall(ReadTally());
+    is_long_ = !S_ && SFSAIIsLong(params_, rows_, host_.cost);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Chooses another power, or a cap, where that is left to the set-up and the rows that were counted are long, as the host twin
+     does. A search with a cap takes more room, and therefore rows are first counted without the cap that is not asked for.
+  */
+  bool Revise()
+  {
+    if (is_long_) params_.power = 1;
+    else if (!S_ && params_.automatic_cap && !params_.max_row && host_.longest >= kSFSAIAutomaticCap)
+      params_.max_row = kSFSAIAutomaticCap;
+    else return false;
+    return true;
+  }
+
   bool Filters() const { return !S_ && params_.prefilter > 0; }
   bool Caps() const { return !S_ && params_.max_row > 0; }
   bool OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
@@ -725,9 +770,18 @@ private:
       PetscCall(ReadTally());
       level_rows_[level] = items - (LocalInt)host_.too_large;
       items              = (LocalInt)host_.too_large;
+      if (IsLongAfter(level, items)) break;
       if (items) PetscCall(SelectLevel(NextLevel(level), own_, A_.n, &items));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Whether the rows that are too large for a level cost too much for the power, whatever their length. */
+  bool IsLongAfter(int level, LocalInt items)
+  {
+    const int words = MostWords(Size(level).slots, level < kFirstLarge ? kWarpSize : kLargeTeam);
+    is_long_        = SFSAIIsLong(params_, rows_, items * SFSAICost(std::min(words, Size(level).list), SFSAICap(params_)));
+    return is_long_;
   }
 
   /*
@@ -768,6 +822,7 @@ private:
     PetscCall(scratch_.Measure(SelectLevelRows(0, own_, A_.n, nullptr)));
     PetscCall(scratch_.Measure(SumLengths()));
     PetscCall(scratch_.Measure(LongestRow()));
+    PetscCall(scratch_.Measure(SumCosts()));
     PetscCall(scratch_.Measure(LongerRows(0)));
     PetscCall(scratch_.Measure(ScanLengths(nullptr, nullptr, rows_)));
     layout.Place(&tally_, 1);
@@ -916,10 +971,11 @@ private:
   const LocalInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
   const CSRView     *S_;
   const PetscReal   *s_;
-  const SFSAIParams &params_;
+  SFSAIParams        params_; /* with the power and the cap that are chosen */
   FSAIStats         &stats_;
   WorkMeter *const   meter_;
-  cudaStream_t       stream_ = nullptr;
+  cudaStream_t       stream_  = nullptr;
+  bool               is_long_ = false; /* the rows cost too much for the power */
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
   LocalInt          *length_    = nullptr; /* [n + 1] */

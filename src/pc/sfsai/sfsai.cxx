@@ -14,7 +14,9 @@ constexpr char kSetter[] = "PCSFSAISetPattern"; /* for errors about a pattern th
 struct PC_SFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
-  SFSAIParams params;
+  SFSAIParams params; /* with the next two, at a set-up */
+  PetscInt    power         = PETSC_DETERMINE; /* what is asked for; PETSC_DETERMINE leaves it to the set-up */
+  PetscInt    max_row       = PETSC_DETERMINE; /* likewise */
   PetscBool   reuse_pattern = PETSC_TRUE;
   PetscInt    overlap       = kFSAIOverlap;
   PetscInt    halo_layers   = 0; /* 0: the power */
@@ -25,12 +27,12 @@ template <auto Member>
 using Param = Field<&PC_SFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower",
-   Param<&SFSAIParams::power>(Between(0, kFSAILargestPower))},
+  {"-pc_sfsai_power", "Products that make the pattern; -1: 2, or 1 where rows would be long", "PCSFSAISetPower",
+   Field<&PC_SFSAI::power>(Between(PETSC_DETERMINE, kFSAILargestPower))},
   {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", Param<&SFSAIParams::prefilter>(Between(0, 1))},
   {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", Param<&SFSAIParams::postfilter>(Between(0, 1))},
-  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow",
-   Param<&SFSAIParams::max_row>(Between(0, kSFSAILargestCap))},
+  {"-pc_sfsai_max_row", "Most entries of a row of G; -1: 768, 0: no cap", "PCSFSAISetMaxRow",
+   Field<&PC_SFSAI::max_row>(Between(PETSC_DETERMINE, kSFSAILargestCap))},
   {"-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision",
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
@@ -54,6 +56,12 @@ static PetscErrorCode FreeWork(SFSAIWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The power that is asked for, or the one that is tried first. */
+static PetscInt PowerOf(const PC_SFSAI *sfsai)
+{
+  return sfsai->power == PETSC_DETERMINE ? kSFSAIAutomaticPower : sfsai->power;
+}
+
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
@@ -71,6 +79,10 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
   PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
 
+  sfsai->params.power           = PowerOf(sfsai);
+  sfsai->params.automatic_power = (PetscBool)(sfsai->power == PETSC_DETERMINE);
+  sfsai->params.max_row         = PetscMax(sfsai->max_row, 0);
+  sfsai->params.automatic_cap   = (PetscBool)(sfsai->max_row == PETSC_DETERMINE);
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
     code = CallGuarded(compute, A, PCFSAIFirst(sfsai), is_given ? (const CSRView *)&given.S : nullptr,
@@ -85,7 +97,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 /* Each product follows one coupling more. A pattern that is given names all rows. */
 static PetscInt LayersOf(const PC_SFSAI *sfsai)
 {
-  return sfsai->pattern ? 0 : sfsai->halo_layers ? sfsai->halo_layers : sfsai->params.power;
+  return sfsai->pattern ? 0 : sfsai->halo_layers ? sfsai->halo_layers : PowerOf(sfsai);
 }
 
 /*
@@ -100,7 +112,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   PetscCall(PCFSAIPatternStays(pc, false, &stays));
   const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && stays);
-  const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf(sfsai), sfsai->params.power,
+  const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf(sfsai), PowerOf(sfsai),
                         sfsai->pattern, kSetter,        reuse,           sfsai->params.factor_precision};
 
   PetscCall(PCFSAIGather(pc, &reach, phase));
@@ -114,6 +126,40 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows how the pattern is made, and what was chosen where it was left to the set-up. */
+static PetscErrorCode ViewPattern(PC pc, PetscViewer viewer)
+{
+  const PC_SFSAI    *sfsai  = (const PC_SFSAI *)pc->data;
+  const SFSAIParams *params = &sfsai->params;
+  PetscInt           most[2] = {sfsai->stats.power, -sfsai->stats.power};
+  char               power[96], cap[64] = "rows not capped";
+
+  PetscFunctionBegin;
+  if (sfsai->pattern) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscSNPrintf(power, sizeof(power), "power %" PetscInt_FMT, sfsai->power));
+  if (sfsai->power == PETSC_DETERMINE) {
+    const char *chosen = "power 2, or 1 where rows would be long";
+
+    if (pc->setupcalled && !pc->failedreason) {
+      if (!sfsai->inverse.rows) most[0] = 0, most[1] = -kSFSAIAutomaticPower; /* a rank without rows has no say */
+      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 2, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+      chosen = most[0] != 1 && most[1] == -kSFSAIAutomaticPower ? "power 2, chosen since its rows are short"
+               : most[0] == 1                                    ? "power 1, chosen since rows of power 2 would be long"
+                                                                 : "power 2, or 1 on ranks whose rows would be long";
+    }
+    PetscCall(PetscStrncpy(power, chosen, sizeof(power)));
+  }
+  if (sfsai->max_row)
+    PetscCall(PetscSNPrintf(cap, sizeof(cap), "at most %" PetscInt_FMT " entries per row%s",
+                            sfsai->max_row > 0 ? sfsai->max_row : kSFSAIAutomaticCap, sfsai->max_row > 0 ? "" : " by default"));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "pattern of %s, prefilter %g, postfilter %g, %s\n", power, (double)params->prefilter,
+                                   (double)params->postfilter, cap));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
 {
   const PC_SFSAI    *sfsai  = (const PC_SFSAI *)pc->data;
@@ -123,16 +169,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), (PetscBool)(sfsai->pattern != nullptr), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  if (sfsai->pattern)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
-  else if (params->max_row)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, at most %" PetscInt_FMT
-                                     " entries per row\n",
-                                     params->power, (double)params->prefilter, (double)params->postfilter, params->max_row));
-  else
-    PetscCall(PetscViewerASCIIPrintf(viewer, "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, rows not capped\n",
-                                     params->power, (double)params->prefilter, (double)params->postfilter));
+  PetscCall(ViewPattern(pc, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision],
                                    sfsai->reused
                                      ? "kept from the last set-up"
@@ -207,10 +244,11 @@ static PetscErrorCode Create(PC pc)
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_sfsai_power <2> - products of A that make the pattern of G; 1: the lower triangle of A, 0 is Jacobi
++ -pc_sfsai_power <-1> - products of A that make the pattern of G; 1: the lower triangle of A, 0 is Jacobi, -1: 2, or 1 where rows
+  would be long
 . -pc_sfsai_prefilter <0> - entries of A below this, relative to sqrt(a_ii a_jj), do not count for the pattern
 . -pc_sfsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
-. -pc_sfsai_max_row <0> - most entries of a row of G, diagonal included, those along the strongest paths; 0: no cap
+. -pc_sfsai_max_row <-1> - most entries of a row of G, diagonal included, those along the strongest paths; -1: 768, 0: no cap
 . -pc_sfsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
 . -pc_sfsai_factor_precision <single> - `single` or `double`; sums are in double in any case
 . -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, also a filtered one, and allocate
@@ -226,10 +264,15 @@ static PetscErrorCode Create(PC pc)
   to the pattern of a row is factored and solved for the row, (3.6). The rows are independent of each other. The preconditioner is
   applied as two sparse matrix-vector products. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
+  Unless a power is asked for, it is 2. If rows with power 2 would cost more than rows of 200 entries on the average, as with
+  quadratic elements of elasticity in three dimensions, the set-up would take much longer than the solve, and the power is 1. Each
+  rank chooses for its rows; the view says what was chosen. A row that is coupled to very many others, as an integral condition or
+  an earth node is, has at most 768 entries unless `PCSFSAISetMaxRow()` says otherwise; the view counts the rows that were cut.
+
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
   row by row: its set-up costs more, and it takes fewer iterations at the same number of nonzeros.
 
-  A row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the diagonal included,
+  Without a cap a row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the diagonal included,
   the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with less than 227 KB of
   shared memory per block, is solved in double precision whatever the precision of the set-up, by LAPACK or on GPUs by cuSOLVER. If
   memory does not hold the system of the longest row, the set-up ends with an error that names the row and the options which shorten
@@ -261,7 +304,10 @@ static PetscErrorCode Create(PC pc)
   `MatZeroRowsColumns()`, or begin with a guess that has these values. The view counts these couplings, and the pairs of entries
   that are not equal. For such couplings each set-up copies the values of the matrix.
 
-  A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
+  A matrix whose diagonal entries are all negative is preconditioned as -A with the other sign, so that M^{-1} = -G^T G. Rows of
+  zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both. Any other
+  diagonal entry that is missing or has another sign than the rest, or an entry that is not finite, makes the set-up fail with a
+  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
 
   Reference:
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on

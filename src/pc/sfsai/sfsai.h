@@ -11,11 +11,23 @@
 /* The largest cap that an option may ask for. */
 constexpr PetscInt kSFSAILargestCap = 100000;
 
+/*
+   The power and the cap that are taken where neither was asked for. A row of m entries costs m^3 operations. The power is 2 unless
+   its rows cost more than rows of kSFSAIUsualRow entries would, on the average; then it is 1. Trilinear elements of elasticity have
+   rows of up to 189 entries with power 2, and quadratic ones of 290 and more. A row of more than kSFSAIAutomaticCap entries is cut,
+   which only rows are that are coupled to very many others, such as integral conditions.
+*/
+constexpr PetscInt  kSFSAIAutomaticPower = 2;
+constexpr LocalInt  kSFSAIAutomaticCap   = 768;
+constexpr PetscReal kSFSAIUsualRow       = 200;
+
 struct SFSAIParams {
   PetscInt        power            = 2;   /* k of (3.9), the symbolic products, 0 .. kFSAILargestPower; 0 leaves the diagonal */
   PetscReal       prefilter        = 0.0; /* tau of (3.8), in [0, 1]; 0 keeps every stored entry */
   PetscReal       postfilter       = 0.0; /* delta of (3.11), in [0, 1] */
   PetscInt        max_row          = 0;   /* most entries of a row of G with its diagonal, 0 .. kSFSAILargestCap; 0: no cap */
+  PetscBool       automatic_power  = PETSC_FALSE; /* the power is 1 where `power` makes long rows, see kSFSAIUsualRow */
+  PetscBool       automatic_cap    = PETSC_FALSE; /* without max_row, rows are cut to kSFSAIAutomaticCap entries */
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
 
@@ -29,6 +41,25 @@ struct SFSAIParams {
 
   PetscLogEvent pattern_event = -1, values_event = -1; /* of the search for the pattern, and of what follows; -1 for none */
 };
+
+/* The most entries of a row, diagonal included, or 0. */
+inline LocalInt SFSAICap(const SFSAIParams &params)
+{
+  return params.max_row || !params.automatic_cap ? (LocalInt)params.max_row : kSFSAIAutomaticCap;
+}
+
+/* The cost of a row that would have m entries without a cap. */
+inline PetscReal SFSAICost(LocalInt m, LocalInt cap)
+{
+  const PetscReal entries = cap ? PetscMin(m, cap) : m;
+  return entries * entries * entries;
+}
+
+/* Whether so many rows, or some of them, cost too much for the power that is tried. */
+inline bool SFSAIIsLong(const SFSAIParams &params, LocalInt rows, PetscReal cost)
+{
+  return params.automatic_power && params.power > 1 && cost > kSFSAIUsualRow * kSFSAIUsualRow * kSFSAIUsualRow * rows;
+}
 
 /* A log event for the life of a C++ scope. */
 class SFSAIPhase {

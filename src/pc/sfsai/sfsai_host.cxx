@@ -11,7 +11,7 @@
 
    The search ends before if a product finds no new column, and then k is the number of products so far.
 
-   A row that is longer than max_row keeps its diagonal and the columns of the largest weights. The weights come from the same k
+   A row that is longer than max_row, or the cap in its place, keeps its diagonal and the columns of the largest weights. The weights come from the same k
    steps of the recursion with magnitudes in the place of the pattern, where A~ is scaled to unit diagonal and only the columns P_i
    of row i of B_k take part (A is symmetric):
 
@@ -78,8 +78,9 @@ public:
           if (A_.j[k] < i && place_[A_.j[k]] < 0 && Kept(row, k)) Take(A_.j[k]);
       }
     }
-    capped = params_.max_row > 0 && columns.size() > (size_t)params_.max_row;
-    if (capped) Cap();
+    const LocalInt cap = SFSAICap(params_);
+    capped             = cap > 0 && columns.size() > (size_t)cap;
+    if (capped) Cap(cap);
     else Forget();
     std::sort(columns.begin(), columns.end());
   }
@@ -104,10 +105,10 @@ private:
   }
 
   /*
-     Keeps the diagonal, which is first among the columns here, and the max_row - 1 columns of the largest weights. Among equals
+     Keeps the diagonal, which is first among the columns here, and the cap - 1 columns of the largest weights. Among equals
      smaller columns come first.
   */
-  void Cap()
+  void Cap(LocalInt cap)
   {
     std::vector<PetscReal> w(columns.size(), 0), next(columns.size());
     w[0] = 1;
@@ -126,8 +127,8 @@ private:
     Forget();
     std::vector<std::pair<PetscReal, LocalInt>> ranked;
     for (size_t r = 1; r < columns.size(); r++) ranked.emplace_back(-w[r], columns[r]);
-    std::partial_sort(ranked.begin(), ranked.begin() + params_.max_row - 1, ranked.end());
-    columns.resize(params_.max_row);
+    std::partial_sort(ranked.begin(), ranked.begin() + cap - 1, ranked.end());
+    columns.resize(cap);
     for (size_t r = 1; r < columns.size(); r++) columns[r] = ranked[r - 1].second;
   }
 
@@ -325,8 +326,8 @@ PetscErrorCode BeginValues(const CSRView &A, LocalInt first, PetscBool given, Lo
 }
 
 /* A new G with its values, and d, without the entries that the postfilter takes away. s is the scaling. */
-PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params,
-                               CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, SFSAIParams params, CSR *G,
+                               PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   const size_t          most = params.work_limit / (sizeof(LocalInt) + sizeof(PetscReal));
   const LocalInt        rows = A.n - first;
@@ -337,12 +338,21 @@ PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *
   LocalInt              early = 0, longest = 0, m = 0;
 
   PetscFunctionBegin;
+  PetscReal cost = 0;
   for (LocalInt row = 0; row < rows; row++) {
     search.Find(first + row);
+    cost += SFSAICost((LocalInt)search.columns.size(), 0);
+    if (!S && SFSAIIsLong(params, rows, cost)) { /* once more from the first row on */
+      params.power       = 1;
+      stats->capped_rows = longest = m = 0;
+      row                              = -1;
+      continue;
+    }
     stats->capped_rows += search.capped;
     if ((LocalInt)search.columns.size() > m) longest = row;
     m = PetscMax(m, (LocalInt)search.columns.size());
   }
+  stats->power = (LocalInt)params.power;
   PetscCall(BeginValues(A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
   const Arrays w(work->data, A.n, m);
   const auto   compute = [&](LocalInt row, PetscReal *d_i, FSAIStats *counts) {
@@ -414,15 +424,26 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, L
 PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
                                  CSR *G, FSAIStats *stats)
 {
+  SFSAIParams           now = *params;
+  PetscReal             cost = 0;
   std::vector<LocalInt> G_i(1, 0);
   std::deque<LocalInt>  G_j;
-  RowSearch             search(*A, first, S, s, *params);
+  RowSearch             search(*A, first, S, s, now);
 
   PetscFunctionBegin;
   stats->capped_rows = stats->large_rows = 0;
   G_i.reserve(A->n - first + 1);
   for (LocalInt i = first; i < A->n; i++) {
     search.Find(i);
+    cost += SFSAICost((LocalInt)search.columns.size(), 0);
+    if (!S && SFSAIIsLong(now, A->n - first, cost)) { /* once more from the first row on */
+      now.power          = 1;
+      stats->capped_rows = 0;
+      G_i.resize(1);
+      G_j.clear();
+      i = first - 1;
+      continue;
+    }
     stats->capped_rows += search.capped;
     G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     PetscCheck(
@@ -430,6 +451,7 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView
       "G has more entries than 32 bits can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((LocalInt)G_j.size());
   }
+  stats->power = (LocalInt)now.power;
   PetscCall(CSRCreate(A->n - first, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
   std::copy(G_j.begin(), G_j.end(), G->j);
