@@ -57,6 +57,11 @@ PetscErrorCode CSRDiagonal_CUDA(const CSRView *, PetscScalar *)
   return NoCUDA();
 }
 
+PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *, LocalInt *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode ValuesNegate_CUDA(size_t, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();

@@ -341,16 +341,19 @@ Type SFSAI()
   type.exact    = {"-@power 1000 -@setup_precision double -@factor_precision double"};
   type.others   = "-@power 1 -@postfilter 0.01 -@factor_precision double";
   type.fresh    = {"", "-@reuse_pattern false", "-@power 3 -@setup_precision double", "-@factor_precision double"};
-  type.view_always = {"pattern of power 2, prefilter 0., postfilter 0., rows not capped",
+  type.view_always = {"prefilter 0., postfilter 0., at most 768 entries per row by default",
                       "set-up in single precision, pattern kept while the nonzeros of A stay"};
+  type.view_before = {"pattern of power 2, or 1 where rows would be long,"};
+  type.view_after.push_back("pattern of power 2, chosen since its rows are short,");
   type.view_after.push_back("rows cut to the cap 0, entries dropped by the postfilter 0");
   type.options = {
-    OptionOf("-@power", "PCSFSAISetPower", "2", "3", To(PCSFSAISetPower, (PetscInt)3), NotBetween(PCSFSAISetPower, 0, 1000)),
+    OptionOf("-@power", "PCSFSAISetPower", "-1", "3", To(PCSFSAISetPower, (PetscInt)3), NotBetween(PCSFSAISetPower, -1, 1000)),
     OptionOf("-@prefilter", "PCSFSAISetPrefilter", "0.", "0.2", To(PCSFSAISetPrefilter, 0.2),
              NotInUnitInterval(PCSFSAISetPrefilter)),
     OptionOf("-@postfilter", "PCSFSAISetPostfilter", "0.", "0.2", To(PCSFSAISetPostfilter, 0.2),
              NotInUnitInterval(PCSFSAISetPostfilter)),
-    OptionOf("-@max_row", "PCSFSAISetMaxRow", "0", "3", To(PCSFSAISetMaxRow, (PetscInt)3), NotBetween(PCSFSAISetMaxRow, 0, 100000)),
+    OptionOf("-@max_row", "PCSFSAISetMaxRow", "-1", "3", To(PCSFSAISetMaxRow, (PetscInt)3),
+             NotBetween(PCSFSAISetMaxRow, -1, 100000)),
     OptionOf("-@setup_precision", "PCSFSAISetSetupPrecision", "single", "double", To(PCSFSAISetSetupPrecision, FINEPC_DOUBLE),
              NoPrecision(PCSFSAISetSetupPrecision)),
     OptionOf("-@factor_precision", "PCSFSAISetFactorPrecision", "single", "double", To(PCSFSAISetFactorPrecision, FINEPC_DOUBLE),
@@ -399,11 +402,6 @@ Type BISAI()
              [](HostBlocks &A, PetscInt first) { A.a[(size_t)(A.i[first + 8] - 1) * 9 + 4] = nan; }},
     {"Row 21& has an entry that is not finite", PC_FACTOR_OTHER,
              [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 7)[3] = -inf; }},
-    {"Row 16& is zero", PC_FACTOR_NUMERIC_ZEROPIVOT,
-             [](HostBlocks &A, PetscInt first) {
-       for (PetscInt k = A.i[first + 5]; k < A.i[first + 6]; k++)
-         for (PetscInt c = 0; c < 3; c++) A.a[(size_t)k * 9 + c * 3 + 1] = 0;
-     }},
     {"Block row 9& has no diagonal block: store one, if only of zeros", PC_FACTOR_STRUCT_ZEROPIVOT, NoDiagonal(9), false},
   };
   type.patterns    = {""};

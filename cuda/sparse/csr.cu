@@ -31,6 +31,16 @@ __global__ void CopyDiagonal(CSRView A, PetscScalar *d)
   d[row] = sum;
 }
 
+/* A thread takes a row. */
+__global__ void CountUnsorted(CSRView A, LocalInt *count)
+{
+  const long long row  = GridThread();
+  LocalInt        mine = 0;
+  if (row < A.n)
+    for (LocalInt k = A.i[row] + 1; k < A.i[row + 1]; k++) mine += A.j[k] <= A.j[k - 1];
+  if (mine) atomicAdd(count, mine);
+}
+
 __global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)
 {
   const size_t k = (size_t)GridThread();
@@ -293,6 +303,23 @@ PetscErrorCode CSRDiagonal_CUDA(const CSRView *A, PetscScalar *d)
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   CopyDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, d);
   FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *A, LocalInt *count)
+{
+  cudaStream_t     stream;
+  Buffer<LocalInt> sum;
+
+  PetscFunctionBegin;
+  *count = 0;
+  if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(sum.Allocate(1));
+  PetscCallCUDA(cudaMemsetAsync(sum.data(), 0, sum.bytes(), stream));
+  CountUnsorted<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, sum.data());
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(count, sum.data(), sizeof(*count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* Why a solve of the fused conjugate gradient method takes the general path. */
 #include "cgfusedimpl.h"
 #include "pc/cmatch/cmatch.h"
+#include "pc/local.h"
 
 PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
 {
@@ -110,7 +111,7 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
 static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  PetscBool          none;
+  PetscBool          none, carries = PETSC_FALSE;
   PetscErrorCode (*query)(PC, const PCInverse **);
   PetscErrorCode (*cycle_query)(PC, CMATCHHierarchy **);
 
@@ -121,10 +122,12 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kCycleQuery, &cycle_query));
   if (query) PetscCall((*query)(ksp->pc, &M->M));
   if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
+  if (cycle_query) PetscCall(PCLocalCarries(ksp->pc, &carries));
   if (!none && !M->jacobi && !query && !cycle_query)
     PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
-  else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings";
+  else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings, or rows of zeros";
+  else if (carries) why->text = "the matrix has rows of zeros";
   else if (cycle_query && cg->several && !M->cycle) why->text = "multigrid on several ranks without NCCL";
   else if (cycle_query && cg->several && !M->cycle->several) why->text = "multigrid of the blocks of several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";

@@ -2,6 +2,7 @@
 #include <petsc/private/pcimpl.h>
 #include <petscdevice.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -36,26 +37,78 @@ static PetscErrorCode FreeCarry(PC_Local *local)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Makes what products with W need. */
+static PetscErrorCode CompleteCarry(PC_Local *local)
+{
+  const CSR *W = &local->carry;
+
+  PetscFunctionBegin;
+  if (!W->nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((PetscMemTypeDevice(W->where) ? CSRTranspose_CUDA : CSRTranspose_Host)(W, PETSC_FALSE, &local->carry_t));
+  PetscCall(ArrayCreate((size_t)local->columns_at_once * W->rows * sizeof(PetscScalar), W->where, (void **)&local->carried));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Makes W and what its products need. */
 static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscScalar *values)
 {
   const bool   on_device = PetscMemTypeDevice(A->where);
-  const size_t bytes     = (size_t)local->columns_at_once * A->n * sizeof(PetscScalar);
 
   PetscFunctionBegin;
   PetscCall((on_device ? CSRCarry_CUDA : CSRCarry_Host)(A, values, &local->carry));
-  if (!local->carry.nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((on_device ? CSRTranspose_CUDA : CSRTranspose_Host)(&local->carry, PETSC_FALSE, &local->carry_t));
-  PetscCall(ArrayCreate(bytes, A->where, (void **)&local->carried));
+  PetscCall(CompleteCarry(local));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscScalar PCLocalIsolated(const PC_Local *local)
+{
+  return local->diagonal.negative ? -local->diagonal.largest : local->diagonal.largest;
+}
+
+/* W becomes one that leaves out the rank's rows of zeros, if there are any. */
+static PetscErrorCode Mask(PC_Local *local, LocalInt n, PetscMemType where)
+{
+  const std::vector<LocalInt> &zero_rows = local->diagonal.zero_rows;
+  CSR                          carry     = local->carry;
+
+  PetscFunctionBegin;
+  if (zero_rows.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  local->carry              = CSR{};
+  const PetscErrorCode code = CSRMask(&carry, n, (LocalInt)zero_rows.size(), zero_rows.data(), where, &local->carry);
+  PetscCall(CSRDestroy(&carry));
+  PetscCall(code);
+  PetscCall(CSRDestroy(&local->carry_t));
+  PetscCall(ArrayDestroy(where, (void **)&local->carried));
+  PetscCall(CompleteCarry(local));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalLeaveOutZeroRows(PC pc, LocalInt n, PetscMemType where)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(FreeCarry(local));
+  PetscCall(Mask(local, n, where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalCarries(PC pc, PetscBool *carries)
+{
+  PetscFunctionBegin;
+  *carries = (PetscBool)(((const PC_Local *)pc->data)->carry.nnz > 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The rows that `compute` works on. */
 struct Rows {
-  const CSRView *own;     /* of the rank's block */
+  CSRView        own;     /* of the rank's block */
+  CSR            sorted;  /* a copy of these, or of L, with sorted rows, or without arrays */
+  CSR            sorted_L;
   CSR            L;       /* these rows and those of other ranks, or without arrays */
   LocalInt       first;   /* the first own row in L */
   CSRView        A;       /* what is computed on: L if there is one, without one-sided couplings if they are left out */
+  CSR            with;    /* a copy of L, or of the block, whose rows of zeros have diagonal entries, or without arrays */
   PetscScalar   *values;  /* the values of A if they are not those of the matrix */
   PetscScalar   *carried; /* those of the rank's block without one-sided couplings, if A is L */
 };
@@ -81,13 +134,32 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, Ro
   if (!(local->symmetry.one_sided || local->symmetry.foreign) || one_sided == OneSided::KEEP) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ArrayCreate(A->nnz * sizeof(*rows->values), A->where, (void **)&rows->values));
   PetscCall(check(A, rows->first, rows->values, work, &local->symmetry));
-  A->a = rows->values;
-  if (!rows->L.i) PetscCall(MakeCarry(local, rows->own, rows->values));
+  const CSRView whole = *A;
+  A->a                = rows->values;
+  if (!rows->L.i) PetscCall(MakeCarry(local, &whole, rows->values));
   else {
-    PetscCall(ArrayCreate(rows->own->nnz * sizeof(*rows->carried), A->where, (void **)&rows->carried));
-    PetscCall(check(rows->own, 0, rows->carried, work, &ignored));
-    PetscCall(MakeCarry(local, rows->own, rows->carried));
+    PetscCall(ArrayCreate(rows->own.nnz * sizeof(*rows->carried), A->where, (void **)&rows->carried));
+    PetscCall(check(&rows->own, 0, rows->carried, work, &ignored));
+    PetscCall(MakeCarry(local, &rows->own, rows->carried));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A becomes a copy with sorted rows, if they are not sorted. */
+static PetscErrorCode Sort(CSRView *A, CSR *sorted, LocalInt *unsorted)
+{
+  PetscFunctionBegin;
+  PetscCall((PetscMemTypeDevice(A->where) ? CSRCountUnsorted_CUDA : CSRCountUnsorted_Host)(A, unsorted));
+  if (!*unsorted) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CSRSort(A, sorted));
+  *A = CSRView{A->n, sorted->nnz, sorted->i, sorted->j, (const PetscScalar *)sorted->a, A->where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalSort(PC pc, CSRView *A, CSR *sorted)
+{
+  PetscFunctionBegin;
+  PetscCall(Sort(A, sorted, &((PC_Local *)pc->data)->unsorted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -104,15 +176,44 @@ static PetscErrorCode Negate(Rows *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
+static PetscErrorCode CopyDiagonal(const CSRView *, std::vector<PetscScalar> *);
+
+/*
+   Rows of zeros get their diagonal entry. Where the diagonals of all ranks were found to be right, gathered rows of other ranks
+   without a diagonal entry are such rows, too.
+*/
+static PetscErrorCode Isolate(const PC_Local *local, Rows *rows)
 {
-  PC_Local *local = (PC_Local *)pc->data;
+  CSRView *const           A = &rows->A;
+  std::vector<PetscScalar> d;
+  std::vector<LocalInt>    isolated;
 
   PetscFunctionBegin;
-  if (local->extend) PetscCall(local->extend(pc, rows->own, &rows->L, &rows->first));
+  if (!local->diagonal.all_zero_rows) PetscFunctionReturn(PETSC_SUCCESS);
+  if (rows->first) PetscCall(CopyDiagonal(A, &d));
+  for (LocalInt row = 0; row < rows->first; row++)
+    if (d[row] == 0) isolated.push_back(row);
+  for (LocalInt row : local->diagonal.zero_rows) isolated.push_back(rows->first + row);
+  if (isolated.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CSRIsolate(A, (LocalInt)isolated.size(), isolated.data(), PCLocalIsolated(local), &rows->with));
+  *A = CSRView{A->n, rows->with.nnz, rows->with.i, rows->with.j, (const PetscScalar *)rows->with.a, A->where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
+{
+  PC_Local *local    = (PC_Local *)pc->data;
+  LocalInt  unsorted = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PCLocalSort(pc, &rows->own, &rows->sorted));
+  if (local->extend) PetscCall(local->extend(pc, &rows->own, &rows->L, &rows->first));
   const CSR &L = rows->L;
-  rows->A      = L.i ? CSRView{L.rows, L.nnz, L.i, L.j, (const PetscScalar *)L.a, L.where} : *rows->own;
+  rows->A      = L.i ? CSRView{L.rows, L.nnz, L.i, L.j, (const PetscScalar *)L.a, L.where} : rows->own;
+  if (L.i) PetscCall(Sort(&rows->A, &rows->sorted_L, &unsorted)); /* rows of other ranks may not be sorted */
+  PetscCall(Isolate(local, rows));
   PetscCall(GetSymmetricValues(local, one_sided, rows));
+  PetscCall(Mask(local, rows->own.n, rows->own.where));
   if (one_sided == OneSided::LEAVE_OUT && local->diagonal.negative) PetscCall(Negate(rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,8 +222,11 @@ static PetscErrorCode FreeRows(Rows *rows)
 {
   PetscFunctionBegin;
   PetscCall(CSRDestroy(&rows->L));
-  PetscCall(ArrayDestroy(rows->own->where, (void **)&rows->values));
-  PetscCall(ArrayDestroy(rows->own->where, (void **)&rows->carried));
+  PetscCall(CSRDestroy(&rows->with));
+  PetscCall(CSRDestroy(&rows->sorted));
+  PetscCall(CSRDestroy(&rows->sorted_L));
+  PetscCall(ArrayDestroy(rows->own.where, (void **)&rows->values));
+  PetscCall(ArrayDestroy(rows->own.where, (void **)&rows->carried));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,7 +239,8 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
 
   PetscFunctionBegin;
   PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN || local->has_points), &local->points, &mat));
-  Rows           rows{&mat.A, {}, 0, {}, nullptr, nullptr};
+  Rows           rows{};
+  rows.own            = mat.A;
   PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
   if (!code) code = CallGuarded(on_rows, pc, (const CSRView *)&rows.A, outcome);
   const PetscErrorCode freed = FreeRows(&rows), restored = MatRestoreCSR(&mat);
@@ -308,6 +413,35 @@ static PetscErrorCode ReadDiagonal(PC pc, std::vector<PetscScalar> *d)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Finds the rank's rows without any entry that is not 0, in its own columns and in those of other ranks: a product with a vector of
+   different positive entries is 0 there. In other rows it is 0 by accident with a probability of 2^-53 at most. All ranks together.
+*/
+static PetscErrorCode FindZeroRows(Mat A, const std::vector<PetscScalar> &d, std::vector<LocalInt> *zero_rows)
+{
+  constexpr PetscReal golden = 0.6180339887498949;
+  const PetscScalar  *y_array;
+  PetscScalar        *x_array;
+  PetscInt            begin;
+  Vec                 x, y;
+
+  PetscFunctionBegin;
+  PetscCall(MatCreateVecs(A, &x, &y));
+  PetscCall(VecGetOwnershipRange(x, &begin, nullptr));
+  PetscCall(VecGetArrayWrite(x, &x_array));
+  for (size_t row = 0; row < d.size(); row++)
+    x_array[row] = 1 + std::fmod(golden * (PetscReal)(begin + (PetscInt)row), 1) * std::fmod(PETSC_PI * (PetscReal)row, 1);
+  PetscCall(VecRestoreArrayWrite(x, &x_array));
+  PetscCall(MatMult(A, x, y));
+  PetscCall(VecGetArrayRead(y, &y_array));
+  for (size_t row = 0; row < d.size(); row++)
+    if (d[row] == 0 && y_array[row] == 0) zero_rows->push_back((LocalInt)row);
+  PetscCall(VecRestoreArrayRead(y, &y_array));
+  PetscCall(VecDestroy(&x));
+  PetscCall(VecDestroy(&y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Finds out about the diagonal, on all ranks together. */
 static PetscErrorCode Examine(PC pc, PCLocalOutcome *outcome)
 {
@@ -318,28 +452,49 @@ static PetscErrorCode Examine(PC pc, PCLocalOutcome *outcome)
   std::vector<PetscScalar> d;
 
   PetscFunctionBegin;
-  PetscCall(PCLocalPhaseStep(&phase, CallGuarded(ReadDiagonal, pc, &d), nullptr));
+  PetscCall(CheckAssembled(pc, outcome));
+  bool any_zero = false;
+  if (!outcome->code) {
+    const PetscErrorCode code = CallGuarded(ReadDiagonal, pc, &d);
+    if (code) outcome->code = code;
+    for (PetscScalar entry : d) any_zero = any_zero || entry == 0;
+  }
+  PetscCall(PCLocalPhaseStep(&phase, PETSC_SUCCESS, &any_zero));
   if (phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
   found.first[0] = found.first[1] = PETSC_INT_MAX;
-  for (size_t row = d.size(); row-- > 0;)
-    if (d[row] != 0 && !PetscIsNanScalar(d[row])) found.first[d[row] < 0] = begin + (PetscInt)row;
+  for (size_t row = d.size(); row-- > 0;) {
+    if (d[row] == 0 || !std::isfinite(d[row])) continue;
+    found.first[d[row] < 0] = begin + (PetscInt)row;
+    found.largest           = PetscMax(found.largest, PetscAbsScalar(d[row]));
+  }
   outcome->exchanging = true;
+  if (any_zero) PetscCall(FindZeroRows(pc->pmat, d, &found.zero_rows));
+  found.all_zero_rows = (PetscInt64)found.zero_rows.size();
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &found.all_zero_rows, 1, MPIU_INT64, MPI_SUM, phase.comm));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &found.largest, 1, MPIU_REAL, MPIU_MAX, phase.comm));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, found.first, 2, MPIU_INT, MPI_MIN, phase.comm));
+  if (found.largest == 0) found.largest = 1;
+  found.negative = found.first[1] != PETSC_INT_MAX && !found.Mixed();
+  int changed    = found.negative != local->diagonal.negative || found.zero_rows != local->diagonal.zero_rows;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, phase.comm));
   outcome->exchanging = false;
-  found.negative      = found.first[1] != PETSC_INT_MAX && !found.Mixed();
-  found.changed       = found.negative != local->diagonal.negative;
-  local->diagonal     = found;
+  found.changed       = changed != 0;
+  local->diagonal     = std::move(found);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes the factor. If the diagonal is at fault, looks at it as a whole, and computes once more if that may help. */
+/*
+   Computes the factor. If the diagonal is at fault, looks at it as a whole, and computes once more if that may help. A matrix that
+   had rows of zeros is looked at first, since values may have come there.
+*/
 static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
 {
   const PCLocalDiagonal *diagonal = &((PC_Local *)pc->data)->diagonal;
   PCLocalOutcome         ignored;
 
   PetscFunctionBegin;
+  if (diagonal->all_zero_rows) PetscCall(RunAndAgree(pc, Examine, &ignored));
   PetscCall(RunAndAgree(pc, Compute, agreed));
   if (!agreed->diagonal) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(RunAndAgree(pc, Examine, &ignored));
@@ -726,8 +881,21 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
                                      bs, bs, (double)all));
-  if (pc->setupcalled && !pc->failedreason && ((const PC_Local *)pc->data)->diagonal.negative)
+  const PCLocalDiagonal *diagonal = &((const PC_Local *)pc->data)->diagonal;
+  if (!pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (diagonal->negative)
     PetscCall(PetscViewerASCIIPrintf(viewer, "the diagonal is negative: -A is preconditioned, and the sign given back\n"));
+  PetscInt64 unsorted = ((const PC_Local *)pc->data)->unsorted;
+
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &unsorted, 1, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  if (unsorted)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "entries out of the order of columns, or in the column of another one %" PetscInt64_FMT
+                                     ": rows are sorted for the set-up\n",
+                                     unsorted));
+  if (diagonal->all_zero_rows)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "rows of zeros %" PetscInt64_FMT ": isolated, with an inverse of 0\n",
+                                     diagonal->all_zero_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

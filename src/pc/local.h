@@ -54,8 +54,15 @@ PetscErrorCode PCLocalPhaseStep(PCLocalPhase *, PetscErrorCode, bool *more);
 
    A matrix whose diagonal is negative throughout is negative definite, if it is definite: the factor is that of -A, applied with
    the other sign.
+
+   Rows of zeros are isolated rows with an inverse of 0: the factor is that of a matrix with a diagonal entry of about the size of
+   the others there, and an application leaves these rows out of x. The result is 0 there, too, since nothing is coupled to them.
 */
 struct PCLocalDiagonal {
+  std::vector<LocalInt> zero_rows     = {}; /* of this rank, ascending */
+  PetscInt64            all_zero_rows = 0;  /* of all ranks */
+  PetscReal             largest       = 0;  /* the largest magnitude of an entry, or 1 */
+
   bool     negative = false; /* no row has a positive entry, and some row has a negative one */
   PetscInt first[2] = {};    /* the first rows with a positive and with a negative entry, or PETSC_INT_MAX */
   bool     changed  = false; /* what `compute` depends on is not what it was */
@@ -111,9 +118,10 @@ struct PC_Local {
 
   PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
 
-  CSR          carry           = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
+  CSR          carry           = {};      /* W of CSRCarry() and CSRMask(), if it has entries: M^{-1} is `apply` after I + W */
   CSR          carry_t         = {};      /* W^T */
   PetscScalar *carried         = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
+  LocalInt     unsorted        = 0;       /* entries of the block that do not stand in the order of columns, or stand there twice */
   CSRSymmetry *symmetry_work   = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
 
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
@@ -124,16 +132,32 @@ struct PC_Local {
 PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);
 
 /*
+   `compute` of a type that does not call the next function calls this one, with the number and the memory of its rows: an
+   application then leaves out rows of zeros. Their diagonal entry is to be PCLocalIsolated(), with the sign of the others.
+*/
+PetscErrorCode PCLocalLeaveOutZeroRows(PC, LocalInt n, PetscMemType);
+PetscScalar    PCLocalIsolated(const PC_Local *);
+
+/*
+   `compute` of such a type borrows rows whose columns may have any order, and goes on with *A, which is a copy then; `sorted` is to be
+   destroyed afterwards. The view tells of the copy.
+*/
+PetscErrorCode PCLocalSort(PC, CSRView *A, CSR *sorted);
+
+/*
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
    `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
    Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left out, not carried over.
    With LEAVE_OUT, couplings that one row alone has are zero in these rows, and an application carries the values of isolated rows
    over to the rows that are coupled to them; and the rows of a matrix with a negative diagonal are those of -A. With KEEP, the rows
-   are those of the operator.
+   are those of the operator. Rows of zeros have their diagonal entry in either case.
 */
 enum class OneSided { LEAVE_OUT, KEEP };
 PetscErrorCode PCLocalComputeOnSymmetricRows(PC, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *);
+
+/* Whether an application takes more than the factor: what isolated rows carry over, or the rows of zeros. */
+PetscErrorCode PCLocalCarries(PC, PetscBool *);
 
 /* `compute` uses this text in its sentences: " of rank 1's block", or nothing if one rank has the whole matrix. */
 PetscErrorCode PCLocalNameBlock(PC, char text[], size_t length);

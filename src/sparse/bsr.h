@@ -46,6 +46,13 @@ PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *copy); /* makes the copy,
 size_t         BSRBytes(const BSR *);                         /* bytes of the blocks and row starts; 0 if there are no arrays */
 BSRView        BSRViewOf(const BSR *);                        /* a view of a square matrix in double precision */
 
+/*
+   Makes a copy of A whose `count` rows of single entries `isolated`, which ascend and are on the host, have the diagonal entry
+   `value`. A block row that has no diagonal block gets one if all of its rows are among them. It is made on the host: matrices that
+   need it are rare.
+*/
+PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isolated, PetscScalar value, BSR *copy);
+
 /* The CUDA twin reads the matrix once for so many columns. */
 constexpr LocalInt kBSRColumns = 4;
 

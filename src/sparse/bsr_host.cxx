@@ -1,4 +1,7 @@
 /* This file is the host twin of cuda/sparse/bsr.cu. It also has the functions that serve both kinds of memory. */
+#include <algorithm>
+#include <vector>
+
 #include "bsr.h"
 
 static size_t BlockBytes(const BSR *W)
@@ -56,6 +59,50 @@ PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
   PetscCall(ArrayCopy(copy->i, W->i, ((size_t)W->rows + 1) * sizeof(LocalInt), where, W->where));
   PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(LocalInt), where, W->where));
   PetscCall(ArrayCopy(copy->a, W->a, W->nnz * BlockBytes(W), where, W->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isolated, PetscScalar value, BSR *copy)
+{
+  const LocalInt           bs  = A->bs, n = A->n;
+  const size_t             bs2 = (size_t)bs * bs;
+  std::vector<LocalInt>    A_i((size_t)n + 1), A_j(A->nnz), i(1, 0), j;
+  std::vector<PetscScalar> A_a(A->nnz * bs2), a;
+  const LocalInt          *next = isolated, *const end = isolated + count;
+
+  PetscFunctionBegin;
+  if (n) PetscCall(ArrayCopy(A_i.data(), A->i, A_i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(A_j.data(), A->j, A_j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(A_a.data(), A->a, A_a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
+  for (LocalInt row = 0; row < n; row++) {
+    const LocalInt *const first = next;
+    size_t                diagonal = SIZE_MAX; /* where the diagonal block begins */
+    while (next < end && *next / bs == row) next++;
+    const bool all = next - first == bs && !std::count(A_j.begin() + A_i[row], A_j.begin() + A_i[row + 1], row);
+    const auto add = [&](LocalInt column, const PetscScalar *block) {
+      if (column == row) diagonal = a.size();
+      j.push_back(column);
+      if (block) a.insert(a.end(), block, block + bs2);
+      else a.insert(a.end(), bs2, 0.);
+    };
+    bool missing = all;
+    for (LocalInt k = A_i[row]; k < A_i[row + 1]; k++) {
+      if (missing && A_j[k] > row) {
+        add(row, nullptr);
+        missing = false;
+      }
+      add(A_j[k], A_a.data() + k * bs2);
+    }
+    if (missing) add(row, nullptr);
+    for (const LocalInt *r = first; r < next && diagonal != SIZE_MAX; r++) a[diagonal + (size_t)(*r % bs) * (bs + 1)] = value;
+    PetscCheck(j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank's rows have more blocks than 32 bits can count");
+    i.push_back((LocalInt)j.size());
+  }
+  PetscCall(BSRCreate(bs, n, n, i.back(), FINEPC_DOUBLE, A->where, copy));
+  PetscCall(ArrayCopy(copy->i, i.data(), i.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(copy->j, j.data(), j.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(copy->a, a.data(), a.size() * sizeof(PetscScalar), A->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -67,7 +67,7 @@ static PetscErrorCode RestoreBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 
 /* Makes the blocks of an AIJ matrix that has lent its rows. With keep, the copy has the pattern already and gets new values only.
  */
-static PetscErrorCode BlocksOfAIJ(const CSRView *A, LocalInt bs, PetscMemType where, PetscBool keep, BSR *copy)
+static PetscErrorCode BlocksOfSorted(const CSRView *A, LocalInt bs, PetscMemType where, PetscBool keep, BSR *copy)
 {
   PetscFunctionBegin;
   if (A->where == where) {
@@ -82,6 +82,25 @@ static PetscErrorCode BlocksOfAIJ(const CSRView *A, LocalInt bs, PetscMemType wh
     PetscCall(BSRDestroy(&blocks));
     PetscCall(code);
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same of rows whose columns may have any order. */
+static PetscErrorCode BlocksOfAIJ(const CSRView *A, LocalInt bs, PetscMemType where, PetscBool keep, BSR *copy, LocalInt *unsorted)
+{
+  CSR            sorted{};
+  PetscErrorCode code = PETSC_SUCCESS;
+  CSRView        rows = *A;
+
+  PetscFunctionBegin;
+  PetscCall((PetscMemTypeDevice(A->where) ? CSRCountUnsorted_CUDA : CSRCountUnsorted_Host)(A, unsorted));
+  if (*unsorted) {
+    code = CallGuarded(CSRSort, A, &sorted);
+    rows = CSRView{A->n, sorted.nnz, sorted.i, sorted.j, (const PetscScalar *)sorted.a, A->where};
+  }
+  if (!code) code = CallGuarded(BlocksOfSorted, (const CSRView *)&rows, bs, where, keep, copy);
+  PetscCall(CSRDestroy(&sorted));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +146,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
     if (PetscMemTypeDevice(where)) PetscCall(MatGetCSR(A, &bsr->csr));
     else PetscCall(MatGetHostCSR(A, &bsr->csr));
     if (!keep) PetscCall(BSRDestroy(copy));
-    const PetscErrorCode code = BlocksOfAIJ(&bsr->csr.A, bsr->A.bs, where, keep, copy);
+    const PetscErrorCode code = BlocksOfAIJ(&bsr->csr.A, bsr->A.bs, where, keep, copy, &bsr->unsorted);
     PetscCall(MatRestoreCSR(&bsr->csr));
     PetscCall(code);
   }

@@ -14,6 +14,8 @@ struct BSRMat {
   Mat     local;    /* the rank's diagonal block */
   CSRMat  csr;      /* the rows that a MATAIJ lends during the conversion, or empty */
   bool    borrowed; /* whether the arrays of A belong to the Mat */
+
+  LocalInt unsorted; /* entries of a MATAIJ that are not in the order of columns, so that A is a sorted copy, or 0 */
 };
 
 /*

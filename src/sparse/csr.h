@@ -40,6 +40,25 @@ PetscErrorCode CSRCopyToHost(const CSR *, CSR *copy);
 PetscErrorCode CSRDiagonal_Host(const CSRView *A, PetscScalar *d);
 PetscErrorCode CSRDiagonal_CUDA(const CSRView *A, PetscScalar *d);
 
+/* Counts the entries of A that do not stand behind the column of the entry before them, which PETSc allows. */
+PetscErrorCode CSRCountUnsorted_Host(const CSRView *A, LocalInt *count);
+PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *A, LocalInt *count);
+
+/* Makes a copy of A in double precision, in its memory, with ascending columns; entries of the same column are added up. */
+PetscErrorCode CSRSort(const CSRView *A, CSR *copy);
+
+/*
+   Makes a copy of A in double precision, in its memory, whose `count` rows `isolated`, which ascend and are on the host, have the
+   diagonal entry `value`, whether one is stored or not. It is made on the host: matrices that need it are rare.
+*/
+PetscErrorCode CSRIsolate(const CSRView *A, LocalInt count, const LocalInt *isolated, PetscScalar value, CSR *copy);
+
+/*
+   Makes W, in double precision and with n rows, or nothing if it has no arrays, a matrix `with` which I + W loses the rows and the
+   columns `masked` [count], which ascend and are on the host, likewise.
+*/
+PetscErrorCode CSRMask(const CSR *W, LocalInt n, LocalInt count, const LocalInt *masked, PetscMemType where, CSR *with);
+
 /* to [n] = -from [n], which may be the same array. */
 PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar *to);
 PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar *to);

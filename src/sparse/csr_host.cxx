@@ -1,4 +1,8 @@
 /* This file is the host twin of cuda/sparse/csr.cu. It also has the functions that serve both kinds of memory. */
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "csr.h"
 
 PetscErrorCode CSRCreate(LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
@@ -50,6 +54,133 @@ PetscErrorCode CSRDiagonal_Host(const CSRView *A, PetscScalar *d)
     for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
       if (A->j[k] == row) d[row] += A->a[k];
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A matrix that grows row by row on the host. */
+struct GrowingRows {
+  std::vector<LocalInt>    i = std::vector<LocalInt>(1, 0), j;
+  std::vector<PetscScalar> a;
+
+  void Add(LocalInt column, PetscScalar value)
+  {
+    j.push_back(column);
+    a.push_back(value);
+  }
+};
+
+/* The rows become a CSR in memory of the given kind. */
+static PetscErrorCode CreateFromRows(const GrowingRows &rows, LocalInt columns, PetscMemType where, CSR *W)
+{
+  const LocalInt n = (LocalInt)rows.i.size() - 1;
+
+  PetscFunctionBegin;
+  PetscCall(CSRCreate(n, columns, rows.i.back(), FINEPC_DOUBLE, where, W));
+  PetscCall(ArrayCopy(W->i, rows.i.data(), rows.i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(W->j, rows.j.data(), rows.j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(W->a, rows.a.data(), rows.a.size() * sizeof(PetscScalar), where, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows of A on the host: its own arrays, or a copy. */
+struct RowsOnHost {
+  std::vector<LocalInt>    i, j;
+  std::vector<PetscScalar> a;
+  CSRView                  A;
+};
+
+static PetscErrorCode CopyToHost(const CSRView *A, RowsOnHost *host)
+{
+  PetscFunctionBegin;
+  host->A = *A;
+  if (!PetscMemTypeDevice(A->where)) PetscFunctionReturn(PETSC_SUCCESS);
+  host->i.resize((size_t)A->n + 1);
+  host->j.resize(A->nnz);
+  host->a.resize(A->nnz);
+  if (A->n) PetscCall(ArrayCopy(host->i.data(), A->i, host->i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(host->j.data(), A->j, host->j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(host->a.data(), A->a, host->a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
+  host->A = CSRView{A->n, A->nnz, host->i.data(), host->j.data(), host->a.data(), PETSC_MEMTYPE_HOST};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRCountUnsorted_Host(const CSRView *A, LocalInt *count)
+{
+  PetscFunctionBegin;
+  *count = 0;
+  for (LocalInt row = 0; row < A->n; row++)
+    for (LocalInt k = A->i[row] + 1; k < A->i[row + 1]; k++) *count += A->j[k] <= A->j[k - 1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRSort(const CSRView *A, CSR *copy)
+{
+  RowsOnHost                                    host;
+  GrowingRows                                   rows;
+  std::vector<std::pair<LocalInt, PetscScalar>> entries;
+
+  PetscFunctionBegin;
+  PetscCall(CopyToHost(A, &host));
+  for (LocalInt row = 0; row < A->n; row++) {
+    entries.clear();
+    for (LocalInt k = host.A.i[row]; k < host.A.i[row + 1]; k++) entries.emplace_back(host.A.j[k], host.A.a[k]);
+    std::stable_sort(entries.begin(), entries.end(), [](const auto &p, const auto &q) { return p.first < q.first; });
+    const size_t first = rows.j.size();
+    for (const auto &entry : entries) {
+      if (rows.j.size() > first && rows.j.back() == entry.first) rows.a.back() += entry.second;
+      else rows.Add(entry.first, entry.second);
+    }
+    rows.i.push_back((LocalInt)rows.j.size());
+  }
+  PetscCall(CreateFromRows(rows, A->n, A->where, copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRIsolate(const CSRView *A, LocalInt count, const LocalInt *isolated, PetscScalar value, CSR *copy)
+{
+  RowsOnHost      host;
+  GrowingRows     rows;
+  const LocalInt *next = isolated, *const end = isolated + count;
+
+  PetscFunctionBegin;
+  PetscCall(CopyToHost(A, &host));
+  for (LocalInt row = 0; row < A->n; row++) {
+    const bool alone = next < end && *next == row;
+    bool       there = false;
+    if (alone) next++;
+    for (LocalInt k = host.A.i[row]; k < host.A.i[row + 1]; k++) {
+      const LocalInt j = host.A.j[k];
+      if (alone && !there && j >= row) {
+        rows.Add(row, value);
+        there = true;
+      }
+      if (!alone || j != row) rows.Add(j, host.A.a[k]);
+    }
+    if (alone && !there) rows.Add(row, value);
+    PetscCheck(rows.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank's rows have more entries than 32 bits can count");
+    rows.i.push_back((LocalInt)rows.j.size());
+  }
+  PetscCall(CreateFromRows(rows, A->n, A->where, copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRMask(const CSR *W, LocalInt n, LocalInt count, const LocalInt *masked, PetscMemType where, CSR *with)
+{
+  CSR         host{};
+  GrowingRows rows;
+
+  PetscFunctionBegin;
+  if (W->i) PetscCall(CSRCopyToHost(W, &host));
+  for (LocalInt row = 0; row < n; row++) {
+    if (std::binary_search(masked, masked + count, row)) rows.Add(row, -1);
+    else if (W->i)
+      for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++)
+        if (!std::binary_search(masked, masked + count, host.j[k])) rows.Add(host.j[k], ((const PetscScalar *)host.a)[k]);
+    rows.i.push_back((LocalInt)rows.j.size());
+  }
+  PetscCall(CSRDestroy(&host));
+  PetscCall(CreateFromRows(rows, n, where, with));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

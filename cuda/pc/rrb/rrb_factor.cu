@@ -49,17 +49,19 @@ __device__ double Entry(const CSRView &A, LocalInt row, LocalInt column)
    S_1 sums to less than -kRRBLift a_bb.
 */
 __global__ void __launch_bounds__(kBlockSize)
-  ReadRows(CSRView A, LocalInt nx, RRBStraight S, double sign, bool lift, bool singular, RRBReport *report)
+  ReadRows(CSRView A, LocalInt nx, RRBStraight S, RRBParams params, bool lift, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
   const LocalInt row = (LocalInt)thread, x = row % nx, y = row / nx;
+  const double   sign = params.negative ? -1 : 1;
   double         c = 0, e = 0, n = 0, ne = 0, nw = 0, others = 0;
-  bool           may_lift = false;
+  bool           may_lift = false, zero = true;
   for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
     const LocalInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
     const double   a = A.a[k];
     if (a == 0) continue;
+    zero = false;
     const unsigned long long key = ((unsigned long long)row << 32 | (unsigned long long)column << 1);
     if (dx < -1 || dx > 1 || dy < -1 || dy > 1) {
       atomicMin(&report->pattern, key);
@@ -89,8 +91,12 @@ __global__ void __launch_bounds__(kBlockSize)
     else if (dx > 0) ne = mean;
     else nw = mean;
   }
+  if (zero && params.isolated > 0) {
+    c = sign * params.isolated;
+    atomicAdd(&report->isolated, 1);
+  }
   const double sum = c + others;
-  if (singular && !(fabs(sum) <= kRRBZeroSum * sign * c) && !report->nonzero_sum) report->nonzero_sum = 1;
+  if (params.singular && !(zero && params.isolated > 0) && !(fabs(sum) <= kRRBZeroSum * sign * c) && !report->nonzero_sum) report->nonzero_sum = 1;
   if ((may_lift || sign * sum < -kRRBLift / 4 * sign * c) && !report->may_lift)
     report->may_lift = 1; /* all threads write the same, and few threads write */
   if (lift && sign * c > 0 && sign * sum < -kRRBLift * sign * c) {
@@ -385,8 +391,8 @@ PetscErrorCode ReadMatrix(SetUp &s)
   while (!right) {
     PetscCall(ClearReport(s.report.data(), s.stream));
     PetscCall(AllocateWork(s, nine));
-    ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, RRBSign(s.params), s.lift && nine,
-                                                            (bool)s.params.singular, s.report.data());
+    ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, s.params, s.lift && nine,
+                                                            s.report.data());
     FinePCCheckLaunch();
     PetscCall(Download(s.report.data(), &s.seen, s.stream));
     if (s.seen.pattern != kRRBNoFailure || !s.IsWholeGrid()) PetscFunctionReturn(PETSC_SUCCESS);
@@ -459,6 +465,7 @@ void FillStats(const RRBReport &seen, RRBStats *stats)
   stats->one_sided   = (PetscInt64)seen.one_sided;
   stats->lifted      = (PetscInt64)seen.lifted;
   stats->zero_pivots = seen.zero_pivots;
+  stats->isolated    = seen.isolated;
   if (seen.pivot == kRRBNoFailure) return;
   stats->failure = seen.pivot & 1 ? RRB_RANGE : RRB_PIVOT;
   stats->level   = (LocalInt)(seen.pivot >> 34);

@@ -16,6 +16,7 @@ struct RRBReport {
   LocalInt           zero_pivots;
   LocalInt           largest, next; /* largest distance of an entry from the diagonal; whether one has that distance less one */
   LocalInt           may_lift;      /* S_1 may have rows to be lifted */
+  LocalInt           isolated;      /* rows of zeros, if they are allowed */
   LocalInt           nonzero_sum;   /* some row does not sum to 0 */
 };
 constexpr unsigned long long kRRBNoFailure = ~0ull;

@@ -253,7 +253,10 @@ static PetscErrorCode Create(PC pc)
   `MatZeroRowsColumns()`, or begin with a guess that has these values. The view counts these couplings, and the pairs of entries
   that are not equal. For such couplings each set-up copies the values of the matrix.
 
-  A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
+  A matrix whose diagonal entries are all negative is preconditioned as -A with the other sign, so that M^{-1} = -G^T G. Rows of
+  zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both. Any other
+  diagonal entry that is missing or has another sign than the rest, or an entry that is not finite, makes the set-up fail with a
+  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
 
   References:
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;

@@ -141,11 +141,13 @@ static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
                             stats->failure_row, block));
     break;
   case BILU_ROW_ZERO:
-    outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+    outcome->reason   = PC_FACTOR_NUMERIC_ZEROPIVOT;
+    outcome->diagonal = true;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" LocalInt_FMT "%s is zero", stats->failure_row, block));
     break;
   case BILU_DIAGONAL_MISSING:
-    outcome->reason = PC_FACTOR_STRUCT_ZEROPIVOT;
+    outcome->reason   = PC_FACTOR_STRUCT_ZEROPIVOT;
+    outcome->diagonal = true;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
                             "Block row %" LocalInt_FMT "%s has no diagonal block: store one, if only of zeros", stats->failure_row,
                             block));
@@ -189,6 +191,25 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The triangular factors of a matrix whose rows of zeros have diagonal entries. */
+static PetscErrorCode FactorIsolated(PC pc, const BSRMat *mat, PetscBool keep, PCLocalOutcome *outcome)
+{
+  const PC_Local              *local = (const PC_Local *)pc->data;
+  const std::vector<LocalInt> &rows  = local->diagonal.zero_rows;
+  BSRMat                       with{};
+  BSR                          copy{};
+
+  PetscFunctionBegin;
+  PetscErrorCode code = CallGuarded(BSRIsolate, &mat->A, (LocalInt)rows.size(), rows.data(), PCLocalIsolated(local), &copy);
+  if (!code) {
+    with.A = BSRViewOf(&copy);
+    code   = CallGuarded(BISAIGetTriangularFactors, pc, (const BSRMat *)&with, keep, outcome);
+  }
+  PetscCall(BSRDestroy(&copy));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Computes the inverses of the triangular factors of the rank's block, or describes in the outcome why there are none. */
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
@@ -203,10 +224,14 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscCall(
     MatGetBSR(pc->pmat, bisai->factor == PC_BISAI_FACTOR_PETSC ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->blocks, &mat));
   PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
-  bisai->bs                 = mat.A.bs;
-  bisai->n                  = mat.A.n;
-  bisai->operator_nnz       = mat.A.nnz;
-  const PetscErrorCode code = CallGuarded(BISAIGetTriangularFactors, pc, (const BSRMat *)&mat, keep, outcome);
+  bisai->bs           = mat.A.bs;
+  bisai->n            = mat.A.n;
+  bisai->operator_nnz = mat.A.nnz;
+  bisai->unsorted     = mat.unsorted;
+  PetscErrorCode code = CallGuarded(PCLocalLeaveOutZeroRows, pc, bisai->n * bisai->bs, bisai->where);
+  if (!code)
+    code = CallGuarded(bisai->diagonal.zero_rows.empty() ? BISAIGetTriangularFactors : FactorIsolated, pc, (const BSRMat *)&mat,
+                       keep, outcome);
   PetscCall(MatRestoreBSR(&mat));
   PetscCall(code);
   if (!bisai->factor_stats.failure && !outcome->reason) {
@@ -341,7 +366,10 @@ static PetscErrorCode Create(PC pc)
   and without the shift. A block row or column of NL or NU that comes out not finite keeps its diagonal block alone. The view counts
   what was replaced, and says who computed the factors.
 
-  A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
+  Rows of zeros are isolated rows with an inverse of 0, also where a block row has no block at all; the view counts them. Columns of a
+  `MATAIJ` that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
+
+  A missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
   names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the
   precision in which they are stored. Other numbers that are too small for this precision become zero.
 

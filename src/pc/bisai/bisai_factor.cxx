@@ -8,18 +8,21 @@
 #include "finepcimpl.h"
 #include "bisai_face.h"
 
-/* Gets the matrix that PETSc factors, which is the operator itself if it is a MATSEQBAIJ, or a MATSEQBAIJ of its blocks. */
+/*
+   Gets the matrix that PETSc factors, which is the operator itself if it is a MATSEQBAIJ, or a MATSEQBAIJ of its blocks, also where
+   rows of zeros have got entries, so that there is no `local`.
+*/
 static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *A)
 {
   const BSRView *B = &mat->A;
-  PetscBool      is_baij;
+  PetscBool      is_baij = PETSC_FALSE;
   PetscScalar   *a;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* true for MATSEQBAIJCUDA */
+  if (mat->local) PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* and MATSEQBAIJCUDA */
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, bisai->baij, 0, 0, 0));
   if (!bisai->baij) {
     PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
     PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
@@ -31,7 +34,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
   PetscCall(MatSeqBAIJRestoreArray(bisai->baij, &a));
   PetscCall(PetscObjectStateIncrease((PetscObject)bisai->baij));
-  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, mat->local, 0, 0, 0));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, bisai->baij, 0, 0, 0));
   *A = bisai->baij;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

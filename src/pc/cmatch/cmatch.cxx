@@ -773,6 +773,7 @@ static PetscErrorCode PCFinePCGetCycle_CMATCH(PC pc, CMATCHHierarchy **hierarchy
   PetscFunctionBegin;
   *hierarchy = nullptr;
   if (!cmatch->complete || !pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cmatch->diagonal.all_zero_rows) PetscFunctionReturn(PETSC_SUCCESS);
   if (!cmatch->ranks || cmatch->ranks->nccl) *hierarchy = cmatch->hierarchy;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -934,7 +935,10 @@ With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal bloc
 the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
 else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
-  A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
+  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of zeros
+  are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
+
+  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
 
   References:

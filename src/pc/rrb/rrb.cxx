@@ -85,10 +85,20 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscCall(MatGetCSR(pc->pmat, &mat));
   PetscCall(FindNullSpace(pc, mat.A.n, &rrb->params.singular));
   rrb->params.negative = (PetscBool)rrb->diagonal.negative;
+  rrb->params.isolated = rrb->diagonal.zero_rows.empty() ? 0 : rrb->diagonal.largest;
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
-  const PetscErrorCode code = CallGuarded(RRBComputeOnItsGrid, pc, &mat.A, outcome);
+  CSR            sorted{};
+  CSRView        A    = mat.A;
+  PetscErrorCode code = CallGuarded(PCLocalSort, pc, &A, &sorted);
+  if (!code) code = CallGuarded(PCLocalLeaveOutZeroRows, pc, A.n, A.where);
+  if (!code) code = CallGuarded(RRBComputeOnItsGrid, pc, (const CSRView *)&A, outcome);
+  if (!code && !outcome->code && rrb->params.isolated > 0 && (size_t)rrb->stats.isolated != rrb->diagonal.zero_rows.size()) {
+    rrb->params.isolated = 0; /* a row of zeros in the block has entries in columns of other ranks, and no pivot */
+    code                 = CallGuarded(RRBComputeOnItsGrid, pc, (const CSRView *)&A, outcome);
+  }
+  PetscCall(CSRDestroy(&sorted));
   PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
@@ -268,6 +278,9 @@ static PetscErrorCode Create(PC pc)
   entry, the last pivot, which is zero then, is left out. A matrix of several parts that are not coupled has more such pivots, and
   may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
   pivots count.
+
+  If the diagonal of the matrix is negative throughout, all pivots have to be negative, and rows are judged as those of -A: M is negative
+  definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view tells of both.
 
   A pivot below 2.2e-308 or above 4.5e307, whose inverse is no normal number, makes the set-up fail, too: scale such a matrix.
 

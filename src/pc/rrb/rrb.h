@@ -27,6 +27,9 @@ struct RRBParams {
   /* The diagonal of A is negative. Then the pivots are negative, and sums have the other sign, as if -A were factored. */
   PetscBool negative = PETSC_FALSE;
 
+  /* If it is not 0, rows of zeros have a diagonal entry of this magnitude, and do not count in `singular`. */
+  PetscReal isolated = 0;
+
   /* Rows that sum to less than 0 are made to sum to 0, before the first level that lumps. */
   PetscBool lift = PETSC_TRUE;
 };
@@ -85,6 +88,7 @@ struct RRBStats {
 
   PetscInt64 one_sided;   /* couplings that only one of their two rows has, which are left out */
   PetscInt64 lifted;      /* rows that were lifted: of S_1 with 5 points, of A with 9 points */
+  LocalInt   isolated;    /* rows of zeros, if they are allowed */
   LocalInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
 };
 

@@ -99,16 +99,20 @@ static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
    Reads the diagonal and the couplings of A into S. If A cannot be factored, the stats tell the first entry, in the first row, that
    is wrong. `zero_sums` tells whether all rows sum to 0.
 */
-static void ReadMatrix(const CSRView *A, LocalInt nx, double sign, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
+static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
+  const double sign = RRBSign(params);
+
   *nine      = PETSC_FALSE;
   *zero_sums = true;
   for (LocalInt row = 0; row < A->n; row++) {
     double others = 0;
+    bool   zero   = true;
     for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const LocalInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
       const PetscScalar a = A->a[k];
       if (a == 0) continue;
+      zero = false;
       if (PetscAbsInt(dx) > 1 || PetscAbsInt(dy) > 1) {
         stats->failure = RRB_PATTERN;
         stats->row     = row;
@@ -138,6 +142,11 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, double sign, RRBOperator *
       if (column < row) continue;
       auto &where = dx && dy ? (dx > 0 ? S->far_u : S->far_v) : (dx ? S->near_u : S->near_v);
       where[row]  = (a + other) / 2;
+    }
+    if (zero && params.isolated > 0) {
+      S->c[row] = sign * params.isolated;
+      stats->isolated++;
+      continue;
     }
     *zero_sums = *zero_sums && std::abs(S->c[row] + others) <= kRRBZeroSum * sign * S->c[row];
   }
@@ -315,7 +324,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
   F->half_levels = half_levels;
-  ReadMatrix(A, nx, sign, &S, &F->nine, &zero_sums, stats);
+  ReadMatrix(A, nx, *params, &S, &F->nine, &zero_sums, stats);
   if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
   if (F->has_schur) F->S = S; /* stays S_1 if no level is eliminated, since the only point is black then */
