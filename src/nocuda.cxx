@@ -47,6 +47,11 @@ PetscErrorCode LocalIntCopy_CUDA(size_t, const PetscInt *, LocalInt *)
   return NoCUDA();
 }
 
+PetscErrorCode CSRHash_CUDA(const CSRView *, uint64_t *, uint64_t *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 {
   return NoCUDA();

@@ -120,6 +120,45 @@ std::vector<Shape> Shapes()
 
 } // namespace
 
+TEST_CASE("the hash of a pattern is the same in both twins, and another one for another pattern", "[csr][sanitizer]")
+{
+  const auto hash = [](const CSRView &host, const Backend &backend) {
+    const bool device = PetscMemTypeDevice(backend.where);
+    CSR        W{};
+    uint64_t  *work = nullptr, result = 0;
+    MUST(CSRCreate(host.n, host.n, host.nnz, FINEPC_SINGLE, backend.where, &W));
+    MUST(ArrayCopy(W.i, host.i, (host.n + 1) * sizeof(*W.i), backend.where, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(W.j, host.j, host.nnz * sizeof(*W.j), backend.where, PETSC_MEMTYPE_HOST));
+    if (device) MUST(ArrayCreate(sizeof(*work), backend.where, (void **)&work));
+    const CSRView view{host.n, host.nnz, W.i, W.j, nullptr, backend.where};
+    MUST((device ? CSRHash_CUDA : CSRHash_Host)(&view, work, &result));
+    MUST(ArrayDestroy(backend.where, (void **)&work));
+    MUST(CSRDestroy(&W));
+    return result;
+  };
+  for (LocalInt n : {0, 1, 31, 32, 33, 1000, 20000}) {
+    const TestCSR         W = RandomCSR(PetscMin(n, 60), std::vector<LocalInt>(n, PetscMin(n, 5)), 3 + n);
+    std::vector<LocalInt> i = W.i, j = W.j;
+    const CSRView         A{n, (LocalInt)j.size(), i.data(), j.data(), nullptr, PETSC_MEMTYPE_HOST};
+    const uint64_t        first = hash(A, HostBackend());
+    CAPTURE(n);
+    for (const Backend &backend : Backends()) CHECK(hash(A, backend) == first);
+    if (n < 2) continue;
+    for (const Backend &backend : Backends()) {
+      std::swap(j[0], j[1]); /* the same numbers at other places */
+      CHECK(hash(A, backend) != first);
+      std::swap(j[0], j[1]);
+      j.back()++;
+      CHECK(hash(A, backend) != first);
+      j.back()--;
+      i[n - 1]--; /* an entry goes to another row */
+      CHECK(hash(A, backend) != first);
+      i[n - 1]++;
+      CHECK(hash(A, backend) == first);
+    }
+  }
+}
+
 TEST_CASE("transpose: rows sorted, values where they belong", "[csr]")
 {
   for (const Backend &backend : Backends())

@@ -475,6 +475,85 @@ TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle
       }
 }
 
+namespace
+{
+
+/* Weak couplings of block rows that are a half of all rows apart, symmetric and positive definite, for blocks of this size. */
+HostBlocks Far(LocalInt n, LocalInt bs)
+{
+  const size_t bs2 = (size_t)bs * bs;
+  HostBlocks   A;
+  A.bs = bs;
+  A.n  = n;
+  for (LocalInt row = 0; row < n; row++) {
+    for (LocalInt column : {row - n / 2, row, row + n / 2}) {
+      if (column < 0 || column >= n) continue;
+      A.j.push_back(column);
+      A.a.resize(A.j.size() * bs2);
+      for (LocalInt c = 0; c < bs; c++) A.a[(A.j.size() - 1) * bs2 + c * bs + c] = column == row ? 0.2 : -0.05;
+    }
+    A.i.push_back((LocalInt)A.j.size());
+  }
+  return A;
+}
+
+/* The rows of A and of `more` in A, by a second preallocation of single entries. */
+void AddByCOO(Mat A, Mat more)
+{
+  std::vector<PetscInt>    i, j;
+  std::vector<PetscScalar> a;
+  PetscInt                 begin, end, count;
+  const PetscInt          *columns;
+  const PetscScalar       *values;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (Mat from : {A, more})
+    for (PetscInt row = begin; row < end; row++) {
+      MUST(MatGetRow(from, row, &count, &columns, &values));
+      i.insert(i.end(), count, row);
+      j.insert(j.end(), columns, columns + count);
+      a.insert(a.end(), values, values + count);
+      MUST(MatRestoreRow(from, row, &count, &columns, &values));
+    }
+  MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
+  MUST(MatSetValuesCOO(A, a.data(), INSERT_VALUES));
+}
+
+} // namespace
+
+TEST_CASE("other nonzeros in place are a fresh set-up, whatever the nonzero state says", "[local][pc][cycle][mpi]")
+{
+  enum Way { AXPY, TRANSPOSE, COO };
+  for (const Type &type : Types()) {
+    if (type.name == std::string(PCRRB)) continue; /* all matrices on a grid have the same nonzeros */
+    const bool               is_bisai = type.name == std::string(PCBISAI);
+    const HostBlocks         good     = type.ranks();
+    std::vector<std::string> options  = {is_bisai ? "" : "-@reuse_pattern"};
+    if (is_bisai) options.push_back("-@factor finepc -@sweeps 1");
+    else if (type.get_factors) options.push_back("-@reuse_pattern -@overlap 2");
+    for (const Kind &kind : type.kinds())
+      for (const std::string &choice : options)
+        for (Way way : {AXPY, TRANSPOSE, COO}) {
+          if (way != AXPY && std::string(kind.name).find("aij") != 0) continue;
+          CAPTURE(type.name, kind.name, choice, (int)way);
+          MatObject       A  = kind.Create(good, PETSC_COMM_WORLD), copy;
+          const MatObject B  = kind.Create(Far(good.n, good.bs), PETSC_COMM_WORLD);
+          const PCObject  pc = MakePC(A, type, choice);
+          Mat             changed = A;
+          MUST(PCSetUp(pc));
+          Applied(pc);
+          if (way == COO) AddByCOO(A, B);
+          else MUST(MatAXPY(A, 1, B, DIFFERENT_NONZERO_PATTERN));
+          for (int k = 0; k < 2 && way == TRANSPOSE; k++) MUST(MatTranspose(A, MAT_INPLACE_MATRIX, &changed));
+          MUST(PCSetUp(pc));
+          CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
+          MUST(MatDuplicate(A, MAT_COPY_VALUES, copy.put()));
+          const PCObject fresh = MakePC(copy, type, choice);
+          MUST(PCSetUp(fresh));
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+        }
+  }
+}
+
 TEST_CASE("KSPSetReusePreconditioner freezes the factor", "[local][pc][cycle]")
 {
   for (const Type &type : Types())

@@ -47,6 +47,35 @@ __global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)
   if (k < n) to[k] = -from[k];
 }
 
+using HashSum = unsigned long long;
+static_assert(sizeof(HashSum) == sizeof(uint64_t));
+
+__device__ __forceinline__ HashSum Mix(HashSum place, LocalInt what)
+{
+  HashSum h = (place << 32 | (unsigned)what) * 0x9e3779b97f4a7c15ull;
+  h         = (h ^ h >> 32) * 0xbf58476d1ce4e5b9ull;
+  return h ^ h >> 29;
+}
+
+/* A thread takes every entry and every row start that is a grid apart from its first one. The sum of integers has no order. */
+__global__ void __launch_bounds__(kBlockSize) AddHashes(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, HashSum *sum)
+{
+  __shared__ HashSum of_block;
+  const long long    step = (long long)gridDim.x * kBlockSize;
+  HashSum            mine = 0;
+  if (threadIdx.x == 0) of_block = 0;
+  __syncthreads();
+  for (long long k = GridThread(); k < nnz; k += step) mine += Mix((HashSum)k, j[k]);
+  for (long long row = GridThread(); row < n && nnz; row += step) mine += Mix((HashSum)nnz + row, i[row]);
+  mine = GroupSum<kWarpSize>(mine);
+  if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, mine);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (blockIdx.x == 0) of_block += Mix(0xffffffffu, n);
+    atomicAdd(sum, of_block);
+  }
+}
+
 __global__ void CountColumns(LocalInt nnz, const LocalInt *j, LocalInt *count)
 {
   const long long k = GridThread();
@@ -332,6 +361,20 @@ PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar 
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   NegateValues<<<BlocksFor((long long)n), kBlockSize, 0, stream>>>(n, from, to);
   FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRHash_CUDA(const CSRView *A, uint64_t *work, uint64_t *hash)
+{
+  constexpr int kEntriesPerThread = 16;
+  cudaStream_t  stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
+  AddHashes<<<PetscMax(1, BlocksFor(A->nnz / kEntriesPerThread)), kBlockSize, 0, stream>>>(A->n, A->nnz, A->i, A->j, (HashSum *)work);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(hash, work, sizeof(*hash), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -175,7 +175,7 @@ PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
 
 /* -------------------------------------- cgfused_ranks.cxx ------------------------------------- */
 
-/* The block of A that the exchange depends on. A matrix that is preallocated again gets new blocks, whatever its own state says. */
+/* The block of A that the exchange depends on, and in the place of its state a hash of the columns of other ranks. */
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
 /*
    Makes the exchange for these columns of other ranks, and its lists: what a rank does alone before it, what all do together, and

@@ -221,19 +221,21 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
 {
   SeqBAIJCUDA     *data = (SeqBAIJCUDA *)A->spptr;
   BSR             *W    = transpose ? &data->transpose : &data->copy;
-  PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values,
-                           *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
-  BSR host;
+  PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values;
+  uint64_t         hash, *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
+  BSR              host;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)A, &values));
   *copy = W;
-  if (data->stale) data->values = data->pattern = data->transposed_values = data->transposed_pattern = kNoState;
+  if (data->stale) data->values = data->transposed_values = kNoState;
   data->stale = PETSC_FALSE;
-  if (W->i && *of_values == values && *of_pattern == A->nonzerostate) PetscFunctionReturn(PETSC_SUCCESS);
+  if (W->i && *of_values == values) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_BAIJCUDACopy, A, 0, 0, 0));
-  const PetscBool pattern = *of_pattern == A->nonzerostate ? PETSC_FALSE : PETSC_TRUE;
   PetscCall(GetRows(A, &host));
+  const CSRView blocks{host.rows, host.nnz, host.i, host.j, nullptr, host.where};
+  PetscCall(CSRHash_Host(&blocks, nullptr, &hash));
+  const PetscBool pattern = *of_pattern == hash ? PETSC_FALSE : PETSC_TRUE;
   if (transpose) {
     BSR transposed;
 
@@ -244,7 +246,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   } else PetscCall(SendRows(&host, pattern, W));
   PetscCall(RestoreRows(A, &host));
   *of_values  = values;
-  *of_pattern = A->nonzerostate;
+  *of_pattern = hash;
   PetscCall(PetscLogEventEnd(FinePC_BAIJCUDACopy, A, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

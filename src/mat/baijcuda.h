@@ -13,8 +13,8 @@ struct SeqBAIJCUDA {
   struct _MatOps   base;                                  /* the operations of MATSEQBAIJ */
   BSR              copy;                                  /* the matrix on the device */
   BSR              transpose;                             /* the transpose on the device, if a product has needed it */
-  PetscObjectState values, pattern;                       /* states of the matrix when `copy` was made */
-  PetscObjectState transposed_values, transposed_pattern; /* states of the matrix when `transpose` was made */
+  PetscObjectState values, transposed_values;             /* states of the matrix when `copy` and `transpose` were made */
+  uint64_t         pattern, transposed_pattern;           /* hashes of its pattern then: its nonzero state may not tell */
   PetscBool        stale;                                 /* the copies are old, though the states have not changed */
 };
 

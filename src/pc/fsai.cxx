@@ -16,7 +16,7 @@ static PetscBool CanKeepPattern(PC pc, PetscInt rows, PetscMemType where, PetscB
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
 
-  return (PetscBool)(reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == rows && G->where == where &&
+  return (PetscBool)(reuse_pattern && ((const PC_Local *)pc->data)->same_nonzeros && G->i && G->rows == rows && G->where == where &&
                      G->precision == factor);
 }
 
@@ -148,7 +148,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
   fsai->limited                      = 0;
   fsai->stats                        = FSAIStats{};
   fsai->reused                       = PETSC_FALSE;
-  fsai->pattern_state                = 0;
+  PetscCall(MatFreePatternWork(&fsai->given));
   fsai->left_out                     = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -209,7 +209,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   fsai->may_keep = !search;
   const HaloWish wish{pc->pmat, reach->overlap, reach->layers, reach->pattern, reach->setter, reach->type};
-  const bool keep_plan = as_before && pc->flag == SAME_NONZERO_PATTERN && where == fsai->halo.where && (!reach->pattern || !search);
+  const bool keep_plan = as_before && fsai->same_nonzeros && where == fsai->halo.where && (!reach->pattern || !search);
   PetscCall(PetscLogEventBegin(FinePC_HaloGather, pc, pc->pmat, 0, 0));
   PetscCall(HaloGather(phase, &wish, keep_plan, &fsai->halo));
   PetscCall(PetscLogEventEnd(FinePC_HaloGather, pc, pc->pmat, 0, 0));

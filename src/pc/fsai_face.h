@@ -26,7 +26,8 @@ struct PC_FSAI : PC_Local {
   PetscBool reused  = PETSC_FALSE; /* whether the last set-up kept the pattern */
 
   Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
-  PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
+  MatPattern       given         = {};      /* its nonzeros at the last set-up */
+  bool             given_stays   = true;    /* in a set-up: they are the same on this rank, or there is none */
   PetscInt64       left_out      = 0;       /* its entries in columns of lower-numbered ranks that the factor does not reach */
 
   /* a factor that reaches other ranks */
@@ -73,8 +74,8 @@ PetscErrorCode PCFSAISetPattern(PC, Mat);
 PetscErrorCode PCFSAIGetPattern(PC, Mat *);
 PetscErrorCode PCFSAIForgetPattern(PC);
 
-/* Whether the nonzeros of the user's matrix, if there is one, are those of the last set-up. `remember`: this is a set-up. */
-PetscErrorCode PCFSAIPatternStays(PC, bool remember, PetscBool *stays);
+/* Sets `given_stays`. Each set-up calls this function once, and an error of one rank ends the phase on all ranks. */
+PetscErrorCode PCFSAIFollowGiven(PC, PCLocalPhase *);
 
 /* The user's pattern as the twins take it, which is in the memory of the operator. */
 struct FSAIGivenPattern {

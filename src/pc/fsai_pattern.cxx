@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "entry.h"
 #include "fsai_face.h"
 
 PetscErrorCode PCFSAISetPattern(PC pc, Mat pattern)
@@ -31,15 +32,32 @@ PetscErrorCode PCFSAIForgetPattern(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIPatternStays(PC pc, bool remember, PetscBool *stays)
+/* A matrix that PCFSAIGetGivenPattern() is going to refuse has no pattern that stays. */
+static PetscErrorCode FollowGiven(Mat pattern, MatPattern *given, PetscBool *stays)
 {
-  PC_FSAI         *fsai  = (PC_FSAI *)pc->data;
-  PetscObjectState state = fsai->pattern_state;
+  PetscInt  rows, columns;
+  PetscBool assembled;
 
   PetscFunctionBegin;
-  if (fsai->pattern) PetscCall(MatGetNonzeroState(fsai->pattern, &state));
-  *stays = (PetscBool)(state == fsai->pattern_state);
-  if (remember) fsai->pattern_state = state;
+  *stays = PETSC_FALSE;
+  PetscCall(MatAssembled(pattern, &assembled));
+  PetscCall(MatGetLocalSize(pattern, &rows, &columns));
+  if (assembled && rows == columns) PetscCall(MatFollowPattern(pattern, given, stays));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIFollowGiven(PC pc, PCLocalPhase *phase)
+{
+  PC_FSAI       *fsai  = (PC_FSAI *)pc->data;
+  PetscBool      stays = PETSC_FALSE;
+  PetscErrorCode code  = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  fsai->given_stays = !fsai->pattern;
+  if (!fsai->pattern) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!phase->outcome->code) code = CallGuarded(FollowGiven, fsai->pattern, &fsai->given, &stays);
+  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+  fsai->given_stays = stays;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -238,7 +238,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
   CSRMat    mat;
 
   PetscFunctionBegin;
-  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN || local->has_points), &local->points, &mat));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(local->same_nonzeros || local->has_points), &local->points, &mat));
   Rows           rows{};
   rows.own            = mat.A;
   PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
@@ -335,6 +335,25 @@ static PetscErrorCode CheckAssembled(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Whether the nonzeros are those of the last set-up on all ranks. pc->flag alone does not say so: MatAXPY() with other nonzeros, a
+   second preallocation and MatTranspose() in place can leave the nonzero state of a matrix as it was.
+*/
+static PetscErrorCode CompareNonzeros(PC pc, PCLocalPhase *phase)
+{
+  PC_Local      *local = (PC_Local *)pc->data;
+  PetscBool      same  = PETSC_FALSE;
+  PetscErrorCode code  = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  local->same_nonzeros = false;
+  if (!phase->outcome->code) code = CallGuarded(MatFollowPattern, pc->pmat, &local->nonzeros, &same);
+  bool changed = !same || pc->flag != SAME_NONZERO_PATTERN;
+  PetscCall(PCLocalPhaseStep(phase, code, &changed));
+  local->same_nonzeros = !changed;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Computes the factor: what other ranks are needed for first, then what a rank does alone. */
 static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
 {
@@ -343,7 +362,8 @@ static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
 
   PetscFunctionBegin;
   PetscCall(CheckAssembled(pc, outcome));
-  if (local->gather) PetscCall(local->gather(pc, &phase));
+  PetscCall(CompareNonzeros(pc, &phase));
+  if (local->gather && !phase.stopped) PetscCall(local->gather(pc, &phase));
   if (outcome->code || phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscErrorCode code = CallGuarded(local->compute, pc, outcome);
   if (code) {
@@ -558,6 +578,7 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
+  PetscCall(MatFreePatternWork(&local->nonzeros));
   PetscCall(CSRDestroy(&local->points.copy));
   local->points     = MatPoints{};
   local->failure[0] = 0;

@@ -111,6 +111,8 @@ struct PC_Local {
   LocalInt     staged          = 0;       /* columns that it has room for */
   LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
   LocalInt     reserved[2]     = {};      /* columns that all ranks have reserved since the set-up, without and with transpose */
+  MatPattern   nonzeros        = {};      /* those of the matrix of the last set-up */
+  bool         same_nonzeros   = false;   /* in a set-up: the nonzeros of all ranks are those of the last one, see PCSetUp_Local() */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
   bool         has_points      = false;   /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
@@ -127,6 +129,11 @@ struct PC_Local {
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
   char failure[sizeof(PCLocalOutcome::text)] = "";
 };
+
+/*
+   What a type keeps of a set-up that was made of the nonzeros of the matrix, such as patterns, plans and copies, it keeps in the next
+   one if `same_nonzeros` says so, and not by pc->flag, which follows from the nonzero state of PETSc.
+*/
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */
 PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);

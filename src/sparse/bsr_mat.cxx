@@ -298,6 +298,147 @@ PetscErrorCode MatGetOtherColumns(Mat A, std::vector<PetscInt> *numbers)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* ------------------------------------------- pattern ------------------------------------------ */
+
+/* The next number of a sequence. */
+static void AddNumber(uint64_t number, uint64_t *hash)
+{
+  uint64_t h = (*hash ^ number) * 0x9e3779b97f4a7c15u;
+  h          = (h ^ h >> 32) * 0xbf58476d1ce4e5b9u;
+  *hash      = h ^ h >> 29;
+}
+
+uint64_t HashNumbers(PetscInt count, const PetscInt numbers[])
+{
+  uint64_t hash = (uint64_t)count;
+  for (PetscInt k = 0; k < count; k++) AddNumber((uint64_t)numbers[k], &hash);
+  return hash;
+}
+
+/* Adds the hash of rows, wherever they are. */
+static PetscErrorCode AddRows(const CSRView *A, MatPattern *pattern, uint64_t *hash)
+{
+  const bool on_device = PetscMemTypeDevice(A->where);
+  uint64_t   rows;
+
+  PetscFunctionBegin;
+  if (on_device && !pattern->work) PetscCall(ArrayCreate(sizeof(*pattern->work), A->where, (void **)&pattern->work));
+  PetscCall((on_device ? CSRHash_CUDA : CSRHash_Host)(A, pattern->work, &rows));
+  AddNumber(rows, hash);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode AddLentRows(CSRMat *csr, MatPattern *pattern, uint64_t *hash)
+{
+  PetscFunctionBegin;
+  const PetscErrorCode code = AddRows(&csr->A, pattern, hash), restored = MatRestoreCSR(csr);
+  PetscCall(code);
+  PetscCall(restored);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The block rows of a sequential matrix of blocks, which the host has, whatever is on the device. */
+static PetscErrorCode AddBlocks(Mat part, MatPattern *pattern, uint64_t *hash)
+{
+  const PetscInt *i, *j;
+  PetscInt        n;
+  CSRView         A{};
+
+  PetscFunctionBegin;
+  PetscCall(MatLendRows(part, PETSC_TRUE, &n, &i, &j));
+  A.where = PETSC_MEMTYPE_HOST;
+  PetscCall(LocalIntCast(n, "rows", &A.n));
+  PetscCall(LocalIntCast(n ? i[n] : 0, "blocks", &A.nnz));
+  PetscCall(MatGetLocalPattern(part, A.where, A.n, A.nnz, i, j, &A.i, &A.j));
+  PetscCall(AddRows(&A, pattern, hash));
+  PetscCall(MatTakeRowsBack(part, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows of the upper triangle of a parallel MATSBAIJ, whose parts PETSc does not give. */
+static PetscErrorCode AddUpperRows(Mat A, uint64_t *hash)
+{
+  PetscInt        begin, end, count;
+  const PetscInt *columns;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetOwnershipRange(A, &begin, &end));
+  PetscCall(MatGetRowUpperTriangular(A));
+  for (PetscInt row = begin; row < end; row++) {
+    PetscCall(MatGetRow(A, row, &count, &columns, nullptr));
+    AddNumber(HashNumbers(count, columns), hash);
+    PetscCall(MatRestoreRow(A, row, &count, &columns, nullptr));
+  }
+  PetscCall(MatRestoreRowUpperTriangular(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The hash of this rank's rows, or 0 where the type is not known. */
+static PetscErrorCode HashRows(Mat A, MatPattern *pattern, uint64_t *hash)
+{
+  PetscBool       is_aij, is_baij, is_mpi, is_upper;
+  Mat             local, other;
+  PetscInt        bs, count;
+  const PetscInt *columns;
+  CSRMat          csr;
+
+  PetscFunctionBegin;
+  *hash = 0;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_mpi, MATMPIAIJ, MATMPIBAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPISBAIJ, &is_upper));
+  if (!is_aij && !is_baij && !is_upper) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetBlockSize(A, &bs));
+  *hash = (uint64_t)bs;
+  if (is_upper) PetscCall(AddUpperRows(A, hash));
+  else if (is_aij) {
+    PetscCall(MatGetCSR(A, &csr));
+    PetscCall(AddLentRows(&csr, pattern, hash));
+  } else {
+    PetscCall(MatGetDiagonalBlock(A, &local));
+    PetscCall(AddBlocks(local, pattern, hash));
+  }
+  if (!is_mpi) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_aij) {
+    PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &other, &columns));
+    PetscCall(MatGetOtherCSR(A, &csr));
+    PetscCall(AddLentRows(&csr, pattern, hash));
+  } else {
+    PetscCall(GetOtherBlocks(A, &other, &columns));
+    PetscCall(AddBlocks(other, pattern, hash));
+  }
+  PetscCall(MatGetLocalSize(other, nullptr, &count));
+  AddNumber(HashNumbers(is_aij ? count : count / bs, columns), hash);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatFollowPattern(Mat A, MatPattern *pattern, PetscBool *same)
+{
+  PetscObjectId    id;
+  PetscObjectState state;
+  uint64_t         hash;
+
+  PetscFunctionBegin;
+  *same = PETSC_TRUE;
+  PetscCall(PetscObjectGetId((PetscObject)A, &id));
+  PetscCall(PetscObjectStateGet((PetscObject)A, &state));
+  if (pattern->hash && pattern->id == id && pattern->state == state) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HashRows(A, pattern, &hash));
+  *same          = (PetscBool)(hash && hash == pattern->hash);
+  pattern->id    = id;
+  pattern->state = state;
+  pattern->hash  = hash;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatFreePatternWork(MatPattern *pattern)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&pattern->work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode MatGetGhostSF(Mat A, PetscInt count, const PetscInt columns[], PetscSF *sf)
 {
   PetscLayout layout;

@@ -52,6 +52,27 @@ PetscErrorCode MatGetOtherColumns(Mat, std::vector<PetscInt> *);
 */
 PetscErrorCode MatGetGhostSF(Mat, PetscInt count, const PetscInt columns[], PetscSF *);
 
+/*
+   What the nonzeros of this rank's rows were when something was made of them. PETSc's nonzero state does not tell: MatAXPY() with
+   other nonzeros, a second preallocation and MatTranspose() in place can leave it as it was.
+*/
+struct MatPattern {
+  PetscObjectId    id    = 0; /* of the matrix, and its state */
+  PetscObjectState state = -1;
+  uint64_t         hash  = 0; /* of the rows' pattern in either part of the matrix, and of the numbers of other ranks' columns */
+  uint64_t        *work  = nullptr; /* on the device, made when the rows of a matrix there are first looked at */
+};
+
+/*
+   Whether the nonzeros of this rank's rows are those of the last call. They are looked at where the matrix has them, unless its
+   state says that nothing has changed. A matrix of a type whose rows are not known never has the same.
+*/
+PetscErrorCode MatFollowPattern(Mat, MatPattern *, PetscBool *same);
+PetscErrorCode MatFreePatternWork(MatPattern *);
+
+/* The same of numbers on the host, such as the columns of other ranks: something that differs where they do. */
+uint64_t HashNumbers(PetscInt count, const PetscInt numbers[]);
+
 /* Where the factors of a matrix belong, which is where its vectors are. */
 PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *);
 

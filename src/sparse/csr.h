@@ -5,6 +5,8 @@
 */
 #pragma once
 
+#include <cstdint>
+
 #include "memory.h"
 
 /*
@@ -19,6 +21,15 @@ struct CSRView {
   const PetscScalar *a;     /* [nnz] values */
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
+
+/*
+   A number that tells a pattern from others, the same in both twins: the sum of h(nnz + row, i[row]) over the rows, if
+   there are entries, of h(k, j[k]) over the entries, and of h(2^32 - 1, n), modulo 2^64. h(place, what) mixes the bits of
+   2^32 place + what by two products and shifts. The values are not read, and may be null. `work` is one number on the device, and
+   null on the host.
+*/
+PetscErrorCode CSRHash_Host(const CSRView *, uint64_t *work, uint64_t *hash);
+PetscErrorCode CSRHash_CUDA(const CSRView *, uint64_t *work, uint64_t *hash);
 
 /* A factor, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct CSR {

@@ -191,6 +191,24 @@ PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static uint64_t Mix(uint64_t place, LocalInt what)
+{
+  uint64_t h = (place << 32 | (uint32_t)what) * 0x9e3779b97f4a7c15u;
+  h          = (h ^ h >> 32) * 0xbf58476d1ce4e5b9u;
+  return h ^ h >> 29;
+}
+
+PetscErrorCode CSRHash_Host(const CSRView *A, uint64_t *, uint64_t *hash)
+{
+  uint64_t sum = Mix(UINT32_MAX, A->n);
+
+  PetscFunctionBegin;
+  for (LocalInt row = 0; row < A->n && A->nnz; row++) sum += Mix((uint64_t)A->nnz + row, A->i[row]);
+  for (LocalInt k = 0; k < A->nnz; k++) sum += Mix(k, A->j[k]);
+  *hash = sum;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    The rows of G are read in order, so the rows of Gt come out sorted. The row starts of Gt serve as cursors: afterwards each stands
    where the next row starts, and is moved back to its own row.

@@ -11,8 +11,8 @@
 
 /* The pattern of a sequential Mat as local numbers. */
 struct LocalPattern {
-  PetscObjectState state;  /* of the pattern that was copied */
-  const PetscInt  *source; /* row starts that were copied */
+  PetscObjectId    id;     /* of the Mat whose pattern was copied, and its state */
+  PetscObjectState state;
   LocalInt         n, nnz;
   PetscMemType     where;
   LocalInt        *i, *j; /* one allocation, which begins at i */
@@ -30,10 +30,10 @@ static PetscErrorCode LocalPatternDestroy(Context context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode CopyLocalPattern(Mat local, const char name[], PetscObjectState state, PetscMemType where, LocalInt n,
-                                       LocalInt nnz, const PetscInt *i, const PetscInt *j, LocalPattern **pattern)
+/* Makes room for a pattern, which stays with the Mat. */
+static PetscErrorCode CreateLocalPattern(Mat local, const char name[], PetscMemType where, LocalInt n, LocalInt nnz,
+                                         LocalPattern **pattern)
 {
-  const auto               copy    = PetscMemTypeDevice(where) ? LocalIntCopy_CUDA : LocalIntCopy_Host;
   const size_t             numbers = (size_t)n + 1 + nnz;
   PetscCtxDestroyFn *const destroy = LocalPatternDestroy;
 
@@ -43,13 +43,10 @@ static PetscErrorCode CopyLocalPattern(Mat local, const char name[], PetscObject
   (*pattern)->where = where;
   PetscCall(PetscObjectContainerCompose((PetscObject)local, name, *pattern, destroy));
   PetscCall(ArrayCreate(numbers * sizeof(LocalInt), where, (void **)&(*pattern)->i));
-  (*pattern)->j = (*pattern)->i + n + 1;
-  PetscCall(copy((size_t)n + 1, i, (*pattern)->i));
-  PetscCall(copy(nnz, j, (*pattern)->j));
-  (*pattern)->n      = n;
-  (*pattern)->nnz    = nnz;
-  (*pattern)->state  = state;
-  (*pattern)->source = i;
+  (*pattern)->j     = (*pattern)->i + n + 1;
+  (*pattern)->n     = n;
+  (*pattern)->nnz   = nnz;
+  (*pattern)->state = -1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -63,12 +60,22 @@ PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, Loc
   } else {
     const char      *name    = PetscMemTypeDevice(where) ? "FinePCDevicePattern" : "FinePCHostPattern";
     LocalPattern    *pattern = nullptr;
+    const auto       copy    = PetscMemTypeDevice(where) ? LocalIntCopy_CUDA : LocalIntCopy_Host;
+    PetscObjectId    id;
     PetscObjectState state;
 
-    PetscCall(MatGetNonzeroState(local, &state));
+    /* what is composed with a Mat stays where PETSc gives it other nonzeros, and the nonzero state may, too */
+    PetscCall(PetscObjectGetId((PetscObject)local, &id));
+    PetscCall(PetscObjectStateGet((PetscObject)local, &state));
     PetscCall(PetscObjectContainerQuery((PetscObject)local, name, (void **)&pattern));
-    if (!pattern || pattern->source != i || pattern->state != state || pattern->n != n || pattern->nnz != nnz)
-      PetscCall(CopyLocalPattern(local, name, state, where, n, nnz, i, j, &pattern));
+    if (!pattern || pattern->n != n || pattern->nnz != nnz)
+      PetscCall(CreateLocalPattern(local, name, where, n, nnz, &pattern));
+    if (pattern->id != id || pattern->state != state) {
+      PetscCall(copy((size_t)n + 1, i, pattern->i));
+      PetscCall(copy(nnz, j, pattern->j));
+      pattern->id    = id;
+      pattern->state = state;
+    }
     *local_i = pattern->i;
     *local_j = pattern->j;
   }

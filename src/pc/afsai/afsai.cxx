@@ -66,12 +66,10 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PCInverse       *M       = &afsai->inverse;
   const auto       compute = PetscMemTypeDevice(A->where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
   FSAIGivenPattern given{};
-  PetscBool        same_pattern;
   CSR             *W1;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPatternStays(pc, true, &same_pattern));
-  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(afsai->reuse_pattern && same_pattern), afsai->params.factor_precision, &W1));
+  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(afsai->reuse_pattern && afsai->given_stays), afsai->params.factor_precision, &W1));
   const PetscBool is_given = (PetscBool)(afsai->pattern && !afsai->reused);
   PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
 
@@ -103,11 +101,11 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
-  PetscBool          stays;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPatternStays(pc, false, &stays));
-  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && stays);
+  PetscCall(PCFSAIFollowGiven(pc, phase));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
   const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai), FirstPower(afsai) + params->max_steps,
                         afsai->pattern, kSetter,        reuse,           params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));

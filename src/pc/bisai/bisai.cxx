@@ -178,7 +178,7 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   PetscCall(MatGetLocalSize(pc->pmat, &all, nullptr));
   PetscCall(LocalIntCast(all, "rows", &rows));
-  *keep = (PetscBool)(bisai->built && pc->flag == SAME_NONZERO_PATTERN && bisai->where == where && bisai->bs == bs);
+  *keep = (PetscBool)(bisai->built && bisai->same_nonzeros && bisai->where == where && bisai->bs == bs);
   if (!*keep) PetscCall(PCReset_BISAI(pc));
   PetscCall(PCLocalPlace(pc, where, rows));
   bisai->built  = false;

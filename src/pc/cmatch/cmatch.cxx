@@ -215,7 +215,7 @@ static bool CanKeepPattern(PC pc, bool global, const CSRView *A, const NearNullV
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
 
-  return cmatch->reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && H && cmatch->complete && cmatch->has_work &&
+  return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work &&
          H->where == A->where && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular &&
          !cmatch->ranks == !global;
 }
@@ -360,7 +360,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
-    PetscCall(MatGetOtherPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &cmatch->others, &others));
+    PetscCall(MatGetOtherPoints(pc->pmat, (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
     PetscCall(code);
@@ -464,7 +464,7 @@ static PetscErrorCode Know(PC pc, Knowledge *known)
   PetscFunctionBegin;
   PetscCall(PCCMATCHIsGlobal(pc, &known->global));
   if (!known->global) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &cmatch->points, &own));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
   cmatch->has_points        = true;
   const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, known), restored = MatRestoreCSR(&own);
   PetscCall(code);
@@ -514,7 +514,7 @@ static PetscErrorCode Connect(PC, PCLocalPhase *);
 static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
 {
   PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
-  const bool   keep   = cmatch->entries && pc->flag == SAME_NONZERO_PATTERN;
+  const bool   keep   = cmatch->entries && cmatch->same_nonzeros;
   PetscBool    global, is_upper;
   MatNullSpace space, near_space;
 

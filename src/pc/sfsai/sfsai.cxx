@@ -69,12 +69,10 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PCInverse       *M       = &sfsai->inverse;
   const auto       compute = PetscMemTypeDevice(A->where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
   FSAIGivenPattern given{};
-  PetscBool        same_pattern;
   CSR             *W1;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPatternStays(pc, true, &same_pattern));
-  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision, &W1));
+  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays), sfsai->params.factor_precision, &W1));
   if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
   PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
@@ -107,11 +105,11 @@ static PetscInt LayersOf(const PC_SFSAI *sfsai)
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
   const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
-  PetscBool       stays;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPatternStays(pc, false, &stays));
-  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && stays);
+  PetscCall(PCFSAIFollowGiven(pc, phase));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
   const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf(sfsai), PowerOf(sfsai),
                         sfsai->pattern, kSetter,        reuse,           sfsai->params.factor_precision};
 
