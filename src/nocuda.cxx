@@ -240,7 +240,7 @@ PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *)
   return NoCUDA();
 }
 
-PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *, const PetscScalar *, double *)
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *, const PetscScalar *, PetscReal, double *)
 {
   return NoCUDA();
 }

@@ -78,10 +78,19 @@ struct FirstVector {
   Vec  vec;   /* null for the constants, which come before vectors */
 };
 
+/* What is counted of a vector, of one rank or of all */
+struct NearNullSums {
+  double squares, zeros, rows;
+};
+
 /* w, as the twins take it */
 struct NearNullVector {
   NearNull           source;
-  bool               singular; /* it is in the null space of the matrix that is preconditioned, but for zeros on other ranks */
+  bool               exact;    /* it is said to be in the null space of the matrix that is preconditioned */
+  bool               singular; /* it is in it, since it has no zeros */
+  bool               unused;   /* the source has a vector that is zero in too many rows: w has the constants */
+  NearNullSums       sums;     /* of that vector */
+  PetscReal          zero;     /* see CMATCHParams */
   Vec                vec;      /* null for the constants */
   const PetscScalar *array;    /* [rows] in the memory of the matrix, or null for the constants */
   const PetscScalar *lent;     /* what vec has lent, on the host if from_host */
@@ -105,19 +114,41 @@ static PetscErrorCode GetFirstVector(MatNullSpace space, FirstVector *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether this rank's part of the vector has a zero. */
-static PetscErrorCode HasZero(Vec vec, bool *has)
+/* Counts this rank's part of a vector. */
+static PetscErrorCode SumNearNullVector(Vec vec, NearNullSums *sums)
 {
   const PetscScalar *array;
   PetscInt           n;
+  PetscReal          largest = 0;
 
   PetscFunctionBegin;
-  *has = false;
   PetscCall(VecGetLocalSize(vec, &n));
+  *sums = NearNullSums{0, 0, (double)n};
   PetscCall(VecGetArrayRead(vec, &array));
-  for (PetscInt i = 0; i < n; i++) *has = *has || array[i] == 0;
+  for (PetscInt i = 0; i < n; i++) largest = PetscMax(largest, PetscAbsScalar(array[i]));
+  for (PetscInt i = 0; i < n; i++) {
+    sums->squares += array[i] * array[i];
+    sums->zeros += PetscAbsScalar(array[i]) <= kCMATCHZero * largest;
+  }
   PetscCall(VecRestoreArrayRead(vec, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Decides what becomes of w, of which so much is known. A zero would take its row out of the matrix W A W, and counts as an entry of
+   the usual size. Where there are many, as in a translation of a body, or on some components alone, the vector says nothing about
+   these rows, and the constants do better.
+*/
+static void JudgeNearNullVector(const NearNullSums &sums, NearNullVector *w)
+{
+  w->sums     = sums;
+  w->singular = w->exact;
+  w->zero     = 1;
+  if (!w->vec || !std::isfinite(sums.squares)) return; /* the twins name an entry that is not finite */
+  w->singular = w->exact && sums.zeros == 0;
+  w->unused   = sums.zeros > kCMATCHMostZeros * sums.rows;
+  if (w->unused) w->vec = nullptr;
+  else if (sums.squares > 0) w->zero = PetscSqrtReal(sums.squares / (sums.rows - sums.zeros));
 }
 
 /*
@@ -130,7 +161,6 @@ static PetscErrorCode ChooseNearNullVector(PC pc, bool global, PetscInt n, NearN
   MatNullSpace space, near_space;
   FirstVector  exact, near;
   PetscInt     rows;
-  bool         has_zero = false;
 
   PetscFunctionBegin;
   *w = NearNullVector{};
@@ -145,8 +175,7 @@ static PetscErrorCode ChooseNearNullVector(PC pc, bool global, PetscInt n, NearN
   if (exact.found && (is_whole || !near.found)) {
     w->source = NearNull::EXACT;
     w->vec    = exact.vec;
-    if (exact.vec) PetscCall(HasZero(exact.vec, &has_zero));
-    w->singular = is_whole && !has_zero; /* The twins put 1 in the place of a zero, so that w is not in the null space then. */
+    w->exact  = is_whole;
   } else if (near.found) {
     w->source = NearNull::NEAR;
     w->vec    = near.vec;
@@ -155,15 +184,18 @@ static PetscErrorCode ChooseNearNullVector(PC pc, bool global, PetscInt n, NearN
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lends w in the memory of the matrix. */
-static PetscErrorCode GetNearNullVector(PC pc, bool global, const CSRView *A, NearNullVector *w)
+/* Lends w in the memory of the matrix. `sums` are those of all ranks where the hierarchy is one of all ranks, or null. */
+static PetscErrorCode GetNearNullVector(PC pc, const NearNullSums *sums, const CSRView *A, NearNullVector *w)
 {
   PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  NearNullSums own{};
   PetscInt     n;
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(ChooseNearNullVector(pc, global, A->n, w));
+  PetscCall(ChooseNearNullVector(pc, sums != nullptr, A->n, w));
+  if (w->vec && !sums) PetscCall(SumNearNullVector(w->vec, &own));
+  JudgeNearNullVector(sums ? *sums : own, w);
   if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecGetLocalSize(w->vec, &n));
   PetscCheck(n == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
@@ -183,6 +215,17 @@ static PetscErrorCode GetNearNullVector(PC pc, bool global, const CSRView *A, Ne
   PetscCall(ArrayCopy(cmatch->w, w->lent, n * sizeof(*cmatch->w), A->where, where));
   w->array = cmatch->w;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Keeps what the set-up and the view need to know of w. */
+static void KeepNearNull(const NearNullVector &w, PC_CMATCH *cmatch)
+{
+  cmatch->near_null        = w.source;
+  cmatch->near_null_unused = w.unused;
+  cmatch->near_null_zeros  = w.vec || w.unused ? (PetscInt64)w.sums.zeros : 0;
+  cmatch->near_null_rows   = (PetscInt64)w.sums.rows;
+  cmatch->params.singular  = w.singular ? PETSC_TRUE : PETSC_FALSE;
+  cmatch->params.zero      = w.zero;
 }
 
 static PetscErrorCode RestoreNearNullVector(NearNullVector *w)
@@ -303,8 +346,7 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   const auto compute = PetscMemTypeDevice(A->where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
 
   PetscFunctionBegin;
-  cmatch->near_null       = w.source;
-  cmatch->params.singular = w.singular ? PETSC_TRUE : PETSC_FALSE;
+  KeepNearNull(w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
   cmatch->reused          = CanKeepPattern(pc, false, A, &w);
   cmatch->complete        = false;
@@ -367,7 +409,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
     PetscCall(restored);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode code = GetNearNullVector(pc, false, A, &w);
+  PetscErrorCode code = GetNearNullVector(pc, nullptr, A, &w);
   if (!code) code = ComputeHierarchy(pc, A, w);
   PetscCall(RestoreNearNullVector(&w));
   PetscCall(code);
@@ -425,6 +467,7 @@ namespace
 /* What a rank knows before the set-up of a hierarchy of all ranks. */
 struct Knowledge {
   PetscBool      global, keep;
+  NearNullSums   sums; /* of w, of all ranks */
   NearNullVector w;
   CMATCHEntries  w_entries; /* with room for those of ghosts */
   PetscMemType   where;
@@ -443,13 +486,12 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
   PetscFunctionBegin;
   PetscCall(MatGetOtherColumns(pc->pmat, &ghosts));
   known->where        = A->where;
-  PetscErrorCode code = GetNearNullVector(pc, true, A, &known->w);
+  PetscErrorCode code = GetNearNullVector(pc, &known->sums, A, &known->w);
   if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), known->w.array, A->n);
-  if (!code) code = largest(A, known->w.array, &known->largest);
+  if (!code) code = largest(A, known->w.array, known->w.zero, &known->largest);
   PetscCall(RestoreNearNullVector(&known->w));
   PetscCall(code);
-  cmatch->near_null       = known->w.source;
-  cmatch->params.singular = known->w.singular ? PETSC_TRUE : PETSC_FALSE;
+  KeepNearNull(known->w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
   known->keep             = (PetscBool)CanKeepPattern(pc, true, A, &known->w);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -538,6 +580,31 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Counts the near null vector of a hierarchy of all ranks, if there is a vector. All ranks together. */
+static PetscErrorCode SumOfAllRanks(PC pc, PCLocalPhase *phase, NearNullSums *sums)
+{
+  PCLocalOutcome *outcome = phase->outcome;
+  PetscBool       global;
+  NearNullVector  w;
+  NearNullSums    own{};
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &global));
+  if (!global) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ChooseNearNullVector(pc, true, 0, &w));
+  if (!w.vec) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!outcome->code) {
+    outcome->code = SumNearNullVector(w.vec, &own);
+    if (outcome->code) outcome->text[0] = 0; /* it has been reported */
+  }
+  double all[]        = {own.squares, own.zeros, own.rows};
+  outcome->exchanging = true;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_SUM, phase->comm));
+  outcome->exchanging = false;
+  *sums               = NearNullSums{all[0], all[1], all[2]};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
@@ -553,6 +620,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscCall(CopyEntries(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   const WithEntries scope(pc);
+  PetscCall(SumOfAllRanks(pc, phase, &known.sums));
   if (!phase->outcome->code) {
     phase->outcome->code = CallGuarded(Know, pc, &known);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
@@ -895,7 +963,8 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   9-point stencils on two-dimensional grids compare `PCRRB`.
 
   w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
-  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as 1.
+  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
+  of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
   Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
   complement; pure Neumann problems need nothing but `MatSetNullSpace()`.
 

@@ -8,6 +8,8 @@
 */
 #pragma once
 
+#include <vector>
+
 #include "pc/halo.h"
 #include "polynomial.h"
 
@@ -42,6 +44,8 @@ struct CMATCHParams {
 
   /* The diagonal of A is negative: the hierarchy is that of -A, and the cycle is applied with the other sign. */
   PetscBool negative = PETSC_FALSE;
+
+  PetscReal zero = 1; /* what an entry of w counts as that is at most kCMATCHZero times it: the size of w */
 };
 
 inline PetscReal CMATCHSign(const CMATCHParams &params)
@@ -112,8 +116,36 @@ constexpr int kCMATCHExponent = 30;
 /* A cut row of P is scaled by at most this factor to keep its sum, otherwise it is taken unsmoothed. */
 constexpr PetscReal kCMATCHMostScaling = 4;
 
-/* A coarsest operator that is not said to be singular gets this share of its diagonal entries added to them. */
-constexpr PetscReal kCMATCHShift = 1e-13;
+/* An entry of the near null vector counts as zero up to this share of the size of the vector. */
+constexpr PetscReal kCMATCHZero = 1e-13;
+
+inline PetscReal CMATCHNearNullEntry(PetscReal w, PetscReal zero)
+{
+  return PetscAbsReal(w) <= kCMATCHZero * zero ? zero : w;
+}
+
+/* A near null vector is not used if more than this share of its entries is zero. */
+constexpr PetscReal kCMATCHMostZeros = 1. / 3;
+
+/*
+   The ones on a component are in its null space if their energy is at most this share of its diagonal entries, for each row of the
+   finest level that a row stands for. Rounding of P to single precision leaves about a third of it.
+*/
+constexpr PetscReal kCMATCHNothing = 2e-14;
+
+/* A diagonal entry of a coarse operator that is negative by at most this share of its row is a rounding error. */
+constexpr PetscReal kCMATCHRounding = 1e-5;
+
+/* Below this share of its diagonal entry a pivot of the coarsest operator may belong to a component that is singular. */
+constexpr PetscReal kCMATCHSmallPivot = 1e-10;
+
+/*
+   Where a pivot of the coarsest operator is not positive, its diagonal entries are raised by this share, and by kCMATCHRaiseMore
+   times as much each time, kCMATCHRaises times at most.
+*/
+constexpr PetscReal kCMATCHRaise     = 0x1p-23;
+constexpr PetscReal kCMATCHRaiseMore = 32;
+constexpr int       kCMATCHRaises    = 3;
 
 /* Where rows of several ranks come together, pairs of at least this weight c_ij are put together first, see CMATCHTransfer. */
 constexpr PetscReal kCMATCHStiff = 0.7;
@@ -225,6 +257,9 @@ struct CMATCHStats {
   LocalInt      level, row; /* the first row with the failure, on this level */
   CMATCHEnd     end;
   size_t        work_bytes; /* largest memory of the set-up beyond A and the hierarchy */
+  LocalInt      ended;      /* singular components that have become a single row, on levels that matching has made */
+  LocalInt      parts;      /* singular components of the coarsest level that have more rows, beside one that was expected */
+  PetscReal     raised;     /* the share by which the diagonal entries of the coarsest operator were raised */
 };
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */
@@ -240,6 +275,23 @@ struct CMATCHFactor {
   LocalInt capped_rows;   /* rows of G~ that were cut to kCMATCHFactorLargestRow entries */
   LocalInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
 };
+
+/*
+   The singular components of a level, which its solver leaves in the complement of the ones on each of them. A component of one row
+   is one, too, if the row is all that is left of a singular component.
+*/
+struct CMATCHParts {
+  std::vector<LocalInt> of;        /* [n] the component of a row, or -1 if it is in none */
+  std::vector<double>   add, take; /* [n] for such rows, what inverting adds to the entries of the component, and takes off again */
+  std::vector<LocalInt> begin, row; /* the rows of each component */
+
+  LocalInt Count() const { return (LocalInt)begin.size() - 1; }
+  LocalInt Large() const; /* those of several rows */
+};
+
+/* Finds them, for rows that stand for `rows` rows of the finest level on average. `singular`: the ones are in the null space. */
+CMATCHParts CMATCHFindParts(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const double *A_a, const double *rs,
+                            PetscReal rows, bool singular);
 
 /* How the rows of a level become those of the next one. */
 enum CMATCHTransfer {
@@ -258,7 +310,8 @@ enum CMATCHTransfer {
    A level and its transfer to the next one. The arrays are in the memory of the hierarchy, and values of type void * are of its
    precision T. A_l is in difference form, (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i): its entries beside the diagonal are
    stored, and its row sums. A row without entries beside the diagonal, or with entries that are lost in the sum of l_i, has
-   l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly.
+   l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly. A row that
+   is all that is left of a singular component has s_i = 0, l_i = 0 and any d_i > 0: it gets no correction.
 
    A level of one rank has its own rows alone. On several ranks a level has ghosts, too, rows of other ranks, which are columns from
    n on, in A_j, and foreign aggregates, those of other ranks, which are columns from `coarse` on, in P_j. Both are behind the
@@ -373,8 +426,37 @@ struct CMATCHHierarchy {
   PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
+/* The rows of the finest level that a row of this level stands for on average. */
+inline PetscReal CMATCHRowsEach(const CMATCHHierarchy &H, LocalInt l)
+{
+  return PetscMax((PetscReal)H.level[0].all / (PetscReal)PetscMax(H.level[l].all, 1), 1);
+}
+
 /*
-   Computes the hierarchy of A. w [n] is the near null space, in the memory of A, or null for ones; an entry that is 0 counts as 1.
+   The share of its size up to which the row sum of a row without couplings is nothing but rounding. With the ones in the null space
+   of A that is so on all coarse levels, and on the finest one only for 0.
+*/
+inline PetscReal CMATCHNothing(const CMATCHHierarchy &H, LocalInt l)
+{
+  if (l == 0) return 0;
+  if (H.params.singular) return PETSC_MAX_REAL;
+  return kCMATCHNothing * CMATCHRowsEach(H, l - 1);
+}
+
+/* Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size. */
+inline bool CMATCHEnds(double rs, double others, double size, PetscReal nothing)
+{
+  return others == 0 && ((rs < 0 ? -rs : rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
+}
+
+/* A positive diagonal entry in the place of d, which is not positive by rounding alone; otherwise d as it is stored. */
+inline double CMATCHRounded(double d, double size, double stored)
+{
+  return -d <= kCMATCHRounding * size ? kCMATCHRounding * size : stored;
+}
+
+/*
+   Computes the hierarchy of A. w [n] is the near null space, in the memory of A, or null for ones.
    With `keep` *H is the hierarchy of a matrix with the same nonzeros and the same parameters: its aggregates and patterns stay.
    Otherwise *H is an old hierarchy, or null. After a failure *H can only be destroyed or computed again. `work` says whether memory
    is to be kept so that a set-up with keep finds all that it needs.

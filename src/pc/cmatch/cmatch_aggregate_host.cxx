@@ -42,7 +42,10 @@ namespace
 
 /* ---------------------------------------- what is used ---------------------------------------- */
 
-/* Marks the rows that are left to the smoother. A sum that is not a number counts as small. */
+/*
+   Marks the rows that are left to the smoother. A sum that is not a number counts as small. A component that is a single vertex is
+   left, whatever rounding has made of its diagonal entry.
+*/
 std::vector<char> LeftRows(const CMATCHGraph &M, LocalInt *count)
 {
   std::vector<char> left(M.n());
@@ -51,7 +54,7 @@ std::vector<char> LeftRows(const CMATCHGraph &M, LocalInt *count)
   for (LocalInt i = 0; i < M.n(); i++) {
     double sum = 0;
     for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) sum += std::fabs((double)M.a[k]);
-    left[i] = !(sum >= kCMATCHDominated * (double)M.d[i]);
+    left[i] = !(sum > 0 && sum >= kCMATCHDominated * (double)M.d[i]);
     *count += left[i];
   }
   return left;

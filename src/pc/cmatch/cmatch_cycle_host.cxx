@@ -28,10 +28,13 @@
 
    The last level has one of four solvers:
 
-     inverse      D^{-1} b for the matrix D of the level plus kCMATCHShift mean(D_ii) I. If D maps the ones to 0, then
-                  (D + t/n 1 1^T)^{-1} - 1/(n t) 1 1^T with t = mean(D_ii), which solves in the complement of the ones.
-     pcg          kCMATCHCoarseIterations iterations of the conjugate gradient method with diag(l); with the ones in the null
-                  space the means of b and x are taken off.
+     inverse      D^{-1} b for the symmetric part D of the level with its row sums, D_ii = s_i - sum_{j != i} (a_ij + a_ji) / 2. If
+                  D maps the ones to 0, then (D + t/n 1 1^T)^{-1} - 1/(n t) 1 1^T with t = mean(D_ii), which solves in the
+                  complement of the ones. Where a pivot is not positive, or a small share of the diagonal entry, singular components
+                  are looked for, each of which is solved for in the complement of the ones on it. If that does not help, D is
+                  indefinite by rounding, and its diagonal entries are raised by some units of single precision.
+     pcg          kCMATCHCoarseIterations iterations of the conjugate gradient method with diag(l); on singular components, or with
+                  the ones in the null space on all of them, the means of b and x are taken off.
      smoother     twice S, if every row is left to the smoother
      polynomial   the Chebyshev polynomial of degree kCMATCHStalledDegree, if there are too many rows for an inverse
 */
@@ -202,40 +205,99 @@ bool IsIsolated(const CMATCHArrays<T> &L, LocalInt i)
 }
 
 /*
-   Inverts the last level, whose row sums are rs. Where rows are isolated, but have entries F in their columns, as rows of the
-   boundary may have, the inverse of S + F is S^{-1} - S^{-1} F S^{-1}.
+   The symmetric part of the last level with its row sums rs. Entries F in the columns of rows that are isolated, as rows of the
+   boundary may be, are left out, and count in the diagonal alone.
+*/
+template <typename T>
+void FillDense(const CMATCHArrays<T> &L, const std::vector<double> &rs, PetscReal raised, std::vector<double> *dense)
+{
+  const size_t n = rs.size();
+  auto        &D = *dense;
+
+  D.assign(n * n, 0.);
+  for (size_t i = 0; i < n; i++) {
+    D[i * n + i] = rs[i];
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+      if (IsIsolated(L, L.A_j[k])) D[i * n + i] -= (double)L.A_a[k];
+      else D[i * n + L.A_j[k]] = (double)L.A_a[k];
+    }
+  }
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < i; j++) D[i * n + j] = D[j * n + i] = 0.5 * (D[i * n + j] + D[j * n + i]);
+  for (size_t i = 0; i < n; i++) {
+    double others = 0;
+    for (size_t j = 0; j < n; j++)
+      if (j != i) others += D[i * n + j];
+    D[i * n + i] = (D[i * n + i] - others) * (1 + raised);
+  }
+}
+
+/* Adds `factor` to entries of the same component, or with null, of all rows; see CMATCHParts. */
+void AddToParts(const CMATCHParts &parts, const std::vector<double> &add, double factor, size_t n, std::vector<double> *D)
+{
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < n; j++)
+      if (parts.of[i] >= 0 && parts.of[i] == parts.of[j]) (*D)[i * n + j] += factor * add[i];
+}
+
+/* Every row in one component, with the ones in the null space */
+CMATCHParts OnePart(const std::vector<double> &D, size_t n)
+{
+  double mean = 0;
+
+  for (size_t i = 0; i < n; i++) mean += D[i * n + i];
+  mean /= (double)n;
+  if (n == 1) return {{0}, {1 - D[0]}, {1.}, {0, 1}, {0}};
+  return {std::vector<LocalInt>(n, 0), std::vector<double>(n, mean / (double)n), std::vector<double>(n, 1 / ((double)n * mean)), {}, {}};
+}
+
+/* The singular components of the last level */
+template <typename T>
+CMATCHParts FindParts(const std::vector<double> &rs, const CMATCHHierarchyHost<T> &H)
+{
+  const LocalInt         last = H.levels - 1;
+  const CMATCHArrays<T> &L    = H.arrays[last];
+
+  return CMATCHFindParts((LocalInt)rs.size(), L.A_i.data(), L.A_j.data(), std::vector<double>(L.A_a.begin(), L.A_a.end()).data(),
+                         rs.data(), CMATCHRowsEach(H, last), H.params.singular);
+}
+
+/*
+   Inverts the last level, whose row sums are rs, as far as a first attempt, then singular components, and then larger diagonal
+   entries allow. With the entries F the inverse of D + F is D^{-1} - D^{-1} F D^{-1}.
 */
 template <typename T>
 PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
-  const CMATCHArrays<T> &L        = H->arrays[H->levels - 1];
-  const size_t           n        = rs.size();
-  const bool             singular = H->params.singular;
-  PetscBLASInt           size, info;
-  double                 mean = 0;
+  const CMATCHArrays<T> &L = H->arrays[H->levels - 1];
+  const size_t           n = rs.size();
+  auto                  &D = H->inverse;
+  CMATCHParts            parts{std::vector<LocalInt>(n, -1), std::vector<double>(n, 0.), std::vector<double>(n, 0.), {0}, {}};
+  std::vector<double>    diagonal(n);
+  PetscBLASInt           size, info = 0;
 
   PetscFunctionBegin;
-  auto &D = H->inverse;
-  D.assign(n * n, 0.);
-  /* A single row that maps the ones to 0 has nothing beside them, so that the solution is 0. */
-  if (n == 0 || (singular && n == 1)) PetscFunctionReturn(PETSC_SUCCESS);
-  for (size_t i = 0; i < n; i++) {
-    double others = 0;
-    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
-      if (!IsIsolated(L, L.A_j[k])) D[i * n + L.A_j[k]] = (double)L.A_a[k];
-      others += (double)L.A_a[k];
-    }
-    D[i * n + i] = rs[i] - others;
-    mean += D[i * n + i];
+  if (n == 0) {
+    D.clear();
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
-  mean /= (double)n;
-  if (singular)
-    for (double &entry : D) entry += mean / (double)n;
-  else
-    for (size_t i = 0; i < n; i++) D[i * n + i] += kCMATCHShift * D[i * n + i];
   PetscCall(PetscBLASIntCast((LocalInt)n, &size));
-  PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("U", &size, D.data(), &size, &info));
-  if (info == 0) PetscCallBLAS("LAPACKpotri", LAPACKpotri_("U", &size, D.data(), &size, &info));
+  for (int attempt = 0; attempt < 2 + kCMATCHRaises; attempt++) {
+    bool small = false;
+    if (attempt == 1) {
+      parts        = FindParts(rs, *H);
+      stats->parts = PetscMax(parts.Large() - (H->params.singular ? 1 : 0), 0);
+    }
+    if (attempt > 1) stats->raised = attempt == 2 ? kCMATCHRaise : kCMATCHRaiseMore * stats->raised;
+    FillDense(L, rs, stats->raised, &D);
+    if (attempt == 0 && H->params.singular) parts = OnePart(D, n);
+    AddToParts(parts, parts.add, 1, n, &D);
+    for (size_t i = 0; i < n; i++) diagonal[i] = D[i * n + i];
+    PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("U", &size, D.data(), &size, &info));
+    for (size_t i = 0; i < n && !info && attempt == 0; i++) small = small || !(D[i * n + i] * D[i * n + i] > kCMATCHSmallPivot * diagonal[i]);
+    if (!info && !small) break;
+  }
+  if (!info) PetscCallBLAS("LAPACKpotri", LAPACKpotri_("U", &size, D.data(), &size, &info));
   if (info) {
     stats->failure = CMATCH_COARSEST;
     stats->level   = H->levels - 1;
@@ -243,9 +305,9 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The upper triangle of LAPACK's columns is the lower triangle of our rows. */
-  const double part = singular ? 1 / ((double)n * mean) : 0;
   for (size_t i = 0; i < n; i++)
-    for (size_t j = 0; j <= i; j++) D[i * n + j] = D[j * n + i] = D[i * n + j] - part;
+    for (size_t j = 0; j < i; j++) D[j * n + i] = D[i * n + j];
+  AddToParts(parts, parts.take, -1, n, &D);
   for (size_t i = 0; i < n; i++)
     for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       const size_t j = (size_t)L.A_j[k];
@@ -255,17 +317,19 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TakeMeanOff(std::vector<double> *x)
+void TakeMeansOff(const CMATCHParts &parts, std::vector<double> *x)
 {
-  double mean = 0;
-  for (double entry : *x) mean += entry;
-  mean /= (double)x->size();
-  for (double &entry : *x) entry -= mean;
+  for (LocalInt part = 0; part < parts.Count(); part++) {
+    double mean = 0;
+    for (LocalInt k = parts.begin[part]; k < parts.begin[part + 1]; k++) mean += (*x)[parts.row[k]];
+    mean /= (double)(parts.begin[part + 1] - parts.begin[part]);
+    for (LocalInt k = parts.begin[part]; k < parts.begin[part + 1]; k++) (*x)[parts.row[k]] -= mean;
+  }
 }
 
 /* x = A^{-1} b by conjugate gradients, in double precision, with the vectors v. */
 template <typename T>
-void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (&v)[5])
+void ConjugateGradients(const CMATCHParts &parts, CMATCHArrays<T> *L, std::vector<double> (&v)[5])
 {
   const size_t n = L->d.size();
   auto        &x = v[0], &r = v[1], &z = v[2], &p = v[3], &q = v[4];
@@ -274,7 +338,7 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (
   std::fill(x.begin(), x.end(), 0.);
   std::fill(p.begin(), p.end(), 0.);
   std::copy(L->b.begin(), L->b.end(), r.begin());
-  if (singular && n) TakeMeanOff(&r);
+  TakeMeansOff(parts, &r);
   for (LocalInt iteration = 0; iteration < kCMATCHCoarseIterations; iteration++) {
     for (size_t i = 0; i < n; i++) z[i] = (double)L->l[i] * r[i];
     const double rz = Dot(r, z);
@@ -291,7 +355,7 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (
     Add(-rz / pq, q, &r);
     rz_old = rz;
   }
-  if (singular && n) TakeMeanOff(&x);
+  TakeMeansOff(parts, &x);
   std::copy(x.begin(), x.end(), L->x.begin());
 }
 
@@ -308,7 +372,7 @@ PetscErrorCode Coarsest(CMATCHHierarchyHost<T> *H)
     PetscCall(Smooth(H->steps, true, last, H));
     PetscCall(Smooth(H->steps, false, last, H));
   } else if (H->params.coarse == PC_CMATCH_PCG) {
-    ConjugateGradients(H->params.singular, &L, H->iteration);
+    ConjugateGradients(H->parts, &L, H->iteration);
   } else if (H->inverted) {
     for (size_t i = 0; i < n; i++) {
       double sum = 0;
@@ -467,6 +531,11 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
   if (H->inverted) {
     PetscCall(Invert(rs, H, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  H->parts = CMATCHParts{{}, {}, {}, {0}, {}};
+  if (H->levels > H->several && params.coarse == PC_CMATCH_PCG && H->end != CMATCH_END_DOMINATED) {
+    H->parts     = FindParts(rs, *H);
+    stats->parts = PetscMax(H->parts.Large() - (params.singular ? 1 : 0), 0);
   }
   H->steps   = CMATCHSmootherSteps(params);
   H->stalled = PolynomialChebyshev(kCMATCHStalledDegree);

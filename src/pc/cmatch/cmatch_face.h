@@ -29,6 +29,8 @@ struct PC_CMATCH : PC_Local {
   CMATCHHierarchy *hierarchy = nullptr;
   CMATCHStats      stats     = CMATCHStats{};
   NearNull         near_null = NearNull::CONSTANTS;
+  bool             near_null_unused = false; /* the constants take the place of that vector, which has too many zeros */
+  PetscInt64       near_null_zeros = 0, near_null_rows = 0; /* of it */
   bool             complete  = false; /* it ended without an error and without a failure */
   bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
   bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */

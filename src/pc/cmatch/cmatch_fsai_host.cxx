@@ -159,7 +159,7 @@ PetscErrorCode ScaleLevel(const Estimate &of, CMATCHHierarchyHost<T> *H, CMATCHS
   }
   const PetscReal omega = 1 / (kCMATCHFactorMargin * lambda);
   for (size_t i = 0; i < L.d.size(); i++)
-    L.factor_d[i] = (T)(of.A->alone[i] ? H->steps.root / (PetscReal)L.d[i] : omega * of.A->d[i]);
+    L.factor_d[i] = of.A->alone[i] ? L.l[i] : (T)(omega * of.A->d[i]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -45,27 +45,45 @@
 
 /*
    The diagonal follows from the row sums. Where rounding leaves no positive difference, `diagonal` is taken instead, which was
-   summed up with the entries. A single row that is singular has nothing but rounding errors there, and gets 1.
+   summed up with the entries.
+
+   A row of a coarse operator without couplings is a whole component. Where that is singular, nothing but rounding errors are on the
+   diagonal, which are told by the diagonal entries that the row was made of: the component ends here. Where the ones are in the null
+   space of A, every component is singular. Of rows with couplings a diagonal entry that rounding has made negative becomes a small
+   positive one. It counts in sums of magnitudes alone.
 */
 template <typename T>
-LocalInt CMATCHComplete_Host(const CMATCHParams &params, bool single_singular, const std::vector<double> &rs,
-                             const std::vector<double> &diagonal, CMATCHArrays<T> *L)
+LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHSums *sums, CMATCHStats *stats)
 {
-  const LocalInt n   = (LocalInt)rs.size();
-  LocalInt       bad = -1;
+  CMATCHArrays<T> *const L       = &H->arrays[l];
+  const LocalInt         n       = (LocalInt)sums->rs.size();
+  const PetscReal        nothing = CMATCHNothing(*H, l);
+  LocalInt               bad = -1, ended = 0;
 
   L->s.resize(n);
   L->d.resize(n);
   for (LocalInt i = 0; i < n; i++) {
-    double others = 0;
-    for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) others += (double)L->A_a[k];
-    L->s[i] = (T)rs[i];
-    L->d[i] = (T)(rs[i] - others);
-    if (!(L->d[i] > 0) || !std::isfinite(L->d[i])) L->d[i] = (T)diagonal[i];
-    if (single_singular && L->d[i] <= 0) L->d[i] = 1;
+    double others = 0, size = 0;
+    for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) {
+      others += (double)L->A_a[k];
+      size += std::fabs((double)L->A_a[k]);
+    }
+    if (CMATCHEnds(sums->rs[i], size, sums->size[i], nothing)) {
+      sums->rs[i] = 0;
+      L->s[i]     = 0;
+      L->d[i]     = (T)sums->size[i];
+      if (!(L->d[i] > 0)) L->d[i] = 1;
+      ended++;
+      continue;
+    }
+    L->s[i] = (T)sums->rs[i];
+    L->d[i] = (T)(sums->rs[i] - others);
+    if (!(L->d[i] > 0) || !std::isfinite(L->d[i])) L->d[i] = (T)sums->diagonal[i];
+    if (l > 0 && !(L->d[i] > 0)) L->d[i] = (T)CMATCHRounded(sums->rs[i] - others, size + std::fabs(sums->rs[i]), L->d[i]);
     if (bad < 0 && (!(L->d[i] > 0) || !std::isfinite(L->d[i]))) bad = i;
   }
-  CMATCHComputeL_Host(CMATCHSmootherSteps(params).root, L);
+  if (l > 0 && H->level[l - 1].transfer == CMATCH_MATCHED) stats->ended += ended;
+  CMATCHComputeL_Host(CMATCHSmootherSteps(H->params).root, L);
   return bad;
 }
 
@@ -102,8 +120,7 @@ void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
 
   H->w_kept.clear();
   if (matrix.w) H->w_kept.assign(matrix.w, matrix.w + A->n + matrix.ghosts);
-  for (PetscScalar &entry : H->w_kept)
-    if (entry == 0) entry = 1;
+  for (PetscScalar &entry : H->w_kept) entry = CMATCHNearNullEntry(entry, H->params.zero);
   H->w = matrix.w ? H->w_kept.data() : nullptr;
   for (LocalInt i = 0; i < A->n && !matrix.foreign; i++)
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++)
@@ -115,8 +132,7 @@ void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
 } // namespace
 
 template <typename T>
-void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, std::vector<double> *rs,
-                       std::vector<double> *diagonal, CMATCHStats *stats)
+void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, CMATCHSums *sums, CMATCHStats *stats)
 {
   const CSRView         *A = matrix.own, *B = matrix.foreign;
   CMATCHArrays<T> *const L   = &H->arrays[0];
@@ -125,8 +141,7 @@ void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, st
   CheckRows(matrix, CMATCHSign(H->params), stats);
   if (stats->failure) return;
   FindScale(matrix, H);
-  rs->assign(A->n, 0.);
-  diagonal->assign(A->n, 0.);
+  sums->Assign(A->n);
   L->A_i.assign(1, 0);
   L->A_j.clear();
   L->A_a.clear();
@@ -142,19 +157,20 @@ void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, st
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
       const LocalInt j     = A->j[k];
       const double   value = scaled(A->a[k], i, j);
-      (*rs)[i] += value;
-      if (j == i) (*diagonal)[i] = value;
+      sums->rs[i] += value;
+      if (j == i) sums->diagonal[i] = value;
       else add(i, j, value);
     }
     for (LocalInt k = B ? B->i[i] : 0; B && k < B->i[i + 1]; k++) {
       const LocalInt j     = A->n + B->j[k];
       const double   value = scaled(B->a[k], i, j);
-      (*rs)[i] += value;
+      sums->rs[i] += value;
       add(i, j, value);
     }
     L->A_i.push_back((LocalInt)L->A_j.size());
   }
-  const LocalInt row = CMATCHComplete_Host(H->params, false, *rs, *diagonal, L);
+  sums->size         = sums->diagonal;
+  const LocalInt row = CMATCHComplete_Host(0, H, sums, stats);
   if (bad < 0 || (row >= 0 && row < bad)) bad = row;
   if (bad >= 0) CMATCHFail(CMATCH_TOO_LARGE, 0, bad, stats);
 }
@@ -337,7 +353,7 @@ void CMATCHProducts<T>::MarkColumns(LocalInt rows, std::vector<char> *used) cons
 }
 
 template <typename T>
-double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row) const
+double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row, double *size) const
 {
   double rs = 0;
 
@@ -345,6 +361,7 @@ double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row) const
     const double   a = (double)L_.R_a[k];
     const LocalInt i = L_.R_j[k];
     rs += a * Ap_[i];
+    *size += a * a * (double)L_.d[i];
     for (size_t e = AP_i_[i]; e < AP_i_[i + 1]; e++) row->At(AP_j_[e]) += a * (double)AP_a_[e];
   }
   row->Sort();
@@ -353,19 +370,19 @@ double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row) const
 
 template <typename T>
 PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
-                                 std::vector<double> *rs_coarse, std::vector<double> *diagonal)
+                                 CMATCHSums *sums)
 {
   PetscFunctionBegin;
   for (LocalInt to : row.columns) {
     const double value = row.sum[to] * factor;
     if (to == c) {
-      (*diagonal)[c] = value;
+      sums->diagonal[c] = value;
       continue;
     }
     C->A_j.push_back(to);
     C->A_a.push_back((T)value);
   }
-  (*rs_coarse)[c] = row.columns.empty() ? 1 : rs * factor;
+  sums->rs[c] = row.columns.empty() ? 1 : rs * factor;
   PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
   C->A_i.push_back((LocalInt)C->A_j.size());
@@ -375,29 +392,25 @@ PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, PetscRe
 namespace
 {
 
-/*
-   Makes the entries of the next level C from level L. Its row sums replace rs, and its diagonal as the products give it replaces
-   `diagonal`.
-*/
+/* Makes the entries of the next level C from level L. Its sums replace those of level L. */
 template <typename T>
-PetscErrorCode Galerkin(PetscReal factor, const CMATCHLevel &level, const CMATCHArrays<T> &L, CMATCHArrays<T> *C,
-                        std::vector<double> *rs, std::vector<double> *diagonal, size_t *work_bytes)
+PetscErrorCode Galerkin(PetscReal factor, const CMATCHLevel &level, const CMATCHArrays<T> &L, CMATCHArrays<T> *C, CMATCHSums *sums,
+                        size_t *work_bytes)
 {
-  const CMATCHProducts<T> products(level, L, *rs, level.coarse);
+  const CMATCHProducts<T> products(level, L, sums->rs, level.coarse);
   CMATCHSparseRow         row(level.coarse);
 
   PetscFunctionBegin;
   C->A_i.assign(1, 0);
   C->A_j.clear();
   C->A_a.clear();
-  rs->assign(level.coarse, 0.);
-  diagonal->assign(level.coarse, 0.);
+  sums->Assign(level.coarse);
   for (LocalInt c = 0; c < level.coarse; c++) {
-    const double sum = products.Row(c, &row);
-    PetscCall(CMATCHAddRow_Host(row, c, factor, sum, C, rs, diagonal));
+    const double sum = products.Row(c, &row, &sums->size[c]);
+    PetscCall(CMATCHAddRow_Host(row, c, factor, sum, C, sums));
     row.Clear();
   }
-  *work_bytes = PetscMax(*work_bytes, products.Bytes() + 2 * CMATCHBytes(*rs));
+  *work_bytes = PetscMax(*work_bytes, products.Bytes() + 3 * CMATCHBytes(sums->rs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -514,10 +527,9 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
     CMATCHProlongator_Host(params, keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);
     CMATCHShow_Host(l, H);
-    PetscCall(Galerkin(CMATCHGalerkinFactor(params, H->level[l]), H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->rs,
-                       &progress->diagonal, &stats->work_bytes));
-    const LocalInt bad =
-      CMATCHComplete_Host(params, params.singular && H->level[l].coarse == 1, progress->rs, progress->diagonal, &H->arrays[l + 1]);
+    PetscCall(Galerkin(CMATCHGalerkinFactor(params, H->level[l]), H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->sums,
+                       &stats->work_bytes));
+    const LocalInt bad = CMATCHComplete_Host(l + 1, H, &progress->sums, stats);
     CMATCHShow_Host(l + 1, H);
     if (bad >= 0) {
       CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);
@@ -525,7 +537,7 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
     }
   }
   stats->end = H->end;
-  PetscCall(CMATCHFinish_Host(progress->rs, keep, H, stats));
+  PetscCall(CMATCHFinish_Host(progress->sums.rs, keep, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -535,6 +547,7 @@ PetscErrorCode CMATCHCreate_Host(const CMATCHParams *params, PetscBool keep, CMA
   PetscFunctionBegin;
   if (keep) {
     (*H)->params.negative = params->negative;
+    (*H)->params.zero = params->zero;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(CMATCHDestroy_Host(H));
@@ -555,10 +568,10 @@ static PetscErrorCode Compute(const CMATCHMatrix &A, const CMATCHParams *params,
   PetscCall(CMATCHCreate_Host<T>(params, keep, hierarchy));
   auto *const H = static_cast<CMATCHHierarchyHost<T> *>(*hierarchy);
   progress.keep = keep;
-  CMATCHFinest_Host(A, H, &progress.rs, &progress.diagonal, stats);
+  CMATCHFinest_Host(A, H, &progress.sums, stats);
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   CMATCHShow_Host(0, H);
-  if (!keep && params->coarsening == PC_CMATCH_MATCHING) progress.M = CMATCHGraphOf_Host(H->arrays[0], progress.diagonal);
+  if (!keep && params->coarsening == PC_CMATCH_MATCHING) progress.M = CMATCHGraphOf_Host(H->arrays[0], progress.sums.diagonal);
   PetscCall(CMATCHDescend_Host(0, &progress, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -586,19 +599,15 @@ PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **H)
 }
 
 /* of both precisions, what cmatch_host_ranks.cxx uses */
-template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, std::vector<double> *, std::vector<double> *,
-                                CMATCHStats *);
-template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, std::vector<double> *, std::vector<double> *,
-                                CMATCHStats *);
+template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
+template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
 template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
 template void        CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
 template void        CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
 template class CMATCHProducts<float>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *,
-                                          std::vector<double> *, std::vector<double> *);
-template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
-                                            CMATCHArrays<float> *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *, CMATCHSums *);
+template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<float>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);
@@ -607,10 +616,8 @@ template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggrega
 template void           CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
 template void           CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
 template class CMATCHProducts<double>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *,
-                                          std::vector<double> *, std::vector<double> *);
-template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
-                                            CMATCHArrays<double> *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *, CMATCHSums *);
+template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<double>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);

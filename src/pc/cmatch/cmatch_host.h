@@ -65,6 +65,7 @@ struct CMATCHHierarchyHost : CMATCHHierarchy {
   PolynomialSteps          stalled;      /* of the polynomial in place of an inverse */
   std::vector<double>      inverse;      /* [n][n] of the last level, if that is inverted */
   std::vector<double>      iteration[5]; /* [n] of the last level, if the conjugate gradient method solves there */
+  CMATCHParts              parts;        /* of the last level, in that case */
 
   std::vector<CMATCHExpanded> expanded; /* levels on several ranks, until their factors are scaled */
 };
@@ -167,10 +168,21 @@ struct CMATCHMatrix {
   double             largest;
 };
 
-/* Makes the finest level of A, and its row sums and diagonal. */
+/* What is known of the rows of a level beside its entries. */
+struct CMATCHSums {
+  std::vector<double> rs;       /* row sums */
+  std::vector<double> diagonal; /* as it was summed up with the entries */
+  std::vector<double> size;     /* sum_i p_i^2 d_i over the column of P that the row belongs to, to which rounding is compared */
+
+  void Assign(size_t n)
+  {
+    for (std::vector<double> *sums : {&rs, &diagonal, &size}) sums->assign(n, 0.);
+  }
+};
+
+/* Makes the finest level of A, and its sums. */
 template <typename T>
-void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<T> *, std::vector<double> *rs, std::vector<double> *diagonal,
-                       CMATCHStats *);
+void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<T> *, CMATCHSums *, CMATCHStats *);
 
 /* The operator that the matching of the finest level sees; with mis2 it is that of the level at hand, whose diagonal is d then. */
 template <typename T>
@@ -191,7 +203,7 @@ template <typename T>
 class CMATCHProducts {
 public:
   CMATCHProducts(const CMATCHLevel &, const CMATCHArrays<T> &, const std::vector<double> &rs, LocalInt columns);
-  double Row(LocalInt c, CMATCHSparseRow *) const;                  /* gives the row sum */
+  double Row(LocalInt c, CMATCHSparseRow *, double *size) const;    /* gives the row sum, and adds to `size` that of CMATCHSums */
   void   MarkColumns(LocalInt rows, std::vector<char> *used) const; /* of the first rows */
   size_t Bytes() const { return CMATCHBytes(AP_i_) + CMATCHBytes(AP_j_) + CMATCHBytes(AP_a_) + 2 * CMATCHBytes(Ap_); }
 
@@ -209,15 +221,14 @@ private:
 */
 template <typename T>
 PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
-                                 std::vector<double> *rs_coarse, std::vector<double> *diagonal);
+                                 CMATCHSums *);
 
 /*
-   Computes s, d and l of level l whose entries are there. Returns the first row without a positive diagonal entry, or -1.
-   single_singular: the level has one row in all, which is singular.
+   Computes s, d and l of level l whose entries are there; the row sum of a row that is all that is left of a singular component
+   becomes 0. Returns the first row without a positive diagonal entry, or -1.
 */
 template <typename T>
-LocalInt CMATCHComplete_Host(const CMATCHParams &, bool single_singular, const std::vector<double> &rs,
-                             const std::vector<double> &diagonal, CMATCHArrays<T> *);
+LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *, CMATCHSums *, CMATCHStats *);
 
 /* Lets level l show its arrays. */
 template <typename T>
@@ -225,10 +236,10 @@ void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *);
 
 /* What a set-up knows of its last level while it goes on. */
 struct CMATCHProgress {
-  PetscBool           keep = PETSC_FALSE;
-  std::vector<double> rs, diagonal;   /* of the level */
-  CMATCHGraph         M;              /* unless keep */
-  bool                stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
+  PetscBool   keep = PETSC_FALSE;
+  CMATCHSums  sums;           /* of the level */
+  CMATCHGraph M;              /* unless keep */
+  bool        stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
 };
 
 /* Makes the levels below level l, which is on one rank, and finishes the hierarchy. */
@@ -244,14 +255,14 @@ double CMATCHL1_Host(const CMATCHArrays<T> &L, LocalInt i)
   return l1;
 }
 
-/* l of a level whose entries and diagonal are there, for a polynomial with this root */
+/* l of a level whose entries, row sums and diagonal are there, for a polynomial with this root */
 template <typename T>
 void CMATCHComputeL_Host(PetscReal root, CMATCHArrays<T> *L)
 {
   L->l.resize(L->d.size());
   for (LocalInt i = 0; i < (LocalInt)L->d.size(); i++) {
     const double l1 = CMATCHL1_Host(*L, i);
-    L->l[i]         = (T)((l1 == (double)L->d[i] ? root : 1) / l1);
+    L->l[i]         = (T)((l1 != (double)L->d[i] ? 1 : L->s[i] == 0 ? 0 : root) / l1);
   }
 }
 

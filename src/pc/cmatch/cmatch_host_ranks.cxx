@@ -37,13 +37,14 @@ struct TravellingRows {
   std::vector<GlobalInt> j;  /* columns */
   std::vector<double>    a;  /* values */
   std::vector<double>    rs; /* [rows] row sums, or for M the diagonal */
+  std::vector<double>    size; /* [rows] see CMATCHSums, or for M empty */
 };
 
 /* Rows that have come, one for each contribution, in the order of rows and ranks; entries are in the order in which they came. */
 struct ReceivedRows {
   std::vector<LocalInt>  start, length;
   std::vector<GlobalInt> j;
-  std::vector<double>    a, rs;
+  std::vector<double>    a, rs, size;
 };
 
 /* Numbers a rank's own rows of a level, and its ghosts behind them. */
@@ -78,12 +79,12 @@ public:
 
     PetscFunctionBegin;
     L.ghost = ghost;
-    CMATCHFinest_Host({own, foreign, (LocalInt)ghost.size(), w, largest}, H, &now.rs, &now.diagonal, &stats);
+    CMATCHFinest_Host({own, foreign, (LocalInt)ghost.size(), w, largest}, H, &now.sums, &stats);
     if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (!keep) H->several = 1;
     CMATCHShow_Host(0, H);
     now.keep = keep;
-    if (!keep && MatchesOnce()) now.M = CMATCHGraphOf_Host(L, now.diagonal);
+    if (!keep && MatchesOnce()) now.M = CMATCHGraphOf_Host(L, now.sums.diagonal);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -171,14 +172,15 @@ public:
     PetscFunctionBegin;
     level.mine = mine;
     if (!keep) NumberColumns(level, &L);
-    products.reset(new CMATCHProducts<T>(level, L, now.rs, level.coarse + (LocalInt)L.column.size()));
+    products.reset(new CMATCHProducts<T>(level, L, now.sums.rs, level.coarse + (LocalInt)L.column.size()));
     stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
     CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
-    sent       = TravellingRows{{0}, {}, {}, {}};
+    sent       = TravellingRows{{0}, {}, {}, {}, {}};
     received   = ReceivedRows{};
     M_received = ReceivedRows{};
     for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
-      sent.rs.push_back(products->Row(c, &row));
+      sent.size.push_back(0);
+      sent.rs.push_back(products->Row(c, &row, &sent.size.back()));
       for (LocalInt to : row.columns) {
         sent.j.push_back(NumberOf(level, L, to));
         sent.a.push_back(row.sum[to]);
@@ -227,6 +229,7 @@ public:
       }
       sent.i.resize(sent.i.size() + level.foreign + 1, (LocalInt)sent.j.size());
       sent.rs.resize(sent.i.size() - 1, 0.);
+      sent.size.resize(sent.rs.size(), 0.);
     }
     PetscCheck(sent.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
     entries->clear();
@@ -242,7 +245,7 @@ public:
       entries->push_back((LocalInt)(sent_j.size() - before));
     }
     head.clear();
-    for (LocalInt r : L.sent_row) head.insert(head.end(), {(double)(sent.i[r + 1] - sent.i[r]), sent.rs[r]});
+    for (LocalInt r : L.sent_row) head.insert(head.end(), {(double)(sent.i[r + 1] - sent.i[r]), sent.rs[r], sent.size[r]});
     all_head.resize(L.came_row.size() * kCMATCHHead);
     travellers = {head.data(), all_head.data(), sent_j.data(), nullptr, sent_a.data(), nullptr};
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -258,6 +261,7 @@ public:
     to.start.resize(L.came_row.size());
     to.length.resize(L.came_row.size());
     to.rs.resize(L.came_row.size());
+    to.size.resize(L.came_row.size());
     entries->clear();
     for (size_t k = 0; k + 1 < L.came_begin.size(); k++) {
       const LocalInt before = at;
@@ -267,6 +271,7 @@ public:
         to.start[r]  = at;
         to.length[r] = length;
         to.rs[r]     = all_head[(size_t)q * kCMATCHHead + 1];
+        to.size[r]   = all_head[(size_t)q * kCMATCHHead + 2];
         at += length;
       }
       entries->push_back(at - before);
@@ -284,7 +289,7 @@ public:
     CMATCHArrays<T>             &L = H->arrays[l], &C = H->arrays[l + 1];
     const std::vector<LocalInt> &add_i  = L.add_i;
     const PetscReal              factor = CMATCHGalerkinFactor(H->params, level);
-    std::vector<double>          rs(rows, 0.), diagonal(rows, 0.);
+    CMATCHSums                   sums;
 
     PetscFunctionBegin;
     if (!keep) FindGhosts(level, L, {first, rows, C.ghost}, &C.ghost);
@@ -293,30 +298,31 @@ public:
     for (size_t c = 0; c < own.size(); c++) own[c] = column(NumberOf(level, L, (LocalInt)c));
 
     CMATCHSparseRow product((LocalInt)own.size()), row(rows + (LocalInt)C.ghost.size());
+    sums.Assign(rows);
     C.A_i.assign(1, 0);
     C.A_j.clear();
     C.A_a.clear();
     for (LocalInt c = 0; c < rows; c++) {
       double sum = 0;
       if (c < level.mine) {
-        sum = products->Row(c, &product);
+        sum = products->Row(c, &product, &sums.size[c]);
         for (LocalInt to : product.columns) row.At(own[to]) += product.sum[to];
         product.Clear();
       }
       for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
         sum += received.rs[k];
+        sums.size[c] += received.size[k];
         for (LocalInt e = received.start[k]; e < received.start[k] + received.length[k]; e++)
           row.At(column(received.j[e])) += received.a[e];
       }
       row.Sort();
-      PetscCall(CMATCHAddRow_Host(row, c, factor, sum, &C, &rs, &diagonal));
+      PetscCall(CMATCHAddRow_Host(row, c, factor, sum, &C, &sums));
       row.Clear();
     }
     products.reset();
-    now.rs.swap(rs);
-    now.diagonal.swap(diagonal);
+    now.sums = std::move(sums);
     if (!keep && MatchesOnce()) NextM(level, column, add_i);
-    const LocalInt bad = CMATCHComplete_Host(H->params, H->params.singular && all == 1, now.rs, now.diagonal, &C);
+    const LocalInt bad = CMATCHComplete_Host(l + 1, H, &now.sums, &stats);
     CMATCHShow_Host(l + 1, H);
     H->level[l + 1].first = first;
     H->level[l + 1].all   = all;
@@ -434,7 +440,7 @@ private:
   {
     std::vector<std::pair<GlobalInt, double>> row;
 
-    M_sent = TravellingRows{{0}, {}, {}, {}};
+    M_sent = TravellingRows{{0}, {}, {}, {}, {}};
     for (LocalInt c = 0; c < now.M.n(); c++) {
       row.clear();
       for (LocalInt k = now.M.i[c]; k < now.M.i[c + 1]; k++) {
@@ -530,13 +536,13 @@ PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHHierarch
 
 } // namespace
 
-PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, double *largest)
+PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest)
 {
   PetscFunctionBegin;
   *largest = 0;
   for (LocalInt i = 0; i < A->n; i++)
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
-      const PetscScalar w_i = !w || w[i] == 0 ? 1 : w[i];
+      const PetscScalar w_i = w ? CMATCHNearNullEntry(w[i], zero) : 1;
       if (A->j[k] == i) *largest = PetscMax(*largest, PetscAbsScalar(A->a[k] * w_i * w_i));
     }
   PetscFunctionReturn(PETSC_SUCCESS);

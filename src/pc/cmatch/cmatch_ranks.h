@@ -42,7 +42,7 @@ struct CMATCHTravellers {
   GlobalInt *j = nullptr, *all_j = nullptr;       /* columns of all entries */
   double    *a = nullptr, *all_a = nullptr;       /* their values */
 };
-constexpr int kCMATCHHead = 2;
+constexpr int kCMATCHHead = 3;
 
 /*
    A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here.
@@ -152,6 +152,6 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *, MPI_Comm, bool *direct);
 /* The place of this rank's GPU on the PCI bus of its machine, as one number. */
 PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *);
 
-/* The largest magnitude of a diagonal entry of W A W. w [n] is in the memory of A, or null for ones; an entry that is 0 counts as 1. */
-PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, double *largest);
-PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, double *largest);
+/* The largest magnitude of a diagonal entry of W A W. w [n] is in the memory of A, or null for ones; see CMATCHParams for `zero`. */
+PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest);
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest);

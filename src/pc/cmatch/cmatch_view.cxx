@@ -245,6 +245,31 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows what rounding, or components of the matrix, have made of coarse levels, if there is anything to be told. */
+static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
+{
+  const PC_CMATCH *cmatch   = (const PC_CMATCH *)pc->data;
+  PetscInt64       counts[] = {cmatch->stats.ended, cmatch->stats.parts};
+  double           raised   = cmatch->stats.raised;
+
+  PetscFunctionBegin;
+  if (cmatch->ranks) {
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, counts, 2, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &raised, 1, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  }
+  if (counts[0] || counts[1])
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "singular components: %" PetscInt64_FMT " end as a single row and get no correction there, %" PetscInt64_FMT
+                                     " are solved in the complement of the ones on the last level\n",
+                                     counts[0], counts[1]));
+  if (raised > 0)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "the last level is not positive definite by rounding: its diagonal entries were raised by %g of "
+                                     "themselves\n",
+                                     raised));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Shows where the coarsening has ended and why, and what solves there. */
 static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelSums> &levels, CMATCHEnd end, PetscViewer viewer)
 {
@@ -320,7 +345,15 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   PetscCallMPI(MPIU_Allreduce(count, sum, COUNTS, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, BYTES, MPI_DOUBLE, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&work, &most_work, 1, MPI_DOUBLE, MPI_MAX, comm));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s\n", sources[(int)cmatch->near_null]));
+  if (cmatch->near_null_unused)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "near null vector: the constants, since %s is 0 in %" PetscInt64_FMT " of %" PetscInt64_FMT
+                                     " rows\n",
+                                     sources[(int)cmatch->near_null], cmatch->near_null_zeros, cmatch->near_null_rows));
+  else if (cmatch->near_null_zeros)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s, whose %" PetscInt64_FMT " zeros count as %g\n",
+                                     sources[(int)cmatch->near_null], cmatch->near_null_zeros, (double)H->params.zero));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s\n", sources[(int)cmatch->near_null]));
   if (size > 1 && !cmatch->ranks) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
   PetscCall(SumLevels(pc, &levels));
   PetscCall(ViewLevels(levels, viewer));
@@ -329,6 +362,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
     PetscCall(ViewCommunication(cmatch->ranks, viewer));
   }
   PetscCall(ViewFactors(pc, viewer));
+  PetscCall(ViewSingular(pc, viewer));
   PetscCall(ViewEnd(H, levels, cmatch->stats.end, viewer));
   if (size > 1 && !cmatch->ranks && sum[STALLED])
     PetscCall(PetscViewerASCIIPrintf(viewer, "coarsening stalled on %" PetscInt64_FMT " ranks\n", sum[STALLED]));
