@@ -25,11 +25,11 @@ __device__ double NearNull(const double *w, LocalInt i)
   return w ? w[i] : 1.;
 }
 
-/* w with ones for zeros; a thread takes an entry */
-__global__ void __launch_bounds__(kBlockSize) CopyNearNull(LocalInt n, const double *from, double *w)
+/* w without zeros; a thread takes an entry */
+__global__ void __launch_bounds__(kBlockSize) CopyNearNull(LocalInt n, double zero, const double *from, double *w)
 {
   const long long i = GridThread();
-  if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
+  if (i < n) w[i] = NearNullEntry(from[i], zero);
 }
 
 /* The first unusable row, and the largest scaled diagonal entry. A thread takes a row. */
@@ -106,31 +106,59 @@ __global__ void __launch_bounds__(kBlockSize)
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
 
-/* s, d and l of a level, from its entries and the row sums. `empty` is a level of one row that is singular. A group takes a row. */
+/* What CompleteRows() needs to know of a level. */
+struct Completion {
+  double        root, nothing; /* see CMATCHNothing() */
+  bool          coarse, count; /* it is no finest level; rows that end are counted */
+  int           stage;         /* of failures, and their kind */
+  CMATCHFailure kind;
+};
+
+/* s, d and l of a level, from its entries and the row sums, as CMATCHComplete_Host() makes them. A group takes a row. */
 template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CompleteRows(LocalInt n, const LocalInt *A_i, const T *A_a, const double *rs, const double *fallback, double root, bool empty,
-               T *s, T *d, T *l, int stage, CMATCHFailure kind, CMATCHReport *report)
+  CompleteRows(LocalInt n, const LocalInt *A_i, const T *A_a, const double *fallback, const double *size, Completion of, double *rs,
+               T *s, T *d, T *l, CMATCHReport *report)
 {
   const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
   const LocalInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         off     = 0;
-  for (int k = 0; k < longest; k += GroupSize)
-    AddInOrder<GroupSize>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
-  const double sum      = row < n ? rs[row] : 1.;
-  T            diagonal = (T)(sum - off);
-  if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
-  if (empty && diagonal <= 0) diagonal = 1;
+  bool           coupled = false;
+  for (int k = 0; k < longest; k += GroupSize) {
+    const double a = begin + k + lane < end ? (double)A_a[begin + k + lane] : 0.;
+    coupled        = coupled || a != 0;
+    AddInOrder<GroupSize>(a, &off);
+  }
+  coupled             = GroupBallot<GroupSize>(coupled) != 0;
+  double     sum      = row < n ? rs[row] : 1.;
+  const bool ends     = row < n && Ends(sum, coupled, size[row], of.nothing);
+  T          diagonal = (T)(sum - off);
+  if (ends) {
+    sum      = 0;
+    diagonal = (T)size[row];
+    if (!(diagonal > 0)) diagonal = 1;
+  } else if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
+  const bool rounded = of.coarse && row < n && !(diagonal > 0);
+  if (__any_sync(kFullWarp, rounded)) {
+    double magnitude = 0;
+    for (int k = 0; k < longest; k += GroupSize)
+      AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &magnitude);
+    if (rounded) diagonal = (T)Rounded(sum - off, magnitude + fabs(sum), (double)diagonal);
+  }
   double l1 = (double)diagonal;
   for (int k = 0; k < longest; k += GroupSize)
     AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
   if (row >= n || lane != 0) return;
   s[row] = (T)sum;
   d[row] = diagonal;
-  l[row] = (T)((l1 == (double)diagonal ? root : 1) / l1);
-  if (!(diagonal > 0 && isfinite(diagonal))) atomicMin(&report->failure, CMATCHFailureKey(stage, row, kind));
+  l[row] = (T)((l1 != (double)diagonal ? 1 : (T)sum == 0 ? 0 : of.root) / l1);
+  if (ends) {
+    rs[row] = 0;
+    if (of.count) atomicAdd(&report->ended, 1);
+  }
+  if (!(diagonal > 0 && isfinite(diagonal))) atomicMin(&report->failure, CMATCHFailureKey(of.stage, row, of.kind));
 }
 
 /* -------------------------------------------- steps ------------------------------------------- */
@@ -143,7 +171,7 @@ PetscErrorCode CheckMatrix(CMATCHSetup *s, const CSRView &A, const double *w)
   PetscFunctionBegin;
   if (w && A.n) {
     if (!H->w) PetscCall(ArrayCreate_CUDA(A.n * sizeof(*H->w), (void **)&H->w));
-    CopyNearNull<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, w, H->w);
+    CopyNearNull<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, s->params->zero, w, H->w);
     FinePCCheckLaunch();
   } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
   CheckRows<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A, H->w, CMATCHSign(*s->params), s->report);
@@ -185,7 +213,7 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  PetscCall(CMATCHCompleteLevel(s, 0, diagonal));
+  PetscCall(CMATCHCompleteLevel(s, 0, diagonal, diagonal));
   s->arena.Release(mark);
   s->rows = CMATCHRows{L.n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz, 0};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -341,13 +369,17 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double *fallback)
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double *fallback, const double *size)
 {
-  CMATCHLevel        &L     = s->H->level[level];
-  const int           stage = level ? kCMATCHStageCoarse + level : kCMATCHStageStore;
-  const CMATCHFailure kind  = level ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_TOO_LARGE;
-  const bool          empty = s->params->singular && level > 0 && L.all == 1; /* nothing but rounding errors are on the diagonal */
-  const PetscReal     root  = CMATCHSmootherSteps(*s->params).root;
+  CMATCHHierarchyCUDA *H     = s->H;
+  CMATCHLevel         &L     = H->level[level];
+  const bool           first = level == 0;
+  const Completion     of{CMATCHSmootherSteps(*s->params).root,
+                      CMATCHNothing(*H, level),
+                      !first,
+                      !first && H->level[level - 1].transfer == CMATCH_MATCHED,
+                      first ? kCMATCHStageStore : kCMATCHStageCoarse + level,
+                      first ? CMATCH_TOO_LARGE : CMATCH_DIAGONAL_NOT_POSITIVE};
 
   PetscFunctionBegin;
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
@@ -356,9 +388,8 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
     PetscFunctionBegin;
     const auto kernel = L.nnz <= kThreadRow * L.n ? CompleteRows<1, T> : CompleteRows<kGroup, T>;
     const int  group  = L.nnz <= kThreadRow * L.n ? 1 : kGroup;
-    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback,
-                                                                            root, empty, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind,
-                                                                            s->report);
+    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(L.n, L.A_i, (const T *)L.A_a, fallback, size, of,
+                                                                            H->rs[level], (T *)L.s, (T *)L.d, (T *)L.l, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -374,7 +405,7 @@ PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep, bool sti
   else
     for (; level + 1 < H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
   if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
-  PetscCall(CMATCHReadReport(s));
+  else PetscCall(CMATCHReadReport(s));
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -398,6 +429,7 @@ PetscErrorCode CMATCHOpen(const CMATCHParams *params, PetscBool keep, CMATCHHier
     ForgetLevels(H);
     H->inverse.Free();
     H->iteration.Free();
+    H->parts.Free();
     H->generation = ++generations;
     H->several    = 0;
   }
@@ -429,7 +461,8 @@ PetscErrorCode CMATCHClose(CMATCHSetup *s, bool keep_work)
   const LocalInt       finest = H->levels ? H->level[0].n + H->level[0].ghosts : 0;
 
   PetscFunctionBegin;
-  s->stats->end = H->end;
+  s->stats->end   = H->end;
+  s->stats->ended = s->seen.ended;
   s->stats->work_bytes += H->work_meter.peak; /* to that of the factors */
   PetscCall(
     PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s->arena.used(), (double)H->work.bytes()));

@@ -127,6 +127,9 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   Buffer<double> inverse{&meter};   /* [n][n] */
   Buffer<double> iteration{&meter}; /* [4][n] vectors of the conjugate gradient method */
 
+  /* its singular components, for that method: their number, [n + 1] where their rows begin, and [n] the rows */
+  Buffer<LocalInt> parts{&meter};
+
   /* the cycle */
   CMATCHControl  *control    = nullptr; /* in common, as the next two */
   const double  **caller     = nullptr; /* r and z of the captured cycle */
@@ -251,7 +254,12 @@ struct CMATCHReport {
   LocalInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
   LocalInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
   LocalInt           undecided;                  /* vertices that an independent set has not decided about */
+  LocalInt           ended;                      /* see CMATCHStats */
+  LocalInt           pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
 };
+
+constexpr int      kCMATCHNoneByte = 0x7f; /* of each byte of kCMATCHNone */
+constexpr LocalInt kCMATCHNone     = 0x7f7f7f7f;
 
 /* Whether a round of the matching has made pairs. The rounds are in lines of memory of their own: a line that all blocks write
    while all blocks read it takes several times as long. */
@@ -288,7 +296,7 @@ struct CMATCHSetup {
   CMATCHArena          arena;
   CMATCHReport        *report = nullptr; /* on the device */
   CMATCHRound         *rounds = nullptr; /* [kCMATCHRounds] of a sweep */
-  CMATCHReport         seen;             /* what the host has read of it */
+  CMATCHReport         seen{};           /* what the host has read of it */
   CubScratch           cub;
   CMATCHRows           rows{}; /* the unsmoothed operator of the next level */
 };
@@ -342,6 +350,22 @@ __device__ __forceinline__ unsigned CMATCHMix(LocalInt a, LocalInt b)
   return h ^ (h >> 15);
 }
 
+/* What the host has under the same names */
+__device__ __forceinline__ double NearNullEntry(double w, double zero)
+{
+  return fabs(w) <= kCMATCHZero * zero ? zero : w;
+}
+
+__device__ __forceinline__ bool Ends(double rs, bool coupled, double size, double nothing)
+{
+  return !coupled && (fabs(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
+}
+
+__device__ __forceinline__ double Rounded(double d, double size, double stored)
+{
+  return -d <= kCMATCHRounding * size ? kCMATCHRounding * size : stored;
+}
+
 /* ----------------------------------------- the phases ----------------------------------------- */
 
 /* Forgets what a level would need for a next one. */
@@ -357,9 +381,11 @@ inline void CMATCHForgetTransfer(CMATCHLevel *level)
    on several ranks.
 */
 PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz, const std::vector<GlobalInt> *ghost = nullptr);
-/* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive.
- */
-PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback);
+/*
+   s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive,
+   and size [n] is that of CMATCHSums.
+*/
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback, const double *size);
 
 /*
    The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With
@@ -390,6 +416,7 @@ PetscErrorCode CMATCHCoarsen(CMATCHSetup *, LocalInt level, bool keep);
 struct CMATCHMade {
   LocalInt *start = nullptr, *length = nullptr, *j = nullptr;
   double   *a = nullptr, *rs = nullptr; /* rs: [rows] row sums, or diagonal entries */
+  double   *size = nullptr;             /* [rows] see CMATCHSums; null with diagonal entries */
 };
 
 /*
@@ -406,7 +433,7 @@ PetscErrorCode CMATCHRanksProlong(CMATCHSetup *, LocalInt level, bool keep, Loca
 PetscErrorCode CMATCHRanksRestriction(CMATCHSetup *, LocalInt level, bool keep, const CMATCHCounted &);
 PetscErrorCode CMATCHRanksProducts(CMATCHSetup *, LocalInt level, bool keep, double *p1, LocalInt columns, CMATCHMade *);
 
-/* The inverse of the coarsest level, or whatever its solution needs. */
+/* The inverse of the coarsest level, or whatever its solution needs. Reads the report. */
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
 /* x = A^{-1} b on the coarsest level, by inverse or conjugate gradients */
 PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t);

@@ -83,7 +83,7 @@ __device__ __forceinline__ void FindLeft(const Sweep &s, LocalInt i)
     const LocalInt at = row.begin + k + row.lane;
     AddInOrder<GroupSize>(at < row.end ? fabs((double)s.M.a[at]) : 0., &off);
   }
-  const bool     left   = row.First() && !(off >= kCMATCHDominated * (double)s.M.d[i]);
+  const bool     left   = row.First() && !(off > 0 && off >= kCMATCHDominated * (double)s.M.d[i]);
   const unsigned ballot = __ballot_sync(kFullWarp, left);
   if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&s.report->left, __popc(ballot));
   if (!row.First()) return;

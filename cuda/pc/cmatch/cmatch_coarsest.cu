@@ -20,29 +20,59 @@ __device__ bool IsIsolated(const LocalInt *A_i, const T *A_a, LocalInt i)
   return true;
 }
 
-/* D, which was zero, from the entries of the level but those in columns of isolated rows. A thread takes a row. */
+/* D, which was zero, from the entries of the level but those in columns of isolated rows, and D_ii = s_i but for these. A thread takes
+ * a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   FillDense(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= n) return;
-  double off = 0;
+  double sum = rs[row];
   for (LocalInt k = A_i[row]; k < A_i[row + 1]; k++) {
     const double a = (double)A_a[k];
-    if (!IsIsolated(A_i, A_a, A_j[k])) D[row * n + A_j[k]] = a;
-    else if (a != 0) report->isolated = 1;
-    off += a;
+    if (!IsIsolated(A_i, A_a, A_j[k])) {
+      D[row * n + A_j[k]] = a;
+      continue;
+    }
+    if (a != 0) report->isolated = 1;
+    sum -= a;
   }
-  D[row * n + row] = rs[row] - off;
+  D[row * n + row] = sum;
+}
+
+/* D = (D + D^T) / 2 but for the diagonal. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) SymmetrizeDense(LocalInt n, double *D)
+{
+  const long long at = GridThread();
+  const LocalInt  i = (LocalInt)(at / n), j = (LocalInt)(at % n);
+  if (i >= n || j >= i) return;
+  const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]);
+  D[(size_t)i * n + j] = value;
+  D[(size_t)j * n + i] = value;
+}
+
+/* D_ii less the others of its row, raised by a share, which are kept apart, too. A warp takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CompleteDense(LocalInt n, double raised, double *D, double *diagonal)
+{
+  const LocalInt row  = (LocalInt)(GridThread() / kWarpSize);
+  const int      lane = threadIdx.x % kWarpSize;
+  double         sum  = 0;
+  if (row >= n) return;
+  for (LocalInt j = lane; j < n; j += kWarpSize)
+    if (j != row) sum += D[(size_t)row * n + j];
+  sum = GroupSum<kWarpSize>(sum);
+  if (lane != 0) return;
+  diagonal[row]            = (D[(size_t)row * n + row] - sum) * (1 + raised);
+  D[(size_t)row * n + row] = diagonal[row];
 }
 
 /* t of the formulas: the mean diagonal entry, by one block */
-__global__ void __launch_bounds__(kBlockSize) MeanDiagonal(LocalInt n, const double *D, double *mean)
+__global__ void __launch_bounds__(kBlockSize) MeanDiagonal(LocalInt n, const double *diagonal, double *mean)
 {
   __shared__ double part[kBlockSize];
   double            sum = 0;
-  for (LocalInt i = threadIdx.x; i < n; i += kBlockSize) sum += D[(size_t)i * n + i];
+  for (LocalInt i = threadIdx.x; i < n; i += kBlockSize) sum += diagonal[i];
   part[threadIdx.x] = sum;
   for (int half = kBlockSize / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -51,23 +81,20 @@ __global__ void __launch_bounds__(kBlockSize) MeanDiagonal(LocalInt n, const dou
   if (threadIdx.x == 0) *mean = part[0] / n;
 }
 
-/* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal entries. */
-__global__ void __launch_bounds__(kBlockSize) PrepareDense(LocalInt n, bool singular, const double *mean, double *D)
+/* Adds t / n to all entries, or takes the inverse of the part in the null space away. */
+__global__ void __launch_bounds__(kBlockSize) AddMean(LocalInt n, const double *mean, bool inverted, double *D)
+{
+  const long long at = GridThread();
+  if (at < (long long)n * n) D[at] += inverted ? -1 / (n * *mean) : *mean / n;
+}
+
+/* Adds `factor` times a number of its row to each entry of a singular component, see CMATCHParts. */
+__global__ void __launch_bounds__(kBlockSize)
+  AddToParts(LocalInt n, const LocalInt *part, const double *number, double factor, double *D)
 {
   const long long at = GridThread();
   const LocalInt  i = (LocalInt)(at / n), j = (LocalInt)(at % n);
-  if (i >= n || j > i) return;
-  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * D[(size_t)i * n + i] : 0.;
-  const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
-  D[(size_t)i * n + j] = value;
-  D[(size_t)j * n + i] = value;
-}
-
-/* Takes the inverse of the part in the null space away. */
-__global__ void __launch_bounds__(kBlockSize) LeaveComplement(LocalInt n, const double *mean, double *D)
-{
-  const long long at = GridThread();
-  if (at < (long long)n * n) D[at] -= 1 / (n * *mean);
+  if (i < n && part[i] >= 0 && part[i] == part[j]) D[at] += factor * number[i];
 }
 
 /* D - D F D with the entries F in columns of isolated rows, see Invert() of the host twin. A thread takes a row of D. */
@@ -86,12 +113,12 @@ __global__ void __launch_bounds__(kBlockSize)
 
 struct TellPivot {
   CMATCHReport *report;
-  int           level;
+  const double *diagonal;
 
   __device__ void operator()(LocalInt p, double pivot) const
   {
-    if (!(pivot > 0) || !isfinite(pivot))
-      atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse + level, p, CMATCH_COARSEST));
+    if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&report->pivot, p);
+    else if (!(pivot > kCMATCHSmallPivot * diagonal[p])) report->small = 0;
   }
 };
 
@@ -114,10 +141,11 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* l of the rows that are alone, for the polynomial that takes the place of the inverse. A thread takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) SetAlone(LocalInt n, const LocalInt *A_i, const T *A_a, const T *d, double root, T *l)
+__global__ void __launch_bounds__(kBlockSize)
+  SetAlone(LocalInt n, const LocalInt *A_i, const T *A_a, const T *s, const T *d, double root, T *l)
 {
   const long long row = GridThread();
-  if (row < n && CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row])) l[row] = (T)(root / (double)d[row]);
+  if (row < n && CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row])) l[row] = s[row] == 0 ? (T)0 : (T)(root / (double)d[row]);
 }
 
 /* ------------------------------------- conjugate gradients ------------------------------------ */
@@ -138,24 +166,37 @@ __device__ double BlockTotal(double x)
   return total;
 }
 
+/* Takes the mean off x on each singular component, by one block. What is in x must be known to all threads. */
+__device__ void TakeMeansOff(LocalInt n, const LocalInt *parts, double *x)
+{
+  const LocalInt *const begin = parts + 1, *const row = begin + n + 1;
+  for (LocalInt part = 0; part < parts[0]; part++) {
+    double mean = 0;
+    for (LocalInt k = begin[part] + (LocalInt)threadIdx.x; k < begin[part + 1]; k += kIterationBlock) mean += x[row[k]];
+    mean = BlockTotal(mean) / (begin[part + 1] - begin[part]);
+    for (LocalInt k = begin[part] + (LocalInt)threadIdx.x; k < begin[part + 1]; k += kIterationBlock) x[row[k]] -= mean;
+  }
+  __syncthreads();
+}
+
 /* Some iterations with l1-Jacobi, by one block. v [4][n]: x, r, p, q. */
 template <typename T>
 __global__ void __launch_bounds__(kIterationBlock)
-  IterateCoarsest(CMATCHLevel L, bool singular, const T *b, T *x_out, double *v, const CMATCHControl *control)
+  IterateCoarsest(CMATCHLevel L, const LocalInt *parts, const T *b, T *x_out, double *v, const CMATCHControl *control)
 {
   const T *A_a = (const T *)L.A_a, *s = (const T *)L.s, *l = (const T *)L.l;
   double  *x = v, *r = v + L.n, *p = v + 2 * (size_t)L.n, *q = v + 3 * (size_t)L.n;
-  double   mean = 0, rz = 0, first_rz;
+  double   rz = 0, first_rz;
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
-  if (singular) {
-    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += (double)b[i];
-    mean = BlockTotal(mean) / L.n;
-  }
   for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
     x[i] = 0;
-    r[i] = (double)b[i] - mean;
+    r[i] = (double)b[i];
+  }
+  __syncthreads();
+  TakeMeansOff(L.n, parts, r);
+  for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
     p[i] = (double)l[i] * r[i];
     rz += r[i] * p[i];
   }
@@ -186,71 +227,187 @@ __global__ void __launch_bounds__(kIterationBlock)
     rz = next;
     __syncthreads();
   }
-  mean = 0;
-  if (singular) {
-    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += x[i];
-    mean = BlockTotal(mean) / L.n;
-  }
-  for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) x_out[i] = (T)(x[i] - mean);
+  __syncthreads();
+  TakeMeansOff(L.n, parts, x);
+  for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) x_out[i] = (T)x[i];
 }
+
+/* The singular components of the last level. They are found on the host. */
+template <typename T>
+PetscErrorCode FindParts(CMATCHSetup *s, CMATCHParts *parts)
+{
+  CMATCHHierarchyCUDA  *H    = s->H;
+  const LocalInt        last = H->levels - 1;
+  const CMATCHLevel    &L    = H->level[last];
+  std::vector<LocalInt> A_i((size_t)L.n + 1), A_j(L.nnz);
+  std::vector<T>        A_a(L.nnz);
+  std::vector<double>   rs(L.n);
+  const auto            fetch = [](auto *to, const void *from) {
+    PetscFunctionBegin;
+    if (!to->empty())
+      PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof((*to)[0]), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscFunctionBegin;
+  PetscCall(fetch(&A_i, L.A_i));
+  PetscCall(fetch(&A_j, L.A_j));
+  PetscCall(fetch(&A_a, L.A_a));
+  PetscCall(fetch(&rs, H->rs[last]));
+  *parts = CMATCHFindParts(L.n, A_i.data(), A_j.data(), std::vector<double>(A_a.begin(), A_a.end()).data(), rs.data(),
+                           CMATCHRowsEach(*H, last), s->params->singular);
+  s->stats->parts = PetscMax(parts->Large() - (s->params->singular ? 1 : 0), 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FindParts(CMATCHSetup *s, CMATCHParts *parts)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) { return FindParts<decltype(zero)>(s, parts); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the conjugate gradient method needs. */
+PetscErrorCode PrepareIteration(CMATCHSetup *s)
+{
+  CMATCHHierarchyCUDA  *H = s->H;
+  const LocalInt        n = H->level[H->levels - 1].n;
+  CMATCHParts           parts;
+  std::vector<LocalInt> list(2 * (size_t)n + 2, 0);
+
+  PetscFunctionBegin;
+  if (H->iteration.size() != 4 * (size_t)n) PetscCall(H->iteration.Allocate(4 * (size_t)n));
+  if (H->parts.size() != list.size()) PetscCall(H->parts.Allocate(list.size()));
+  PetscCall(FindParts(s, &parts));
+  list[0] = parts.Count();
+  std::copy(parts.begin.begin(), parts.begin.end(), list.begin() + 1);
+  std::copy(parts.row.begin(), parts.row.end(), list.begin() + 2 + n);
+  PetscCall(ArrayCopy_CUDA(H->parts.data(), list.data(), list.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Inverts the coarsest level as far as a first attempt, then singular components, and then larger diagonal entries allow. */
+class Inversion {
+public:
+  explicit Inversion(CMATCHSetup *setup) :
+      s(setup), H(setup->H), level(H->levels - 1), n(H->level[level].n), singular(setup->params->singular)
+  {
+  }
+
+  PetscErrorCode Run()
+  {
+    PetscFunctionBegin;
+    if (H->inverse.size() != (size_t)n * n) PetscCall(H->inverse.Allocate((size_t)n * n));
+    D = H->inverse.data();
+    if (singular && n == 1) { /* nothing is beside the null space, so that x is 0 */
+      PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
+      PetscCall(CMATCHReadReport(s));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    const auto mark = s->arena.mark();
+    PetscCall(s->arena.Take(DenseInverseWork(n), &work));
+    PetscCall(s->arena.Take(1, &mean));
+    PetscCall(s->arena.Take(n, &diagonal));
+    for (int attempt = 0; attempt < 2 + kCMATCHRaises; attempt++) {
+      if (attempt == 1) PetscCall(TakeParts());
+      if (attempt > 1) s->stats->raised = attempt == 2 ? kCMATCHRaise : kCMATCHRaiseMore * s->stats->raised;
+      PetscCall(Attempt());
+      PetscCall(CMATCHReadReport(s));
+      if (CMATCHHasFailed(s) || (s->seen.pivot == kCMATCHNone && (attempt || s->seen.small == kCMATCHNone))) break;
+    }
+    if (!CMATCHHasFailed(s) && s->seen.pivot != kCMATCHNone)
+      s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, s->seen.pivot, CMATCH_COARSEST);
+    s->arena.Release(mark);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  PetscErrorCode TakeParts()
+  {
+    CMATCHParts parts;
+
+    PetscFunctionBegin;
+    PetscCall(FindParts(s, &parts));
+    PetscCall(s->arena.Take(n, &part));
+    PetscCall(s->arena.Take(n, &add));
+    PetscCall(s->arena.Take(n, &take));
+    PetscCall(ArrayCopy_CUDA(part, parts.of.data(), n * sizeof(*part), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    PetscCall(ArrayCopy_CUDA(add, parts.add.data(), n * sizeof(*add), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    PetscCall(ArrayCopy_CUDA(take, parts.take.data(), n * sizeof(*take), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Attempt()
+  {
+    const CMATCHLevel &L       = H->level[level];
+    const int          entries = BlocksFor((long long)n * n);
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemsetAsync(&s->report->pivot, kCMATCHNoneByte, 2 * sizeof(LocalInt), s->stream)); /* and small */
+    PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      FillDense<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], D, s->report);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    SymmetrizeDense<<<entries, kBlockSize, 0, s->stream>>>(n, D);
+    CompleteDense<<<BlocksFor((long long)n * kWarpSize), kBlockSize, 0, s->stream>>>(n, s->stats->raised, D, diagonal);
+    if (part) AddToParts<<<entries, kBlockSize, 0, s->stream>>>(n, part, add, 1., D);
+    else if (singular) {
+      MeanDiagonal<<<1, kBlockSize, 0, s->stream>>>(n, diagonal, mean);
+      AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, false, D);
+    }
+    FinePCCheckLaunch();
+    PetscCall(DenseInvert(n, D, -1, work, TellPivot{s->report, diagonal}, s->stream));
+    if (part) AddToParts<<<entries, kBlockSize, 0, s->stream>>>(n, part, take, -1., D);
+    else if (singular) AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, true, D);
+    FinePCCheckLaunch();
+    if (level == 0) /* other levels are symmetric */
+      PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+        using T = decltype(zero);
+        PetscFunctionBegin;
+        AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D, s->report);
+        FinePCCheckLaunch();
+        PetscFunctionReturn(PETSC_SUCCESS);
+      }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHSetup               *s;
+  CMATCHHierarchyCUDA *const H;
+  const LocalInt             level, n;
+  const bool                 singular;
+  double                    *D = nullptr, *work = nullptr, *mean = nullptr, *diagonal = nullptr;
+  LocalInt                  *part = nullptr; /* see CMATCHParts; null before these are known */
+  double                    *add = nullptr, *take = nullptr;
+};
 
 } // namespace
 
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
 {
-  CMATCHHierarchyCUDA *H     = s->H;
-  const LocalInt       level = H->levels - 1, n = H->level[level].n;
-  const CMATCHLevel   &L = H->level[level];
+  CMATCHHierarchyCUDA *H = s->H;
+  const CMATCHLevel   &L = H->level[H->levels - 1];
 
   PetscFunctionBegin;
-  if (H->end == CMATCH_END_DOMINATED) PetscFunctionReturn(PETSC_SUCCESS);
-  if (s->params->coarse == PC_CMATCH_PCG) {
-    if (H->iteration.size() != 4 * (size_t)n) PetscCall(H->iteration.Allocate(4 * (size_t)n));
+  if (s->params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && L.n <= kCMATCHLargestDense) {
+    Inversion inversion(s);
+    PetscCall(inversion.Run());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (n > kCMATCHLargestDense) {
+  if (H->end != CMATCH_END_DOMINATED && s->params->coarse == PC_CMATCH_PCG) PetscCall(PrepareIteration(s));
+  else if (H->end != CMATCH_END_DOMINATED)
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
-      SetAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d,
-                                                              PolynomialChebyshev(kCMATCHStalledDegree).root, (T *)L.l);
+      SetAlone<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, (const T *)L.A_a, (const T *)L.s, (const T *)L.d,
+                                                                PolynomialChebyshev(kCMATCHStalledDegree).root, (T *)L.l);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  const auto mark = s->arena.mark();
-  double    *work = nullptr, *mean = nullptr;
-  if (H->inverse.size() != (size_t)n * n) PetscCall(H->inverse.Allocate((size_t)n * n));
-  double *const D = H->inverse.data();
-  PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
-  if (s->params->singular && n == 1) PetscFunctionReturn(PETSC_SUCCESS); /* nothing is beside the null space, so that x is 0 */
-  PetscCall(s->arena.Take(DenseInverseWork(n), &work));
-  PetscCall(s->arena.Take(1, &mean));
-  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
-    using T = decltype(zero);
-    PetscFunctionBegin;
-    FillDense<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], D, s->report);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
-  MeanDiagonal<<<1, kBlockSize, 0, s->stream>>>(n, D, mean);
-  PrepareDense<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, (bool)s->params->singular, mean, D);
-  FinePCCheckLaunch();
-  PetscCall(DenseInvert(n, D, -1, work, TellPivot{s->report, (int)level}, s->stream));
-  if (s->params->singular) {
-    LeaveComplement<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, mean, D);
-    FinePCCheckLaunch();
-  }
-  if (level == 0) /* other levels are symmetric */
-    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
-      using T = decltype(zero);
-      PetscFunctionBegin;
-      AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D, s->report);
-      FinePCCheckLaunch();
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
-  s->arena.Release(mark);
+  PetscCall(CMATCHReadReport(s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -267,7 +424,7 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_
       PetscCall(LaunchEarly(H->early, MultiplyDense<T>, BlocksFor((long long)L.n * kWarpSize), kBlockSize, stream, L.n,
                             H->inverse.data(), (const T *)b, (T *)x, H->control));
     else
-      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (bool)H->params.singular, (const T *)b,
+      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (const LocalInt *)H->parts.data(), (const T *)b,
                             (T *)x, H->iteration.data(), H->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

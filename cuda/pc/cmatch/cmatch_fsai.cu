@@ -186,10 +186,10 @@ __global__ void __launch_bounds__(kBlockSize) AddDirection(LocalInt n, bool firs
 /* The diagonal matrix between the factors, from 1 / psi. A thread takes an entry. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ScaleDiagonal(LocalInt n, const double *inverse_psi, const unsigned char *alone, const T *d, double omega, double root, T *scaled)
+  ScaleDiagonal(LocalInt n, const double *inverse_psi, const unsigned char *alone, const T *l, double omega, T *scaled)
 {
   const long long i = GridThread();
-  if (i < n) scaled[i] = (T)(alone[i] ? root / (double)d[i] : omega * inverse_psi[i]);
+  if (i < n) scaled[i] = alone[i] ? l[i] : (T)(omega * inverse_psi[i]);
 }
 
 /* -------------------------------------------- steps ------------------------------------------- */
@@ -339,9 +339,7 @@ PetscErrorCode ScaleLevel(CMATCHSetup *s, LocalInt level, double lambda, const d
   if (!(lambda > 0) || !std::isfinite(lambda))
     s->seen.failure = PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_DIAGONAL_NOT_POSITIVE));
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
-  ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, inverse_psi, alone, (const T *)L.d,
-                                                                 1 / (kCMATCHFactorMargin * lambda),
-                                                                 CMATCHSmootherSteps(*s->params).root, (T *)L.factor.d);
+  ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, inverse_psi, alone, (const T *)L.l, 1 / (kCMATCHFactorMargin * lambda), (T *)L.factor.d);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

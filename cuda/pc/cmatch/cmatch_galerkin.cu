@@ -491,21 +491,30 @@ __global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(LocalInt n, cons
   if (row < n && lane == 0) y[row] = sum;
 }
 
-/* The row sums of the next level, scale R y; `none` in a row that no entry of P belongs to. A group takes a row. */
+/*
+   The row sums of the next level, scale R y; `none` in a row that no entry of P belongs to. size [rows] is that of CMATCHSums. A
+   group takes a row.
+*/
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a,
-                                                           const double *y, double scale, double none, double *rs)
+__global__ void __launch_bounds__(kBlockSize)
+  RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const T *d, const double *y, double scale,
+               double none, double *rs, double *size)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kRestrictGroup);
   const int      lane  = threadIdx.x % kRestrictGroup;
   const LocalInt begin = row < rows ? R_i[row] : 0, end = row < rows ? R_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
-  double         sum     = 0;
+  double         sum = 0, of_size = 0;
   for (int k = 0; k < longest; k += kRestrictGroup) {
-    const LocalInt at = begin + k + lane;
-    AddInOrder<kRestrictGroup>(at < end ? (double)R_a[at] * y[R_j[at]] : 0., &sum);
+    const LocalInt at    = begin + k + lane;
+    const bool     there = at < end;
+    const double   a     = there ? (double)R_a[at] : 0.;
+    AddInOrder<kRestrictGroup>(there ? a * y[R_j[at]] : 0., &sum);
+    AddInOrder<kRestrictGroup>(there ? a * a * (double)d[R_j[at]] : 0., &of_size);
   }
-  if (row < rows && lane == 0) rs[row] = begin == end ? none : sum * scale;
+  if (row >= rows || lane != 0) return;
+  rs[row]   = begin == end ? none : sum * scale;
+  size[row] = of_size;
 }
 
 /* ------------------------------------- the Galerkin product ----------------------------------- */
@@ -803,6 +812,7 @@ struct Step {
 
     PetscFunctionBegin;
     PetscCall(s->arena.Take(rows, &made->rs));
+    PetscCall(s->arena.Take(rows, &made->size));
     PetscCall(s->arena.Take((size_t)rows + 1, &C.start));
     PetscCall(s->arena.Take((size_t)rows + 1, &C.length));
     made->start  = C.start;
@@ -810,8 +820,7 @@ struct Step {
     if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s->arena.Take(L.n, &y));
     PetscCall(MultiplySums(y));
-    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a,
-                                                                                               y, 1., 0., made->rs);
+    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a, (const T *)L.d, y, 1., 0., made->rs, made->size);
     FinePCCheckLaunch();
     C.scale = AP.scale = 1;
     PetscCall(s->arena.Take(rows, &C.wide));
@@ -842,7 +851,7 @@ struct Step {
     const LocalInt       coarse  = L.coarse;
     const auto           mark    = s->arena.mark();
     LocalInt             AP_wide = 0, wide = 0;
-    double              *y = nullptr;
+    double              *y = nullptr, *size = nullptr;
     ProductRows<T>       AP{}, C{};
 
     PetscFunctionBegin;
@@ -858,6 +867,7 @@ struct Step {
     C.scale = scale;
     C.fixed = keep;
     PetscCall(s->arena.Take(coarse, &C.diagonal));
+    PetscCall(s->arena.Take(coarse, &size));
     PetscCall(s->arena.Take(coarse, &C.wide));
     if (keep) {
       C.start = H->level[level + 1].A_i;
@@ -886,11 +896,9 @@ struct Step {
     }
     L.cut   = s->seen.cut;
     L.plain = s->seen.plain;
-    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j,
-                                                                                                 (const T *)L.R_a, y, scale, 1.,
-                                                                                                 H->rs[level + 1]);
+    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j, (const T *)L.R_a, (const T *)L.d, y, scale, 1., H->rs[level + 1], size);
     FinePCCheckLaunch();
-    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));
+    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal, size));
     s->arena.Release(mark);
     PetscFunctionReturn(PETSC_SUCCESS);
   }

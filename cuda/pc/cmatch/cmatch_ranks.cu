@@ -23,31 +23,31 @@ constexpr double kMoreHeld = 1.75;
 
 /* ---------------------------------------- finest level ---------------------------------------- */
 
-__device__ double NearNull(const double *w, LocalInt i)
+__device__ double NearNull(const double *w, double zero, LocalInt i)
 {
-  return !w || w[i] == 0 ? 1. : w[i];
+  return w ? NearNullEntry(w[i], zero) : 1.;
 }
 
 /* The bits of numbers that are not negative are in the order of the numbers. */
-__global__ void __launch_bounds__(kBlockSize) FindLargestDiagonal(CSRView A, const double *w, unsigned long long *largest)
+__global__ void __launch_bounds__(kBlockSize) FindLargestDiagonal(CSRView A, const double *w, double zero, unsigned long long *largest)
 {
   const long long row  = GridThread();
   double          mine = 0;
   if (row < A.n)
     for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       if (A.j[k] != row) continue;
-      const double value = fabs(A.a[k] * NearNull(w, (LocalInt)row) * NearNull(w, (LocalInt)row));
+      const double value = fabs(A.a[k] * NearNull(w, zero, (LocalInt)row) * NearNull(w, zero, (LocalInt)row));
       if (value > mine) mine = value;
     }
   mine = GroupMax<kWarpSize>(mine);
   if (threadIdx.x % kWarpSize == 0 && mine > 0) atomicMax(largest, (unsigned long long)__double_as_longlong(mine));
 }
 
-/* w with ones for zeros; a thread takes an entry */
-__global__ void __launch_bounds__(kBlockSize) CopyEntries(LocalInt n, const double *from, double *w)
+/* w without zeros; a thread takes an entry */
+__global__ void __launch_bounds__(kBlockSize) CopyEntries(LocalInt n, double zero, const double *from, double *w)
 {
   const long long i = GridThread();
-  if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
+  if (i < n) w[i] = NearNullEntry(from[i], zero);
 }
 
 /* Where the row's entries in columns of ghosts begin; a matrix without any may have no row starts on the GPU. */
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, LocalInt 
 struct SentRows {
   LocalInt        first, rows;
   const LocalInt *start, *length, *j;
-  const double   *a, *rs;
+  const double   *a, *rs, *size; /* size may be null */
 
   __device__ __forceinline__ LocalInt Length(LocalInt r) const { return first + r < rows ? length[first + r] : 0; }
 };
@@ -231,6 +231,7 @@ __global__ void __launch_bounds__(kBlockSize) WriteHeads(SentRows sent, CMATCHRo
   const LocalInt r          = route.row[q];
   head[q * kCMATCHHead]     = (double)sent.Length(r);
   head[q * kCMATCHHead + 1] = sent.rs[sent.first + r];
+  head[q * kCMATCHHead + 2] = sent.size ? sent.size[sent.first + r] : 0.;
 }
 
 /* The lengths in heads as numbers, 0 behind them, and their sum. */
@@ -266,9 +267,9 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* Where the entries of contributions begin among those that come, how many they are, and the second numbers of the heads. */
-__global__ void __launch_bounds__(kBlockSize)
-  PlaceRows(CMATCHRouteThere route, const double *head, const LocalInt *at, LocalInt *start, LocalInt *length, double *sum)
+/* Where the entries of contributions begin among those that come, how many they are, and the other numbers of the heads. */
+__global__ void __launch_bounds__(kBlockSize) PlaceRows(CMATCHRouteThere route, const double *head, const LocalInt *at,
+                                                        LocalInt *start, LocalInt *length, double *sum, double *size)
 {
   const long long q = GridThread();
   if (q >= route.rows) return;
@@ -276,6 +277,7 @@ __global__ void __launch_bounds__(kBlockSize)
   start[place]         = at[q];
   length[place]        = at[q + 1] - at[q];
   sum[place]           = head[q * kCMATCHHead + 1];
+  size[place]          = head[q * kCMATCHHead + 2];
 }
 
 __global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
@@ -417,24 +419,27 @@ struct MergedEntries {
   }
 };
 
-/* The row sums of merged rows, times a factor, and 1 for those without entries. */
+/* The row sums of merged rows, times a factor, and 1 for those without entries; and their sizes. */
 __global__ void __launch_bounds__(kBlockSize)
-  MergeSums(LocalInt rows, LocalInt mine, const LocalInt *length, const double *own, const LocalInt *add_i,
-            const LocalInt *came_length, const double *came, double factor, double *rs)
+  MergeSums(LocalInt rows, LocalInt mine, const LocalInt *length, const double *own, const double *own_size, const LocalInt *add_i,
+            const LocalInt *came_length, const double *came, const double *came_size, double factor, double *rs, double *size)
 {
   const long long c = GridThread();
   if (c >= rows) return;
-  double sum = 0;
+  double sum = 0, of_size = 0;
   bool   any = false;
   if (c < mine) {
-    sum = own[c];
-    any = length[c] > 0;
+    sum     = own[c];
+    of_size = own_size[c];
+    any     = length[c] > 0;
   }
   for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
     sum += came[k];
+    of_size += came_size[k];
     any = any || came_length[k] > 0;
   }
-  rs[c] = any ? sum * factor : 1.;
+  rs[c]   = any ? sum * factor : 1.;
+  size[c] = of_size;
 }
 
 /* The diagonal of merged rows of the matching's operator. */
@@ -491,7 +496,7 @@ PetscErrorCode Upload(const std::vector<V> &from, V *to)
 struct CameRows {
   LocalInt   entries  = 0;
   double    *all_head = nullptr;
-  double    *sum      = nullptr; /* null if no rows come */
+  double    *sum = nullptr, *size = nullptr; /* null if no rows come */
   LocalInt  *start = nullptr, *length = nullptr;
   GlobalInt *number = nullptr; /* columns */
   LocalInt  *j      = nullptr; /* the same, on the next level */
@@ -521,7 +526,7 @@ public:
     PetscCall(CMATCHBeginReport(&s));
     if (w && with_ghosts) {
       if (!H->w) PetscCall(ArrayCreate_CUDA(with_ghosts * sizeof(*H->w), (void **)&H->w));
-      CopyEntries<<<BlocksFor(with_ghosts), kBlockSize, 0, s.stream>>>(with_ghosts, w, H->w);
+      CopyEntries<<<BlocksFor(with_ghosts), kBlockSize, 0, s.stream>>>(with_ghosts, H->params.zero, w, H->w);
       FinePCCheckLaunch();
     } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
     PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
@@ -560,7 +565,7 @@ public:
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    PetscCall(CMATCHCompleteLevel(&s, 0, diagonal));
+    PetscCall(CMATCHCompleteLevel(&s, 0, diagonal, diagonal));
     PetscCall(CMATCHReadReport(&s));
     s.arena.Release(level_mark);
     if (Carries())
@@ -712,8 +717,7 @@ public:
     LocalInt           *at   = nullptr, count;
 
     PetscFunctionBegin;
-    const SentRows sent{L.mine, which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign, from.start, from.length, from.j, from.a,
-                        from.rs};
+    const SentRows sent{L.mine, which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign, from.start, from.length, from.j, from.a, from.rs, from.size};
     const NumberOf number{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
     travellers = CMATCHTravellers{};
     to         = CameRows{};
@@ -748,8 +752,9 @@ public:
     PetscCall(s.arena.Take(of.came.rows, &to.start));
     PetscCall(s.arena.Take(of.came.rows, &to.length));
     PetscCall(s.arena.Take(of.came.rows, &to.sum));
+    PetscCall(s.arena.Take(of.came.rows, &to.size));
     if (of.came.rows) {
-      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum);
+      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum, to.size);
       FinePCCheckLaunch();
     }
     PetscCall(s.arena.Take(to.entries, &to.number));
@@ -1167,6 +1172,7 @@ private:
     const CameRows    &in     = came[CMATCH_PRODUCTS];
     const double       factor = CMATCHGalerkinFactor(H->params, L);
     LocalInt           wide   = 0;
+    double            *size   = nullptr;
     ProductRows<T>     out{};
     const auto         room = [&](size_t entries, auto *more) {
       PetscFunctionBegin;
@@ -1188,6 +1194,7 @@ private:
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(s.arena.Take(rows, &out.diagonal));
+    PetscCall(s.arena.Take(rows, &size));
     PetscCall(s.arena.Take(rows, &out.wide));
     if (keep) {
       out.start = H->level[l + 1].A_i;
@@ -1210,10 +1217,9 @@ private:
       PackRows<T><<<BlocksFor((long long)rows * kPackGroup), kBlockSize, 0, s.stream>>>(rows, out, C.A_i, C.A_j, (T *)C.A_a);
       FinePCCheckLaunch();
     }
-    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, add_i, in.length, in.sum, factor,
-                                                            H->rs[l + 1]);
+    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, made.size, add_i, in.length, in.sum, in.size, factor, H->rs[l + 1], size);
     FinePCCheckLaunch();
-    PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal));
+    PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal, size));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1303,7 +1309,7 @@ PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *identity)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, double *largest)
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest)
 {
   Buffer<unsigned long long> found;
   cudaStream_t               stream;
@@ -1314,7 +1320,7 @@ PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(found.Allocate(1));
   PetscCallCUDA(cudaMemsetAsync(found.data(), 0, found.bytes(), stream));
-  FindLargestDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, w, found.data());
+  FindLargestDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, w, zero, found.data());
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(largest, found.data(), sizeof(*largest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
