@@ -275,6 +275,11 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt, const PetscReal *, void *, PetscReal *
   return NoCUDA();
 }
 
+PetscErrorCode FSAIMarks_CUDA(const CSRView *, LocalInt, const PetscReal *, float *, LocalInt *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode BSRFromCSR_CUDA(const CSRView *, LocalInt, PetscBool, BSR *)
 {
   return NoCUDA();

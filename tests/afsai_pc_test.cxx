@@ -24,7 +24,7 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
              "-pc_afsai_max_steps 7 -pc_afsai_step_size 2 -pc_afsai_tolerance 0.25 -pc_afsai_stop_rule ratio -pc_afsai_selection "
              "gradient -pc_afsai_initial_power 1 -pc_afsai_prefilter 0.125 "
              "-pc_afsai_postfilter 0.0625 -pc_afsai_setup_precision double -pc_afsai_factor_precision double "
-             "-pc_afsai_reuse_pattern");
+             "-pc_afsai_reuse_pattern false");
   const auto check = [](PC object, PetscInt steps, PetscInt size, PetscReal tolerance, PCAFSAIStopRule rule,
                         PCAFSAISelection selection, PetscInt power, PetscReal prefilter, PetscReal postfilter,
                         FinePCPrecision setup, FinePCPrecision factor, PetscBool reuse) {
@@ -58,7 +58,7 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
     CHECK(flag == reuse);
   };
   check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
-        PETSC_TRUE);
+        PETSC_FALSE);
 
   /* Every setter does the same, starting from the defaults. */
   MUST(PCAFSAISetMaxSteps(defaults, 7));
@@ -71,9 +71,9 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
   MUST(PCAFSAISetPostfilter(defaults, 0.0625));
   MUST(PCAFSAISetSetupPrecision(defaults, FINEPC_DOUBLE));
   MUST(PCAFSAISetFactorPrecision(defaults, FINEPC_DOUBLE));
-  MUST(PCAFSAISetReusePattern(defaults, PETSC_TRUE));
+  MUST(PCAFSAISetReusePattern(defaults, PETSC_FALSE));
   check(defaults, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
-        PETSC_TRUE);
+        PETSC_FALSE);
 }
 
 TEST_CASE("setters do nothing to other types, getters say so", "[afsai][pc][options]")

@@ -623,6 +623,56 @@ TEST_CASE("cmatch: new values keep aggregates and patterns, and nothing else", "
     }
 }
 
+TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatch][pc][cycle][mpi]")
+{
+  constexpr LocalInt n = 64;
+  PetscMPIInt        rank;
+  const auto         far = [](LocalInt row, LocalInt column) { /* two bonds of three */
+    const std::uint64_t a = std::min(row, column), b = std::max(row, column);
+    Random              random(a * 7919 + b);
+    random.Next();
+    return random.Between(0, 1) < 0.66;
+  };
+  struct Case {
+    const char *name;
+    HostBlocks  first, then;
+    bool        anew;
+  };
+  const Case cases[] = {
+    {"a small time step, then the steady problem", Sheet(n, 1, 1, 1000), Sheet(n, 1, 1, 1e-4), true},
+    {"levels that end early, then the steady problem", Sheet(n, 1, 1, 20), Sheet(n, 1, 1, 1e-4), true},
+    {"the strong direction turns", Sheet(n, 1, 1e-3, 1e-4), Sheet(n, 1e-3, 1, 1e-4), true},
+    {"one direction becomes weak", Sheet(n, 1, 1, 1e-4), Sheet(n, 1, 1e-3, 1e-4), true},
+    {"bonds break", Sheet(n, 1, 1, 1e-4), Sheet(n, 1, 1, 1e-4, far), true},
+    {"bonds are mended", Sheet(n, 1, 1, 1e-4, far), Sheet(n, 1, 1, 1e-4), true},
+    {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Changed(Sheet(n, 1, 0.7, 1e-3), 3), false},
+    {"a time step that grows", Sheet(n, 1, 1, 1e-2), Sheet(n, 1, 1, 1e-5), false},
+  };
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const Kind &kind : CMATCH().kinds())
+    for (const Case &change : cases)
+      for (const std::string options : {"", "-pc_cmatch_coarsening mis2", "-pc_cmatch_precision double", "-pc_cmatch_reach local"}) {
+        if (!options.empty() && change.name != cases[2].name && change.name != cases[0].name) continue;
+        CAPTURE(kind.name, change.name, options);
+        const MatObject A = kind.Create(change.first, PETSC_COMM_WORLD), B = kind.Create(change.then, PETSC_COMM_WORLD);
+        const KSPObject ksp = MakeKSP(A, options, PCCMATCH), fresh = MakeKSP(B, options, PCCMATCH);
+        Solve(ksp);
+        SetValues(A, change.then);
+        const Solution    mine = Solve(ksp), best = Solve(fresh);
+        const std::string text = ViewText(PCOf(ksp));
+        CHECK(mine.reason > 0);
+        CHECK(mine.iterations <= (change.anew ? best.iterations : best.iterations + best.iterations / 2));
+        if (!rank) {
+          CHECK(Contains(text, "aggregates made anew") == change.anew);
+          CHECK(Contains(text, "kept from the last set-up") != change.anew);
+          CHECK(Contains(text, "where they fit worst; beyond a share of 0.1 they are made anew"));
+        }
+        SetValues(A, change.then); /* what was made anew fits */
+        MUST(PCSetUp(PCOf(ksp)));
+        CHECK(!Contains(ViewText(PCOf(ksp)), "aggregates made anew"));
+      }
+}
+
 TEST_CASE("cmatch: what a set-up for new values cannot keep", "[cmatch][pc][cycle]")
 {
   const std::string         kept = "aggregates and patterns kept from the last set-up\n";

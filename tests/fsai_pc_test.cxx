@@ -173,6 +173,45 @@ TEST_CASE("the view counts the rows that fell back", "[fsai][pc][view]")
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
+TEST_CASE("a pattern that does not fit new values is found anew", "[fsai][pc][cycle][mpi]")
+{
+  constexpr LocalInt n = 40;
+  struct Case {
+    const char *name;
+    HostBlocks  first, then;
+    bool        anew;
+  };
+  const Case cases[] = {
+    {"a small time step, then the steady problem", Sheet(n, 1, 1, 1000), Sheet(n, 1, 1, 1e-4), true},
+    {"the strong direction turns", Sheet(n, 1, 1e-3, 1e-4), Sheet(n, 1e-3, 1, 1e-4), true},
+    {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Changed(Sheet(n, 1, 0.8, 1e-3), 3), false},
+    {"a time step that grows", Sheet(n, 1, 1, 0.02), Sheet(n, 1, 1, 0.01), false},
+  };
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const Type &type : FSAITypes())
+    for (const Backend &backend : Backends())
+      for (const Case &change : cases)
+        for (const std::string more : {"", " -@overlap 1"}) {
+          const bool        adaptive = type.name == std::string(PCAFSAI);
+          const std::string options  = (adaptive ? "" : "-@power 3 -@prefilter 0.05") + more;
+          CAPTURE(type.name, backend.name, change.name, options);
+          const MatObject A = CreateAIJ(change.first, backend.mat, PETSC_COMM_WORLD),
+                          B = CreateAIJ(change.then, backend.mat, PETSC_COMM_WORLD);
+          const KSPObject ksp = MakeKSP(A, type, options), fresh = MakeKSP(B, type, options);
+          Solve(ksp);
+          SetValues(A, change.then);
+          const Solution    mine = Solve(ksp), best = Solve(fresh);
+          const std::string text = ViewText(PCOf(ksp));
+          CHECK(mine.reason > 0);
+          CHECK((double)mine.iterations <= (change.anew ? 1. : 1.1) * (double)best.iterations);
+          if (rank) continue;
+          CHECK(Contains(text, "it is found anew, as in this set-up") == change.anew);
+          CHECK(Contains(text, "kept from the last set-up") != change.anew);
+          CHECK(Contains(text, "rows that have changed since the pattern was found: "));
+        }
+}
+
 TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cycle]")
 {
   for (const Type &type : FSAITypes())

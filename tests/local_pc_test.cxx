@@ -440,7 +440,7 @@ TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle
         const MatObject A    = kind.Create(type.good());
         const PCObject  pc   = MakePC(A, type, options);
         PetscLogDouble  host = 0, device = 0;
-        const bool      keeps = type.kept && !Contains(options, "-@reuse_pattern false") && type.name != std::string(PCAFSAI);
+        const bool      keeps = type.kept && !Contains(options, "-@reuse_pattern false");
         MUST(PCSetUp(pc));
         CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
         for (int step = 0; step < 4; step++) {

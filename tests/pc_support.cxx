@@ -290,10 +290,10 @@ Type AFSAI()
                        "-@max_steps 0 -@initial_power 1000 -@setup_precision double -@factor_precision double",
                        "-@max_steps 100 -@step_size 10 -@tolerance 0 -@setup_precision double -@factor_precision double"};
   type.others       = "-@max_steps 4 -@initial_power 1 -@factor_precision double";
-  type.fresh        = {"", "-@reuse_pattern false"};
+  type.fresh        = {"-@reuse_pattern false"};
   type.view_always  = {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
                        "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0.",
-                       "set-up in single precision, pattern searched at each set-up"};
+                       "set-up in single precision, pattern kept while the nonzeros of A stay"};
   const auto &below = "must be at least 0 and below 1";
   type.options      = {
     OptionOf("-@max_steps", "PCAFSAISetMaxSteps", "20", "3", To(PCAFSAISetMaxSteps, (PetscInt)3),
@@ -318,7 +318,7 @@ Type AFSAI()
                   NoPrecision(PCAFSAISetSetupPrecision)),
     OptionOf("-@factor_precision", "PCAFSAISetFactorPrecision", "single", "double", To(PCAFSAISetFactorPrecision, FINEPC_DOUBLE),
                   NoPrecision(PCAFSAISetFactorPrecision)),
-    OptionOf("-@reuse_pattern", "PCAFSAISetReusePattern", "FALSE", "TRUE", To(PCAFSAISetReusePattern, PETSC_TRUE), {Text("maybe")})
+    OptionOf("-@reuse_pattern", "PCAFSAISetReusePattern", "TRUE", "FALSE", To(PCAFSAISetReusePattern, PETSC_FALSE), {Text("maybe")})
       .Makes(Useless::Nothing)
       .Shows("kept while the nonzeros of A stay"),
     OptionOf("-@overlap", "PCAFSAISetOverlap", "0", "2", To(PCAFSAISetOverlap, (PetscInt)2), NotBetween(PCAFSAISetOverlap, 0, 1000))
@@ -744,6 +744,25 @@ VecObject RightVec(Mat A, std::uint64_t seed)
   }
   MUST(VecRestoreArrayWrite(x, &array));
   return x;
+}
+
+HostBlocks Sheet(LocalInt n, double kx, double ky, double shift, const std::function<bool(LocalInt, LocalInt)> &broken)
+{
+  HostMatrix A = Poisson(n, n);
+  for (LocalInt row = 0; row < A.n; row++) {
+    LocalInt diagonal = 0;
+    double   sum      = 0;
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const LocalInt column = A.j[k];
+      if (column == row) diagonal = k;
+      else {
+        A.a[k] = broken && broken(row, column) ? 0 : column == row + 1 || column == row - 1 ? -kx : -ky;
+        sum -= A.a[k];
+      }
+    }
+    A.a[diagonal] = sum + shift;
+  }
+  return Blocks(A);
 }
 
 std::vector<double> Applied(PC pc, bool transpose)

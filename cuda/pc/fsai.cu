@@ -49,6 +49,42 @@ __global__ void FSAIDiagonal(CSRView A, LocalInt first, PetscReal *s, PetscReal 
   else if (!any_found) atomicMin(&result->failure, PackFailure(row, FSAI_DIAGONAL_MISSING));
 }
 
+/* Whether a mark has changed. */
+__device__ inline bool Differs(float now, float before)
+{
+  const float change = fabsf(now - before);
+  return change > (float)kFSAIChange * fmaxf(now, before) && change > (float)kFSAILeastChange;
+}
+
+/* The marks, or, with `changed`, how many rows have others. They may differ from those of the host by rounding. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) FindMarks(CSRView A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed)
+{
+  const long long at       = GridThread() / GroupSize;
+  const LocalInt  row      = first + (LocalInt)at;
+  const bool      here     = at < A.n - first;
+  PetscReal       diagonal = 0, others = 0;
+  bool            differs  = false;
+  if (here)
+    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
+      if (A.j[k] == row) diagonal = fabs(A.a[k]);
+      else others += A.a[k] * A.a[k];
+    }
+  diagonal = GroupMax<GroupSize>(diagonal);
+  others   = GroupSum<GroupSize>(others);
+  if (here && threadIdx.x % GroupSize == 0) {
+    if (!(diagonal > 0)) diagonal = 1;
+    float *before = marks + 2 * at, gain = (float)log(diagonal * fabs(d[at])), coupling = (float)(others / (diagonal * diagonal));
+    if (changed) differs = Differs(gain, before[0]) || Differs(coupling, before[1]);
+    else {
+      before[0] = gain;
+      before[1] = coupling;
+    }
+  }
+  const int count = __syncthreads_count(differs);
+  if (count && threadIdx.x == 0) atomicAdd(changed, count);
+}
+
 struct LogOf {
   const PetscReal  *x;
   __device__ double operator()(LocalInt k) const { return log(x[k]); }
@@ -130,5 +166,25 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *memory, Pe
   PetscCallCUDA(cudaMemcpyAsync(mean, &work.result->sum, sizeof(*mean), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   *mean /= n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FSAIMarks_CUDA(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed)
+{
+  const LocalInt rows = A->n - first;
+  LocalInt      *sum  = changed ? (LocalInt *)(marks + 2 * (size_t)rows) : nullptr;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  static_assert(sizeof(*sum) == sizeof(*marks));
+  if (changed) *changed = 0;
+  if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (changed) PetscCallCUDA(cudaMemsetAsync(sum, 0, sizeof(*sum), stream));
+  FindMarks<kScanGroup><<<BlocksFor((long long)rows * kScanGroup), kBlockSize, 0, stream>>>(*A, first, d, marks, sum);
+  FinePCCheckLaunch();
+  if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaMemcpyAsync(changed, sum, sizeof(*changed), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

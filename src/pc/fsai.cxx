@@ -33,6 +33,7 @@ static PetscErrorCode FreeTransposed(PC_FSAI *fsai)
 static PetscErrorCode FreeFactor(PC_FSAI *fsai)
 {
   PetscFunctionBegin;
+  PetscCall(ArrayDestroy(fsai->inverse.where, (void **)&fsai->marks));
   PetscCall(FreeTransposed(fsai));
   PetscCall(CSRDestroy(&fsai->whole));
   PetscCall(PCInverseReset(&fsai->inverse));
@@ -73,6 +74,31 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   if (!fsai->reused) PetscCall(MakeRoom(pc, A));
   M->carry_bytes = fsai->carry.nnz ? CSRBytes(&fsai->carry) : 0;
   *W1            = PCFSAIFirst(fsai) ? &fsai->whole : &M->W1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIFits(PC pc, const CSRView *A, bool depends_on_values, bool *fits)
+{
+  PC_FSAI       *fsai  = (PC_FSAI *)pc->data;
+  const LocalInt rows  = fsai->inverse.rows;
+  const auto     marks = PetscMemTypeDevice(A->where) ? FSAIMarks_CUDA : FSAIMarks_Host;
+  LocalInt       changed;
+
+  PetscFunctionBegin;
+  *fits         = true;
+  fsai->follows = depends_on_values;
+  if (!fsai->reused && !fsai->anew) fsai->changed = fsai->compared = 0;
+  if (!depends_on_values || fsai->stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!fsai->reused || !fsai->marks) {
+    if (!fsai->marks) PetscCall(ArrayCreate((2 * (size_t)rows + 1) * sizeof(*fsai->marks), A->where, (void **)&fsai->marks));
+    PetscCall(marks(A, PCFSAIFirst(fsai), fsai->inverse.d, fsai->marks, nullptr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(marks(A, PCFSAIFirst(fsai), fsai->inverse.d, fsai->marks, &changed));
+  fsai->changed  = changed;
+  fsai->compared = rows;
+  if (fsai->distributed) PetscFunctionReturn(PETSC_SUCCESS);
+  *fits = !(fsai->anew = !FSAIPatternFits(changed, rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -148,6 +174,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
   fsai->limited                      = 0;
   fsai->stats                        = FSAIStats{};
   fsai->reused                       = PETSC_FALSE;
+  fsai->follows = fsai->anew         = false;
   PetscCall(MatFreePatternWork(&fsai->given));
   fsai->left_out                     = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -190,6 +217,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscCall(HasBlocks(pc, &blocks));
   const bool distributed = size > 1 && reach->overlap > 0 && (reach->layers > 0 || reach->pattern) && !blocks,
              as_before   = distributed == fsai->distributed;
+  fsai->anew             = false;
   fsai->columns_at_once  = distributed ? kInverseExchangedColumns : kInverseColumns;
   if (!distributed) {
     if (!as_before) PetscCall(PCReset_FSAI(pc));
@@ -378,12 +406,35 @@ static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether the pattern that all ranks have kept fits. If it does not, each of them finds another one. */
+static PetscErrorCode AgreeOnFit(PC pc, PCLocalPhase *phase)
+{
+  PC_FSAI   *fsai   = (PC_FSAI *)pc->data;
+  PetscInt64 sum[2] = {fsai->changed, fsai->compared};
+
+  PetscFunctionBegin;
+  if (!fsai->reused || !fsai->follows) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, 2, MPIU_INT64, MPI_SUM, phase->comm));
+  phase->outcome->exchanging = false;
+  fsai->changed              = sum[0];
+  fsai->compared             = sum[1];
+  fsai->anew                 = !FSAIPatternFits(sum[0], sum[1]);
+  if (!fsai->anew) PetscFunctionReturn(PETSC_SUCCESS);
+  fsai->may_keep            = false;
+  const PetscErrorCode code = CallGuarded(fsai->compute, pc, phase->outcome);
+  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
 {
   PC_FSAI *fsai = (PC_FSAI *)pc->data;
 
   PetscFunctionBegin;
   if (!fsai->distributed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnFit(pc, phase));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_HaloConnect, pc, 0, 0, 0));
   if (!fsai->reused) PetscCall(ConnectPatterns(pc, phase));
   if (!phase->stopped && fsai->inverse.ghosts1.exchange.sf) PetscCall(ConnectValues(fsai, phase));
@@ -497,6 +548,24 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* How many rows have changed since the pattern was found, if that may matter, and what follows. */
+static PetscErrorCode ViewFit(PC pc, PetscViewer viewer)
+{
+  const PC_FSAI *fsai    = (const PC_FSAI *)pc->data;
+  PetscInt64     mine[3] = {fsai->changed, fsai->compared, fsai->anew}, sum[3];
+  const bool     shared  = fsai->distributed;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(mine, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  if (!fsai->follows || !sum[1]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "rows that have changed since the pattern was found: %" PetscInt64_FMT " of %" PetscInt64_FMT
+                                   "; beyond a share of %g it is found anew%s\n",
+                                   shared ? mine[0] : sum[0], shared ? mine[1] : sum[1], (double)kFSAIChangedRows,
+                                   sum[2] ? ", as in this set-up" : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What of a given pattern belongs to ranks that the factor does not reach. */
 static PetscErrorCode ViewLeftOut(PC pc, PetscViewer viewer)
 {
@@ -538,6 +607,7 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
     PetscCall(PCInverseView(M, comm, viewer));
     if (fsai->distributed) PetscCall(ViewHalo(pc, viewer));
     if (fsai->pattern) PetscCall(ViewLeftOut(pc, viewer));
+    PetscCall(ViewFit(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
     PetscCall(PetscViewerASCIIPrintf(

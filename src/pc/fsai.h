@@ -65,3 +65,29 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, LocalInt first, PetscReal *s, 
 /* Computes the mean of log d [n]. */
 PetscErrorCode FSAIMeanLog_Host(LocalInt n, const PetscReal *d, PetscReal *mean);
 PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *work, PetscReal *mean);
+
+/*
+   Whether a pattern that depends on values still fits other values. Two numbers of each row are compared with those at the set-up
+   that found the pattern:
+
+     the gain       log(a_ii / psi_i), what the entries beside the diagonal bring: by the factor exp(mean gain) they lower the Kaporin
+                    number. It falls where the couplings that the entries were found for have become weak, and rises where they have
+                    become strong, so that a new search would find more entries.
+     the coupling   sum_{j != i} (a_ij / a_ii)^2, which also tells of couplings that the pattern does not have.
+
+   A row has changed if one of them has changed by more than kFSAIChange of the larger one, and by more than kFSAILeastChange, so that
+   rows that gain nothing do not count. A pattern does not fit if more than kFSAIChangedRows of the rows have changed.
+*/
+constexpr PetscReal kFSAIChange = 0.25, kFSAILeastChange = 0.05, kFSAIChangedRows = 0.1;
+
+inline bool FSAIPatternFits(PetscInt64 changed, PetscInt64 rows)
+{
+  return (PetscReal)changed <= kFSAIChangedRows * (PetscReal)rows;
+}
+
+/*
+   Without `changed`, marks [2 (n - first) + 1] becomes the gains and couplings of the rows from `first` on, whose d is that of the
+   factor; otherwise those of now are compared with these, and rows that have changed are counted. The last entry is work space.
+*/
+PetscErrorCode FSAIMarks_Host(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed);
+PetscErrorCode FSAIMarks_CUDA(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed);

@@ -25,6 +25,13 @@ struct PC_FSAI : PC_Local {
   FSAIStats stats   = FSAIStats{};
   PetscBool reused  = PETSC_FALSE; /* whether the last set-up kept the pattern */
 
+  /* of a pattern that depends on values and may be kept */
+  float     *marks   = nullptr; /* of the rows when the pattern was found, see FSAIMarks_X() */
+  bool       follows = false;   /* the last set-up has compared them, or would have */
+  bool       anew    = false;   /* it found a new pattern, since the old one did not fit */
+  PetscInt64 changed = 0;       /* rows that had changed, and all rows: of this rank, or with a factor that reaches others of all */
+  PetscInt64 compared = 0;
+
   Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
   MatPattern       given         = {};      /* its nonzeros at the last set-up */
   bool             given_stays   = true;    /* in a set-up: they are the same on this rank, or there is none */
@@ -59,6 +66,13 @@ PetscErrorCode PCFSAIGather(PC, const FSAIReach *, PCLocalPhase *);
    type then computes d of the inverse, and the rows from the first own one on of *W1, whose columns are those of A.
 */
 PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1);
+
+/*
+   After the rows are computed: whether they are to be kept. They are not if the set-up has kept a pattern that depends on values
+   and does not fit; the type then prepares and computes once more, without reuse_pattern. Where the factor reaches other ranks, all
+   of them find out later, and the base computes once more.
+*/
+PetscErrorCode PCFSAIFits(PC, const CSRView *A, bool depends_on_values, bool *fits);
 
 /* Ends a set-up: computes W2 = G~^T, or describes in the outcome why the matrix cannot be preconditioned. */
 PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);

@@ -39,3 +39,32 @@ PetscErrorCode FSAIMeanLog_Host(LocalInt n, const PetscReal *d, PetscReal *mean)
   if (n) *mean /= n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* Whether a mark has changed. */
+static bool Differs(float now, float before)
+{
+  const float change = std::fabs(now - before);
+  return change > (float)kFSAIChange * PetscMax(now, before) && change > (float)kFSAILeastChange;
+}
+
+PetscErrorCode FSAIMarks_Host(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed)
+{
+  PetscFunctionBegin;
+  if (changed) *changed = 0;
+  for (LocalInt row = first; row < A->n; row++) {
+    PetscReal diagonal = 1, others = 0;
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      if (A->j[k] == row) diagonal = std::fabs(A->a[k]);
+      else others += A->a[k] * A->a[k];
+    }
+    float      *before   = marks + 2 * (size_t)(row - first);
+    const float gain     = (float)std::log(diagonal * std::fabs(d[row - first]));
+    const float coupling = (float)(others / (diagonal * diagonal));
+    if (changed) *changed += Differs(gain, before[0]) || Differs(coupling, before[1]);
+    else {
+      before[0] = gain;
+      before[1] = coupling;
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

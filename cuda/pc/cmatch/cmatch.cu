@@ -255,6 +255,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
     PetscCall(CMATCHAggregate(s, stitch, &end)); /* sets H->end */
     stitch = false;
     if (end || CMATCHHasFailed(s)) break;
+    PetscCall(CMATCHMeasureFit(s, last, false));
     PetscCall(CMATCHCoarsen(s, last, false));
     if (CMATCHHasFailed(s)) break;
   }
@@ -403,7 +404,12 @@ PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep, bool sti
   PetscFunctionBegin;
   if (!keep) PetscCall(MakeLevels(s, stitch));
   else
-    for (; level + 1 < H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
+    for (; level + 1 < H->levels; level++) {
+      PetscCall(CMATCHMeasureFit(s, level, false));
+      PetscCall(CMATCHCoarsen(s, level, true));
+    }
+  if (!CMATCHHasFailed(s) && (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED))
+    PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
   if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
   else PetscCall(CMATCHReadReport(s));
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
@@ -493,6 +499,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   if (A->n) {
     PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
     PetscCall(Compute(&s, *A, w, keep));
+    CMATCHTellFit(&s, keep);
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);
     if (!keep) {

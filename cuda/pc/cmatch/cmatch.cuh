@@ -4,6 +4,7 @@
 
      cmatch.cu            the set-up as a whole, the finest level, and what completes a level
      cmatch_aggregate.cu  aggregates, by matching or by an independent set
+     cmatch_fit.cu        whether aggregates that are kept still fit
      cmatch_galerkin.cu   the prolongator, its transpose, the Galerkin product
      cmatch_ranks.cu      the set-up of levels on several ranks
      cmatch_coarsest.cu   the coarsest level: its inverse, and its solution
@@ -256,6 +257,7 @@ struct CMATCHReport {
   LocalInt           undecided;                  /* vertices that an independent set has not decided about */
   LocalInt           ended;                      /* see CMATCHStats */
   LocalInt           pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
+  CMATCHFit          fit[kCMATCHMostLevels];     /* of each level, see CMATCHMeasureFit() */
 };
 
 constexpr int      kCMATCHNoneByte = 0x7f; /* of each byte of kCMATCHNone */
@@ -322,6 +324,10 @@ PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
 PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
+
+/* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the end. */
+PetscErrorCode CMATCHMeasureFit(CMATCHSetup *, LocalInt level, bool last);
+void           CMATCHTellFit(const CMATCHSetup *, bool keep);
 
 /* Calls f(T()) for the precision. */
 template <typename F>

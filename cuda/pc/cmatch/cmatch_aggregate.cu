@@ -801,12 +801,6 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, Ma
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The threshold of edges, on a level with so many rows on all ranks. */
-float Threshold(const CMATCHParams &params, PetscInt64 all)
-{
-  return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-}
-
 PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
 {
   LocalInt *const aggregates = &found->coarse;
@@ -822,7 +816,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
     PetscCall(MatchVertices(s, w, (double)M.room / n,
-                            Rules{Threshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
+                            Rules{CMATCHThreshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
@@ -918,7 +912,7 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
     FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     KeepStrongEdges<group>
-      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{Threshold(*s->params, L->all), 0, true, true, false, 0});
+      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHThreshold(*s->params, L->all), 0, true, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

@@ -606,6 +606,7 @@ public:
       else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
     }
     s.arena.Release(level_mark);
+    if (L.transfer != CMATCH_PASSED) PetscCall(CMATCHMeasureFit(&s, l, false));
     if (keep) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s.arena.Take((size_t)L.n + L.ghosts, &numbers));
     PetscCall(Number(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
@@ -815,6 +816,8 @@ public:
   PetscErrorCode Close(PetscBool work) override
   {
     PetscFunctionBegin;
+    PetscCall(CMATCHReadReport(&s));
+    CMATCHTellFit(&s, keep);
     PetscCall(CMATCHClose(&s, work));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

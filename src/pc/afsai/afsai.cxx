@@ -23,7 +23,7 @@ struct PC_AFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
   AFSAIParams params;
-  PetscBool   reuse_pattern = PETSC_FALSE;
+  PetscBool   reuse_pattern = PETSC_TRUE;
   PetscInt    overlap       = kFSAIOverlap;
   PetscInt    halo_layers   = 0; /* 0: as many as a row has steps, at most kAFSAIHaloLayers */
 };
@@ -48,7 +48,7 @@ const Option<PC> kOptions[] = {
    Param<&AFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_afsai_factor_precision", "Precision of the stored factor", "PCAFSAISetFactorPrecision",
    Param<&AFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed", "PCAFSAISetReusePattern",
+  {"-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed and it fits", "PCAFSAISetReusePattern",
    Field<&PC_AFSAI::reuse_pattern>(), Invalidates::NOTHING},
   {"-pc_afsai_overlap", "Hops to the lower-numbered ranks that the factor reaches", "PCAFSAISetOverlap",
    Field<&PC_AFSAI::overlap>(Between(0, kFSAIMostOverlap))},
@@ -59,8 +59,16 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 
 } // namespace
 
-/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+/* Whether another matrix with the same nonzeros may get another pattern. */
+static bool DependsOnValues(const PC_AFSAI *afsai)
+{
+  const AFSAIParams *params = &afsai->params;
+  return params->max_steps || params->postfilter > 0 ||
+         (params->prefilter > 0 && params->initial_power && !afsai->pattern);
+}
+
+/* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
+static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_AFSAI        *afsai   = (PC_AFSAI *)pc->data;
   PCInverse       *M       = &afsai->inverse;
@@ -69,7 +77,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   CSR             *W1;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(afsai->reuse_pattern && afsai->given_stays), afsai->params.factor_precision, &W1));
+  PetscCall(PCFSAIPrepare(pc, A, reuse_pattern, afsai->params.factor_precision, &W1));
   const PetscBool is_given = (PetscBool)(afsai->pattern && !afsai->reused);
   PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
 
@@ -80,6 +88,23 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(PCFSAIRestoreGivenPattern(&given));
   PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_AFSAI       *afsai = (PC_AFSAI *)pc->data;
+  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
+  bool            fits;
+
+  PetscFunctionBegin;
+  PetscCall(ComputeRows(pc, A, reuse));
+  PetscCall(PCFSAIFits(pc, A, afsai->reuse_pattern && DependsOnValues(afsai), &fits));
+  if (!fits) {
+    PetscCall(ComputeRows(pc, A, PETSC_FALSE));
+    PetscCall(PCFSAIFits(pc, A, true, &fits));
+  }
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", afsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -219,7 +244,7 @@ static PetscErrorCode Create(PC pc)
 . -pc_afsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
 . -pc_afsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
 . -pc_afsai_factor_precision <single> - `single` or `double`; sums are in double in any case
-. -pc_afsai_reuse_pattern <false> - when only the values of A have changed, keep the pattern of G
+. -pc_afsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G while it fits
 . -pc_afsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
 - -pc_afsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power of the first pattern
   and as many as a row has steps, of which 5 count at most

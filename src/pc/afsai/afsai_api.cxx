@@ -460,7 +460,8 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` to compute new values on the old pattern, `PETSC_FALSE` (default) to search for a new one
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for
+                  a new one in each set-up
 
   Options Database Key:
 . -pc_afsai_reuse_pattern <reuse_pattern> - whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix
@@ -469,7 +470,13 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  The pattern is kept if the nonzero pattern of the matrix is the same as at the last set-up. The factors then keep their memory.
+  The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the same as
+  at the last set-up. The factors then keep their memory. From the values it is seen whether the pattern fits: the gain of a row,
+  log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij / a_ii)^2 over the others. A
+  row has changed if one of both differs from that of the set-up that found the pattern by more than a quarter of the larger one and
+  by more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks those of
+  a factor that reaches other ranks decide together, and each other rank about its own block. The view tells how many rows have
+  changed. Both numbers take 8 bytes a row.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
 @*/

@@ -62,7 +62,7 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_stitch", "Put pairs together that borders of ranks had cut", "PCCMATCHSetStitch", Param<&CMATCHParams::stitch>()},
   {"-pc_cmatch_communication", "How several GPUs exchange values in an application", "PCCMATCHSetCommunication",
    Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
-  {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed", "PCCMATCHSetReusePattern",
+  {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed and they fit", "PCCMATCHSetReusePattern",
    Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
 };
 const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
@@ -339,6 +339,47 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   After a set-up that has kept aggregates: the level where they fit worst, of this rank or of all ranks, and whether they are to be
+   made anew.
+*/
+static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
+{
+  enum { LOOSE, ROWS, PIECES, AGGREGATES, NUMBERS };
+  PC_CMATCH             *cmatch                           = (PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H                                = cmatch->hierarchy;
+  PetscInt64             sum[kCMATCHMostLevels * NUMBERS] = {};
+
+  PetscFunctionBegin;
+  for (LocalInt l = 0; l < H->levels; l++) {
+    const CMATCHLevel &level     = H->level[l];
+    const bool         next      = l < H->several || l + 1 < H->levels;
+    sum[l * NUMBERS + LOOSE]      = (PetscInt64)level.fit.loose - level.first_fit.loose;
+    sum[l * NUMBERS + ROWS]       = level.n;
+    sum[l * NUMBERS + PIECES]     = (PetscInt64)level.fit.pieces - level.first_fit.pieces;
+    sum[l * NUMBERS + AGGREGATES] = next ? level.coarse : 0;
+  }
+  if (together) {
+    together->outcome->exchanging = true;
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, PETSC_STATIC_ARRAY_LENGTH(sum), MPIU_INT64, MPI_SUM, together->comm));
+    together->outcome->exchanging = false;
+  }
+  cmatch->misfit   = CMATCHMisfit{};
+  *fits            = true;
+  PetscReal worst  = -1;
+  for (LocalInt l = 0; l < kCMATCHMostLevels; l++)
+    for (const int what : {LOOSE, PIECES}) {
+      const PetscInt64 count = sum[l * NUMBERS + what], of = sum[l * NUMBERS + what + 1];
+      const bool       bad   = CMATCHMisfits(count, of);
+      const PetscReal  share = (bad ? 1 : 0) + (PetscReal)PetscMax(count, 0) / (PetscReal)PetscMax(of, 1);
+      if (bad) *fits = false;
+      if (!of || share <= worst) continue;
+      worst          = share;
+      cmatch->misfit = {l, what == PIECES, PetscMax(count, 0), of};
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Computes the hierarchy with the near null vector that is lent. */
 static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVector &w)
 {
@@ -349,17 +390,22 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   KeepNearNull(w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
   cmatch->reused          = CanKeepPattern(pc, false, A, &w);
+  cmatch->anew            = false;
+  cmatch->misfit          = CMATCHMisfit{};
   cmatch->complete        = false;
   cmatch->has_work        = cmatch->reuse_pattern;
 
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   PetscErrorCode code = CallGuarded(compute, A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
                                     cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
-  /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
+  /* the patterns of other values may not do: a coarse operator has failed, not the matrix, or aggregates do not fit */
   const CMATCHFailure failure = cmatch->stats.failure;
+  bool                fits    = true;
+  if (!code && cmatch->reused && !failure) code = FindMisfits(pc, nullptr, &fits);
   if (!code && cmatch->reused &&
-      (failure == CMATCH_COARSEST || (failure == CMATCH_DIAGONAL_NOT_POSITIVE && cmatch->stats.level > 0))) {
+      (!fits || failure == CMATCH_COARSEST || (failure == CMATCH_DIAGONAL_NOT_POSITIVE && cmatch->stats.level > 0))) {
     cmatch->reused = false;
+    cmatch->anew   = !fits;
     code =
       CallGuarded(compute, A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   }
@@ -650,6 +696,8 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   cmatch->reaches_others     = true;
   cmatch->connect            = Connect;
   cmatch->reused             = known.keep;
+  cmatch->anew               = false;
+  cmatch->misfit             = CMATCHMisfit{};
   cmatch->complete           = false;
   cmatch->has_work           = cmatch->reuse_pattern;
   phase->outcome->exchanging = true;
@@ -720,7 +768,7 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   for (;;) {
     PetscInt verdict[VERDICTS] = {};
-    bool     stopped;
+    bool     stopped, fits = true;
 
     PetscCall(CMATCHRanksDescend(phase, cmatch->hierarchy, ranks, &stopped));
     const CMATCHHierarchy *H       = cmatch->hierarchy;
@@ -736,7 +784,9 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     outcome->exchanging = true;
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, verdict, VERDICTS, MPIU_INT, MPI_MAX, phase->comm));
     outcome->exchanging = false;
-    if (verdict[PATTERN] && !verdict[ERROR]) {
+    if (ranks->keep && !verdict[ERROR] && !verdict[FAILURE]) PetscCall(FindMisfits(pc, phase, &fits));
+    if ((verdict[PATTERN] && !verdict[ERROR]) || !fits) {
+      cmatch->anew        = !fits;
       ranks->keep         = PETSC_FALSE;
       cmatch->reused      = false;
       PetscErrorCode code = CMATCHRanksForget(ranks);
@@ -862,6 +912,8 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->stats     = CMATCHStats{};
   cmatch->near_null = NearNull::CONSTANTS;
   cmatch->reused    = false;
+  cmatch->anew      = false;
+  cmatch->misfit    = CMATCHMisfit{};
   cmatch->has_work  = false;
   cmatch->size      = -1;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -941,8 +993,8 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_stitch <true> - where rows of several ranks come together, pairs that a border had cut are put together
 . -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application: `mpi`, by a `PetscSF` each
 time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where each rank has a GPU of its own and NCCL is there
-- -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
-  allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
+- -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns while they fit; on a GPU
+  nothing is allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
   Level: intermediate
 
@@ -983,8 +1035,9 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
 
   When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
-  allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. The
-  aggregates are those of the first values then; see `PCCMATCHSetReusePattern()`.
+  allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. Where
+  couplings that were strong have become weak, or weak ones strong, so that more than a tenth of the aggregates do not fit any more,
+  it coarsens anew; see `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
   single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a

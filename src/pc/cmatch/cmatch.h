@@ -96,6 +96,29 @@ constexpr PetscReal kCMATCHSmallStrength = 0.005;
 */
 constexpr LocalInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
+/* The strength with which rows of a level are coupled, relative to the heaviest edges of both, that has so many rows on all ranks. */
+inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
+{
+  return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
+}
+
+/*
+   How well aggregates fit the values of a level, see cmatch_fit_host.cxx. A set-up that keeps aggregates counts what would be decided
+   otherwise on each level, beyond what was so when the aggregates were made: loose rows, and pieces into which aggregates have
+   fallen. If there is a level on which that is more than kCMATCHMisfits of its rows or of its aggregates, and more than
+   kCMATCHFewMisfits, it coarsens anew.
+*/
+struct CMATCHFit {
+  LocalInt loose, pieces;
+};
+constexpr PetscReal  kCMATCHMisfits    = 0.1;
+constexpr PetscInt64 kCMATCHFewMisfits = 16;
+
+inline bool CMATCHMisfits(PetscInt64 misfits, PetscInt64 of)
+{
+  return misfits > kCMATCHFewMisfits && (PetscReal)misfits > kCMATCHMisfits * (PetscReal)of;
+}
+
 /* A row whose entries beside the diagonal sum to less than this share of it, by magnitude, is left to the smoother. */
 constexpr PetscReal kCMATCHDominated = 0.1;
 
@@ -361,6 +384,8 @@ struct CMATCHLevel {
   LocalInt cut;     /* rows of P that were cut */
   LocalInt plain;   /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
   LocalInt wide;    /* rows of A P and of the Galerkin product that took the general path */
+
+  CMATCHFit first_fit, fit; /* when the aggregates were made, and now */
 };
 
 /* What the Galerkin product of a level is multiplied with. */

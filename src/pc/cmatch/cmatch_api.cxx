@@ -987,7 +987,8 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
 
   Input Parameters:
 + pc - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns, `PETSC_FALSE` to coarsen anew
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns while they fit, `PETSC_FALSE` to
+                  coarsen anew in each set-up
 
   Options Database Key:
 . -pc_cmatch_reuse_pattern <reuse_pattern> - whether `PCCMATCH` keeps aggregates and patterns when only values have changed
@@ -997,8 +998,12 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
   Note:
   They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same
   kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory
-  of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values: they stay good while strong
-  couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
+  of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while strong
+  couplings stay strong. A set-up that keeps them therefore counts on each level, with the strength of `PCCMATCHSetStrength()`, the
+  rows that are coupled strongly, but with no row of their own aggregate, and the pieces into which aggregates fall if only strong
+  couplings hold them together. If there are more of them than when the aggregates were made, by more than a tenth of the rows or of
+  the aggregates of a level and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
+  The view tells these counts. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
   coarsens once more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`

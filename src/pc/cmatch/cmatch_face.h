@@ -16,6 +16,13 @@ enum class NearNull {
   EXACT      /* the first vector of MatSetNullSpace() */
 };
 
+/* The level whose aggregates fit worst: loose rows and the rows, or pieces and the aggregates, beyond those at the beginning. */
+struct CMATCHMisfit {
+  LocalInt   level;
+  bool       pieces;
+  PetscInt64 count, of;
+};
+
 struct PC_CMATCH : PC_Local {
   static const OptionTable<PC> options;
 
@@ -33,6 +40,8 @@ struct PC_CMATCH : PC_Local {
   PetscInt64       near_null_zeros = 0, near_null_rows = 0; /* of it */
   bool             complete  = false; /* it ended without an error and without a failure */
   bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
+  bool             anew      = false; /* it made other ones, since those of the set-up before did not fit */
+  CMATCHMisfit     misfit    = {};    /* what did not fit of those that it began with, if it began with those of another one */
   bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
 
   Mat          entries    = nullptr; /* on several ranks, the single entries of a MATSBAIJ, as a MATMPIAIJ */

@@ -4,6 +4,7 @@
      cmatch_host.cxx            the set-up as a whole, levels, the prolongator, the Galerkin product
      cmatch_host_ranks.cxx      the set-up of levels on several ranks
      cmatch_aggregate_host.cxx  aggregates, by matching or by an independent set
+     cmatch_fit_host.cxx        whether aggregates that are kept still fit
      cmatch_fsai_host.cxx       the factors of the smoothers sfsai and afsai
      cmatch_cycle_host.cxx      the coarsest level and the cycle
 */
@@ -153,6 +154,19 @@ struct CMATCHAggregation {
    on the aggregates. If all rows are left, there are no aggregates.
 */
 CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes);
+
+/* How well the aggregates of a level fit its values; the last level has none. */
+template <typename T>
+CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, const CMATCHArrays<T> &);
+
+/* Sets the fit of a level. */
+template <typename T>
+void CMATCHNoteFit_Host(bool keep, bool last, LocalInt l, CMATCHHierarchyHost<T> *H)
+{
+  CMATCHLevel &level = H->level[l];
+  level.fit          = CMATCHFit_Host(H->params, level, last, H->arrays[l]);
+  if (!keep) level.first_fit = level.fit;
+}
 
 /* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
 CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);

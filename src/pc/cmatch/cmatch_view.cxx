@@ -4,7 +4,7 @@
 #include "cmatch_face.h"
 
 /* Indices of what is added up over the ranks. */
-enum { ROWS, STALLED, REUSED, COUNTS };
+enum { ROWS, STALLED, REUSED, ANEW, COUNTS };
 enum { HIERARCHY_BYTES, KEPT_BYTES, BYTES };
 
 /* A level of one rank, or of all of them. */
@@ -326,6 +326,25 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows how well the aggregates of the set-up before fitted, if this one has begun with them. */
+static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, PetscViewer viewer)
+{
+  const CMATCHMisfit &misfit = cmatch->misfit;
+
+  PetscFunctionBegin;
+  if (misfit.of)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "aggregates of the set-up before: %s %" PetscInt64_FMT " of %" PetscInt64_FMT
+                                     " on level %" LocalInt_FMT ", where they fit worst; beyond a share of %g they are made anew\n",
+                                     misfit.pieces ? "more pieces than aggregates" : "rows held by no strong coupling", misfit.count,
+                                     misfit.of, misfit.level, (double)kCMATCHMisfits));
+  if (anew && (cmatch->ranks || anew == 1)) PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew, since they did not fit\n"));
+  else if (anew)
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "aggregates made anew on %" PetscInt64_FMT " ranks, since they did not fit\n", anew));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Shows what the last set-up has made: levels of this rank's block, which is the first one where it is shown, and sums of all. */
 static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 {
@@ -336,7 +355,9 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   const MPI_Comm           comm      = PetscObjectComm((PetscObject)pc);
   std::vector<LevelSums>   levels;
   PetscMPIInt              size;
-  PetscInt64               count[COUNTS] = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused}, sum[COUNTS];
+  PetscInt64               count[COUNTS] = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused,
+                                           cmatch->anew},
+                           sum[COUNTS];
   PetscLogDouble           bytes[BYTES]  = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
   PetscLogDouble           work          = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
 
@@ -355,6 +376,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
                                      sources[(int)cmatch->near_null], cmatch->near_null_zeros, (double)H->params.zero));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s\n", sources[(int)cmatch->near_null]));
   if (size > 1 && !cmatch->ranks) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
+  PetscCall(ViewMisfit(cmatch, sum[ANEW], viewer));
   PetscCall(SumLevels(pc, &levels));
   PetscCall(ViewLevels(levels, viewer));
   if (cmatch->ranks) {

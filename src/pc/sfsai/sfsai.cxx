@@ -37,7 +37,7 @@ const Option<PC> kOptions[] = {
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
    Param<&SFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed", "PCSFSAISetReusePattern",
+  {"-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed and it fits", "PCSFSAISetReusePattern",
    Field<&PC_SFSAI::reuse_pattern>(), Invalidates::NOTHING},
   {"-pc_sfsai_overlap", "Hops to the lower-numbered ranks that the factor reaches", "PCSFSAISetOverlap",
    Field<&PC_SFSAI::overlap>(Between(0, kFSAIMostOverlap))},
@@ -62,8 +62,15 @@ static PetscInt PowerOf(const PC_SFSAI *sfsai)
   return sfsai->power == PETSC_DETERMINE ? kSFSAIAutomaticPower : sfsai->power;
 }
 
-/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+/* Whether another matrix with the same nonzeros may get another pattern. */
+static bool DependsOnValues(const PC_SFSAI *sfsai)
+{
+  const SFSAIParams *params = &sfsai->params;
+  return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row) && !sfsai->pattern);
+}
+
+/* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
+static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_SFSAI        *sfsai   = (PC_SFSAI *)pc->data;
   PCInverse       *M       = &sfsai->inverse;
@@ -72,7 +79,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   CSR             *W1;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays), sfsai->params.factor_precision, &W1));
+  PetscCall(PCFSAIPrepare(pc, A, reuse_pattern, sfsai->params.factor_precision, &W1));
   if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
   PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, kSetter, &given) : PETSC_SUCCESS;
@@ -88,6 +95,23 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(PCFSAIRestoreGivenPattern(&given));
   PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_SFSAI       *sfsai = (PC_SFSAI *)pc->data;
+  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
+  bool            fits;
+
+  PetscFunctionBegin;
+  PetscCall(ComputeRows(pc, A, reuse));
+  PetscCall(PCFSAIFits(pc, A, sfsai->reuse_pattern && DependsOnValues(sfsai), &fits));
+  if (!fits) {
+    PetscCall(ComputeRows(pc, A, PETSC_FALSE));
+    PetscCall(PCFSAIFits(pc, A, true, &fits));
+  }
   PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -249,8 +273,8 @@ static PetscErrorCode Create(PC pc)
 . -pc_sfsai_max_row <-1> - most entries of a row of G, diagonal included, those along the strongest paths; -1: 768, 0: no cap
 . -pc_sfsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
 . -pc_sfsai_factor_precision <single> - `single` or `double`; sums are in double in any case
-. -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, also a filtered one, and allocate
-  nothing
+. -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, a filtered one while it fits, and
+  allocate nothing
 . -pc_sfsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
 - -pc_sfsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power
 

@@ -288,7 +288,8 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern, `PETSC_FALSE` to make the pattern anew
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the
+                  pattern anew
 
   Options Database Key:
 . -pc_sfsai_reuse_pattern <reuse_pattern> - whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix
@@ -298,10 +299,11 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Note:
   The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as
-  at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern that the first
-  values gave stays, and the values are computed anew on this pattern.
+  at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern depends on the
+  values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about what they
+  were, see `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
 
-.seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`
+.seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`, `PCAFSAISetReusePattern()`
 @*/
 PetscErrorCode PCSFSAISetReusePattern(PC pc, PetscBool reuse_pattern)
 {

@@ -1,0 +1,144 @@
+/*
+   CUDA twin of src/pc/cmatch/cmatch_fit_host.cxx: a group of lanes takes a row, and pieces are found by threads that hang the larger
+   one of two roots below the smaller one, whose number does not depend on their order.
+*/
+#include "cmatch.cuh"
+
+namespace
+{
+
+/* Up to this mean number of entries a thread takes a row, and a group of lanes beyond. */
+constexpr double kThreadRow = 20;
+constexpr int    kGroup     = 8;
+
+template <typename T>
+struct Fitted {
+  LocalInt        n;
+  const LocalInt *A_i, *A_j;
+  const T        *A_a, *d;
+  const LocalInt *aggregate; /* or null, if the level has none */
+  float           theta;
+  float          *largest; /* the heaviest edge of a row, -1 for a row that is left */
+  LocalInt       *parent;  /* another row of the same piece that is smaller, or the row itself */
+  CMATCHFit      *fit;
+
+  __device__ __forceinline__ float Weight(float own, LocalInt k) const
+  {
+    const LocalInt j   = A_j[k];
+    const float    den = own + (j < n ? (float)d[j] : own);
+    return den > 0 ? (-2.0f * (float)A_a[k]) / den : 0.f;
+  }
+};
+
+template <int GroupSize, typename T>
+__global__ void __launch_bounds__(kBlockSize) FindHeaviest(Fitted<T> f)
+{
+  const long long at    = GridThread() / GroupSize;
+  const LocalInt  row   = (LocalInt)at;
+  const int       lane  = threadIdx.x % GroupSize;
+  const bool      here  = at < f.n;
+  const LocalInt  begin = here ? f.A_i[row] : 0, end = here ? f.A_i[row + 1] : 0;
+  const LocalInt  longest = (LocalInt)__reduce_max_sync(kFullWarp, end - begin);
+  const float     own     = here ? (float)f.d[row] : 1.f;
+  double          off     = 0;
+  float           largest = 0;
+  for (LocalInt k = begin; k < begin + longest; k += GroupSize) {
+    const bool mine = k + lane < end;
+    AddInOrder<GroupSize>(mine ? fabs((double)(float)f.A_a[k + lane]) : 0., &off);
+    if (mine) largest = fmaxf(largest, f.Weight(own, k + lane));
+  }
+  largest = GroupMax<GroupSize>(largest);
+  if (!here || lane != 0) return;
+  f.largest[row] = off >= kCMATCHDominated * (double)own ? largest : -1.f;
+  f.parent[row]  = row;
+}
+
+__device__ __forceinline__ LocalInt Root(const LocalInt *parent, LocalInt i)
+{
+  for (LocalInt up; (up = *(const volatile LocalInt *)(parent + i)) != i;) i = up;
+  return i;
+}
+
+__device__ __forceinline__ void Unite(LocalInt *parent, LocalInt a, LocalInt b)
+{
+  while ((a = Root(parent, a)) != (b = Root(parent, b))) {
+    const LocalInt larger = max(a, b), smaller = min(a, b);
+    if (atomicCAS(parent + larger, larger, smaller) == larger) return;
+  }
+}
+
+template <int GroupSize, typename T>
+__global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
+{
+  const long long at      = GridThread() / GroupSize;
+  const LocalInt  row     = (LocalInt)at;
+  const bool      here    = at < f.n;
+  const float     largest = here ? f.largest[row] : -1.f, own = here ? (float)f.d[row] : 1.f;
+  const LocalInt  mine = here && f.aggregate ? f.aggregate[row] : -1;
+  bool            any = false, inside = false;
+  if (largest >= 0)
+    for (LocalInt k = f.A_i[row] + threadIdx.x % GroupSize; k < f.A_i[row + 1]; k += GroupSize) {
+      const LocalInt j = f.A_j[k];
+      if (j >= f.n || f.largest[j] < 0) continue;
+      const float c = f.Weight(own, k);
+      if (!(c > 0) || c < f.theta * largest || c < f.theta * f.largest[j]) continue;
+      any = true;
+      if (mine < 0 || f.aggregate[j] != mine) continue;
+      inside = true;
+      Unite(f.parent, row, j);
+    }
+  const bool     loose  = GroupBallot<GroupSize>(any) && !GroupBallot<GroupSize>(inside) && threadIdx.x % GroupSize == 0;
+  const unsigned ballot = __ballot_sync(kFullWarp, loose);
+  if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&f.fit->loose, __popc(ballot));
+}
+
+/* A thread takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) CountPieces(Fitted<T> f)
+{
+  const long long row   = GridThread();
+  const bool      root  = row < f.n && f.largest[row] >= 0 && f.aggregate[row] >= 0 && f.parent[row] == row;
+  const int       count = __syncthreads_count(root);
+  if (count && threadIdx.x == 0) atomicAdd(&f.fit->pieces, count);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
+{
+  const CMATCHLevel &L    = s->H->level[level];
+  const auto         mark = s->arena.mark();
+
+  PetscFunctionBegin;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    Fitted<T>  f{L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d, last ? nullptr : L.aggregate, CMATCHThreshold(*s->params, L.all),
+                nullptr, nullptr, &s->report->fit[level]};
+    const bool single = L.nnz <= kThreadRow * L.n;
+    const int  blocks = BlocksFor((long long)L.n * (single ? 1 : kGroup));
+
+    PetscFunctionBegin;
+    PetscCall(s->arena.Take(L.n, &f.largest));
+    PetscCall(s->arena.Take(L.n, &f.parent));
+    if (single) FindHeaviest<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
+    else FindHeaviest<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
+    FinePCCheckLaunch();
+    if (single) UniteRows<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
+    else UniteRows<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
+    FinePCCheckLaunch();
+    if (!last) CountPieces<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(f);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void CMATCHTellFit(const CMATCHSetup *s, bool keep)
+{
+  for (LocalInt l = 0; l < s->H->levels; l++) {
+    s->H->level[l].fit = s->seen.fit[l];
+    if (!keep) s->H->level[l].first_fit = s->seen.fit[l];
+  }
+}

@@ -1,0 +1,71 @@
+/*
+   How well aggregates that were made for other values fit a level. Strong edges are those of cmatch_aggregate_host.cxx, weighed with
+   the operator of the level. Two numbers of each level are compared with those right after the aggregates were made:
+
+     loose    rows that are not left to the smoother and have strong edges, but none to a row of their own aggregate. Such a row was
+              single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak.
+     pieces   what the aggregates fall into if only strong edges hold rows together; rows that are left to the smoother do not count.
+
+   Edges to rows of other ranks count where the heaviest edge of a row is looked for, and nowhere else.
+*/
+#include <cmath>
+#include <numeric>
+
+#include "cmatch_host.h"
+
+namespace
+{
+
+/* The smallest known row of the piece that a row belongs to. */
+LocalInt Root(LocalInt i, std::vector<LocalInt> *parent)
+{
+  while ((*parent)[i] != i) i = (*parent)[i] = (*parent)[(*parent)[i]];
+  return i;
+}
+
+} // namespace
+
+template <typename T>
+CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, bool last, const CMATCHArrays<T> &L)
+{
+  const LocalInt        n     = level.n;
+  const float           theta = CMATCHThreshold(params, level.all);
+  std::vector<float>    largest(n, 0.f); /* the heaviest edge of a row, -1 for a row that is left */
+  std::vector<LocalInt> parent(n);
+  CMATCHFit             fit{};
+
+  const auto weight = [&](LocalInt i, LocalInt k) {
+    const LocalInt j   = L.A_j[k];
+    const float    den = (float)L.d[i] + (float)L.d[j < n ? j : i];
+    return den > 0 ? (-2.0f * (float)L.A_a[k]) / den : 0.f;
+  };
+  for (LocalInt i = 0; i < n; i++) {
+    double off = 0;
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+      off += std::fabs((double)(float)L.A_a[k]);
+      largest[i] = PetscMax(largest[i], weight(i, k));
+    }
+    if (!(off >= kCMATCHDominated * (double)(float)L.d[i])) largest[i] = -1;
+  }
+  std::iota(parent.begin(), parent.end(), 0);
+  for (LocalInt i = 0; i < n; i++) {
+    bool any = false, inside = false;
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1] && largest[i] >= 0; k++) {
+      const LocalInt j = L.A_j[k];
+      if (j >= n || largest[j] < 0) continue;
+      const float c = weight(i, k);
+      if (!(c > 0) || c < theta * largest[i] || c < theta * largest[j]) continue;
+      any = true;
+      if (last || L.aggregate[i] < 0 || L.aggregate[i] != L.aggregate[j]) continue;
+      inside           = true;
+      const LocalInt a = Root(i, &parent), b = Root(j, &parent);
+      parent[PetscMax(a, b)] = PetscMin(a, b);
+    }
+    fit.loose += any && !inside;
+  }
+  for (LocalInt i = 0; i < n && !last; i++) fit.pieces += largest[i] >= 0 && L.aggregate[i] >= 0 && parent[i] == i;
+  return fit;
+}
+
+template CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool, const CMATCHArrays<float> &);
+template CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool, const CMATCHArrays<double> &);
