@@ -360,7 +360,7 @@ bool AllFinite(const Vector &x)
 struct HostLevel {
   LocalInt              n, nnz, coarse = 0, width = 0, P_nnz = 0;
   LocalInt              left, largest = 0, singles = 0, joined = 0, cut = 0, plain = 0, wide = 0;
-  CMATCHFit             first_fit, fit;
+  CMATCHFit             fit;
   std::vector<LocalInt> A_i, A_j, aggregate, P_j, R_i, R_j;
   Vector                A_a, s, d, l, P_a, R_a;
 
@@ -452,7 +452,6 @@ public:
         to.Wt_a     = Values(Wt.a, Wt.nnz);
         to.factor_d = Values(from.factor.d, from.n);
       }
-      to.first_fit = from.first_fit;
       to.fit       = from.fit;
       if (number + 1 == H_->levels) continue;
       to.coarse    = from.coarse;
@@ -546,8 +545,6 @@ void CheckSame(const Twin &x, const Twin &y, bool factors = true)
     CHECK(a.joined == b.joined);
     CHECK(a.cut == b.cut);
     CHECK(a.plain == b.plain);
-    CHECK(a.first_fit.loose == b.first_fit.loose);
-    CHECK(a.first_fit.pieces == b.first_fit.pieces);
     CHECK(a.fit.loose == b.fit.loose);
     CHECK(a.fit.pieces == b.fit.pieces);
     CHECK((a.aggregate == b.aggregate));

@@ -499,7 +499,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   if (A->n) {
     PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
     PetscCall(Compute(&s, *A, w, keep));
-    CMATCHTellFit(&s, keep);
+    CMATCHTellFit(&s);
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);
     if (!keep) {

@@ -327,7 +327,7 @@ PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stit
 
 /* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the end. */
 PetscErrorCode CMATCHMeasureFit(CMATCHSetup *, LocalInt level, bool last);
-void           CMATCHTellFit(const CMATCHSetup *, bool keep);
+void           CMATCHTellFit(const CMATCHSetup *);
 
 /* Calls f(T()) for the precision. */
 template <typename F>

@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(kBlockSize) FindHeaviest(Fitted<T> f)
   }
   largest = GroupMax<GroupSize>(largest);
   if (!here || lane != 0) return;
-  f.largest[row] = off >= kCMATCHDominated * (double)own ? largest : -1.f;
+  const double least = f.aggregate && f.aggregate[row] >= 0 ? kCMATCHDominated : kCMATCHUnheld;
+  f.largest[row]     = off >= least * (double)own ? largest : -1.f;
   f.parent[row]  = row;
 }
 
@@ -135,10 +136,7 @@ PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void CMATCHTellFit(const CMATCHSetup *s, bool keep)
+void CMATCHTellFit(const CMATCHSetup *s)
 {
-  for (LocalInt l = 0; l < s->H->levels; l++) {
-    s->H->level[l].fit = s->seen.fit[l];
-    if (!keep) s->H->level[l].first_fit = s->seen.fit[l];
-  }
+  for (LocalInt l = 0; l < s->H->levels; l++) s->H->level[l].fit = s->seen.fit[l];
 }

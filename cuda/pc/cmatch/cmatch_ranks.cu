@@ -817,7 +817,7 @@ public:
   {
     PetscFunctionBegin;
     PetscCall(CMATCHReadReport(&s));
-    CMATCHTellFit(&s, keep);
+    CMATCHTellFit(&s);
     PetscCall(CMATCHClose(&s, work));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -339,43 +339,54 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* After a set-up that has made aggregates: how well they fit. */
+static void RememberFit(CMATCHHierarchy *H)
+{
+  for (LocalInt l = 0; l < H->levels; l++) {
+    CMATCHLevel &level = H->level[l];
+    level.first_fit    = level.fit;
+    level.first_cut    = level.cut + level.plain;
+  }
+}
+
 /*
-   After a set-up that has kept aggregates: the level where they fit worst, of this rank or of all ranks, and whether they are to be
-   made anew.
+   After a set-up that has kept aggregates: what fits worst, of this rank or of all ranks, and whether they are to be made anew.
 */
 static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
 {
-  enum { LOOSE, ROWS, PIECES, AGGREGATES, NUMBERS };
-  PC_CMATCH             *cmatch                           = (PC_CMATCH *)pc->data;
-  const CMATCHHierarchy *H                                = cmatch->hierarchy;
-  PetscInt64             sum[kCMATCHMostLevels * NUMBERS] = {};
+  PC_CMATCH             *cmatch                                     = (PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H                                          = cmatch->hierarchy;
+  PetscInt64             sum[kCMATCHMostLevels][CMATCH_MISFITS][2] = {}; /* how many, and of how many */
 
   PetscFunctionBegin;
   for (LocalInt l = 0; l < H->levels; l++) {
-    const CMATCHLevel &level     = H->level[l];
-    const bool         next      = l < H->several || l + 1 < H->levels;
-    sum[l * NUMBERS + LOOSE]      = (PetscInt64)level.fit.loose - level.first_fit.loose;
-    sum[l * NUMBERS + ROWS]       = level.n;
-    sum[l * NUMBERS + PIECES]     = (PetscInt64)level.fit.pieces - level.first_fit.pieces;
-    sum[l * NUMBERS + AGGREGATES] = next ? level.coarse : 0;
+    const CMATCHLevel &level = H->level[l];
+    const bool         next  = l < H->several || l + 1 < H->levels;
+
+    sum[l][CMATCH_LOOSE][0]  = (PetscInt64)level.fit.loose - level.first_fit.loose;
+    sum[l][CMATCH_PIECES][0] = (PetscInt64)level.fit.pieces - level.first_fit.pieces;
+    sum[l][CMATCH_CUT][0]    = (PetscInt64)level.cut + level.plain - level.first_cut;
+    sum[l][CMATCH_LOOSE][1]  = level.n;
+    sum[l][CMATCH_PIECES][1] = next ? level.coarse : 0;
+    sum[l][CMATCH_CUT][1]    = next ? level.n : 0;
   }
   if (together) {
     together->outcome->exchanging = true;
-    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, PETSC_STATIC_ARRAY_LENGTH(sum), MPIU_INT64, MPI_SUM, together->comm));
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, sizeof(sum) / sizeof(PetscInt64), MPIU_INT64, MPI_SUM, together->comm));
     together->outcome->exchanging = false;
   }
+  PetscReal worst  = -1;
   cmatch->misfit   = CMATCHMisfit{};
   *fits            = true;
-  PetscReal worst  = -1;
   for (LocalInt l = 0; l < kCMATCHMostLevels; l++)
-    for (const int what : {LOOSE, PIECES}) {
-      const PetscInt64 count = sum[l * NUMBERS + what], of = sum[l * NUMBERS + what + 1];
+    for (const CMATCHMisfitKind kind : {CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT}) {
+      const PetscInt64 count = PetscMax(sum[l][kind][0], 0), of = sum[l][kind][1];
       const bool       bad   = CMATCHMisfits(count, of);
-      const PetscReal  share = (bad ? 1 : 0) + (PetscReal)PetscMax(count, 0) / (PetscReal)PetscMax(of, 1);
+      const PetscReal  share = (bad ? 1000 : 0) + (PetscReal)count / (PetscReal)PetscMax(of, 1); /* of a small level few do not matter */
       if (bad) *fits = false;
       if (!of || share <= worst) continue;
       worst          = share;
-      cmatch->misfit = {l, what == PIECES, PetscMax(count, 0), of};
+      cmatch->misfit = {l, kind, count, of};
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -465,6 +476,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   }
   cmatch->complete         = true;
   cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+  if (!cmatch->reused) RememberFit(cmatch->hierarchy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -803,6 +815,7 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     cmatch->complete         = true;
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+    if (!cmatch->reused) RememberFit(cmatch->hierarchy);
     if (ranks->on_devices) cmatch->reserved[0] = 0; /* an application needs what Reserve() makes, and the ranks agree on it */
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -104,9 +104,9 @@ inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
 
 /*
    How well aggregates fit the values of a level, see cmatch_fit_host.cxx. A set-up that keeps aggregates counts what would be decided
-   otherwise on each level, beyond what was so when the aggregates were made: loose rows, and pieces into which aggregates have
-   fallen. If there is a level on which that is more than kCMATCHMisfits of its rows or of its aggregates, and more than
-   kCMATCHFewMisfits, it coarsens anew.
+   otherwise on each level, beyond what was so when the aggregates were made: loose rows, pieces into which aggregates have fallen, and
+   rows of P that have lost entries, since their pattern does not have the columns. If there is a level on which one of them is more
+   than kCMATCHMisfits of its rows, its aggregates or its rows of P, and more than kCMATCHFewMisfits, it coarsens anew.
 */
 struct CMATCHFit {
   LocalInt loose, pieces;
@@ -118,6 +118,12 @@ inline bool CMATCHMisfits(PetscInt64 misfits, PetscInt64 of)
 {
   return misfits > kCMATCHFewMisfits && (PetscReal)misfits > kCMATCHMisfits * (PetscReal)of;
 }
+
+/*
+   A row that is in no aggregate is left to the smoother. It counts as loose if its entries beside the diagonal sum to this share of
+   it: below, the smoother takes away half of an error or more each time.
+*/
+constexpr PetscReal kCMATCHUnheld = 0.5;
 
 /* A row whose entries beside the diagonal sum to less than this share of it, by magnitude, is left to the smoother. */
 constexpr PetscReal kCMATCHDominated = 0.1;
@@ -386,6 +392,7 @@ struct CMATCHLevel {
   LocalInt wide;    /* rows of A P and of the Galerkin product that took the general path */
 
   CMATCHFit first_fit, fit; /* when the aggregates were made, and now */
+  LocalInt  first_cut;      /* cut and plain rows of P when they were made */
 };
 
 /* What the Galerkin product of a level is multiplied with. */

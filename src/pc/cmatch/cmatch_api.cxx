@@ -1000,9 +1000,10 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
   kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory
   of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while strong
   couplings stay strong. A set-up that keeps them therefore counts on each level, with the strength of `PCCMATCHSetStrength()`, the
-  rows that are coupled strongly, but with no row of their own aggregate, and the pieces into which aggregates fall if only strong
-  couplings hold them together. If there are more of them than when the aggregates were made, by more than a tenth of the rows or of
-  the aggregates of a level and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
+  rows that are coupled strongly, but with no row of their own aggregate, the pieces into which aggregates fall if only strong
+  couplings hold them together, and the rows of the prolongator that lose entries, since their pattern does not have them. If there
+  are more of them than when the aggregates were made, by more than a tenth of the rows or of the aggregates of a level and by more
+  than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
   The view tells these counts. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
   coarsens once more.
 

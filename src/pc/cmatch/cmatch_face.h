@@ -16,11 +16,12 @@ enum class NearNull {
   EXACT      /* the first vector of MatSetNullSpace() */
 };
 
-/* The level whose aggregates fit worst: loose rows and the rows, or pieces and the aggregates, beyond those at the beginning. */
+/* What fits worst, on a level: so many of its rows, aggregates or rows of P, beyond those when the aggregates were made. */
+enum CMATCHMisfitKind { CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT, CMATCH_MISFITS };
 struct CMATCHMisfit {
-  LocalInt   level;
-  bool       pieces;
-  PetscInt64 count, of;
+  LocalInt         level;
+  CMATCHMisfitKind kind;
+  PetscInt64       count, of;
 };
 
 struct PC_CMATCH : PC_Local {

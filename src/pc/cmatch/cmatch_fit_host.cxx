@@ -2,9 +2,11 @@
    How well aggregates that were made for other values fit a level. Strong edges are those of cmatch_aggregate_host.cxx, weighed with
    the operator of the level. Two numbers of each level are compared with those right after the aggregates were made:
 
-     loose    rows that are not left to the smoother and have strong edges, but none to a row of their own aggregate. Such a row was
-              single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak.
-     pieces   what the aggregates fall into if only strong edges hold rows together; rows that are left to the smoother do not count.
+     loose    rows that have strong edges, but none to a row of their own aggregate, unless the smoother does for them. Such a row was
+              single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak. The smoother
+              does for a row whose entries beside the diagonal sum to less than kCMATCHDominated of it, and for one in no aggregate
+              below kCMATCHUnheld: the matching may have left it by an operator with smaller sums.
+     pieces   what the aggregates fall into if only strong edges hold rows together; rows that the smoother does for do not count.
 
    Edges to rows of other ranks count where the heaviest edge of a row is looked for, and nowhere else.
 */
@@ -45,7 +47,8 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
       off += std::fabs((double)(float)L.A_a[k]);
       largest[i] = PetscMax(largest[i], weight(i, k));
     }
-    if (!(off >= kCMATCHDominated * (double)(float)L.d[i])) largest[i] = -1;
+    const double least = !last && L.aggregate[i] >= 0 ? kCMATCHDominated : kCMATCHUnheld;
+    if (!(off >= least * (double)(float)L.d[i])) largest[i] = -1;
   }
   std::iota(parent.begin(), parent.end(), 0);
   for (LocalInt i = 0; i < n; i++) {

@@ -521,10 +521,11 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
   for (;; l++) {
     if (keep ? l + 1 == H->levels : !Coarsen(l, progress->stitch, H, &progress->M, &stats->work_bytes)) {
       H->levels = l + 1;
-      if (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED) CMATCHNoteFit_Host(keep, true, l, H);
+      if (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED)
+        H->level[l].fit = CMATCHFit_Host(params, H->level[l], true, H->arrays[l]);
       break;
     }
-    CMATCHNoteFit_Host(keep, false, l, H);
+    H->level[l].fit = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
     progress->stitch = false;
     CMATCHProlongator_Host(params, keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);

@@ -159,15 +159,6 @@ CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMA
 template <typename T>
 CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, const CMATCHArrays<T> &);
 
-/* Sets the fit of a level. */
-template <typename T>
-void CMATCHNoteFit_Host(bool keep, bool last, LocalInt l, CMATCHHierarchyHost<T> *H)
-{
-  CMATCHLevel &level = H->level[l];
-  level.fit          = CMATCHFit_Host(H->params, level, last, H->arrays[l]);
-  if (!keep) level.first_fit = level.fit;
-}
-
 /* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
 CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
 

@@ -125,7 +125,7 @@ public:
       now.M              = std::move(next_M);
       level.first_coarse = first_coarse;
     }
-    if (level.transfer != CMATCH_PASSED) CMATCHNoteFit_Host(keep, false, l, H);
+    if (level.transfer != CMATCH_PASSED) level.fit = CMATCHFit_Host(H->params, level, false, H->arrays[l]);
     number_of.assign(level.n + level.ghosts, -1);
     for (LocalInt i = 0; i < level.n; i++)
       if (H->arrays[l].aggregate[i] >= 0) number_of[i] = first_coarse + H->arrays[l].aggregate[i];

@@ -329,14 +329,16 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelS
 /* Shows how well the aggregates of the set-up before fitted, if this one has begun with them. */
 static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, PetscViewer viewer)
 {
-  const CMATCHMisfit &misfit = cmatch->misfit;
+  static const char *const kinds[] = {"rows held by no strong coupling", "more pieces than aggregates",
+                                      "rows of the prolongator that have lost entries"};
+  const CMATCHMisfit      &misfit  = cmatch->misfit;
 
   PetscFunctionBegin;
   if (misfit.of)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "aggregates of the set-up before: %s %" PetscInt64_FMT " of %" PetscInt64_FMT
                                      " on level %" LocalInt_FMT ", where they fit worst; beyond a share of %g they are made anew\n",
-                                     misfit.pieces ? "more pieces than aggregates" : "rows held by no strong coupling", misfit.count,
+                                     kinds[misfit.kind], misfit.count,
                                      misfit.of, misfit.level, (double)kCMATCHMisfits));
   if (anew && (cmatch->ranks || anew == 1)) PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew, since they did not fit\n"));
   else if (anew)
