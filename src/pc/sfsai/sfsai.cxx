@@ -66,7 +66,7 @@ static PetscInt PowerOf(const PC_SFSAI *sfsai)
 static bool DependsOnValues(const PC_SFSAI *sfsai)
 {
   const SFSAIParams *params = &sfsai->params;
-  return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row) && !sfsai->pattern);
+  return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row || sfsai->stats.capped_rows) && !sfsai->pattern);
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
