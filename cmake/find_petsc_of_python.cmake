@@ -3,11 +3,12 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 execute_process(
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/find_petsc.py
   OUTPUT_VARIABLE found
+  ERROR_VARIABLE why_not
+  RESULT_VARIABLE failed
   OUTPUT_STRIP_TRAILING_WHITESPACE
-  COMMAND_ERROR_IS_FATAL ANY)
-if(NOT found)
-  message(FATAL_ERROR "No PETSc in the environment of ${Python3_EXECUTABLE}. Install petsc4py there first, or set PETSC_DIR and "
-    "PETSC_ARCH to those of a PETSc that petsc4py was built with; scripts/setup builds both.")
+  ERROR_STRIP_TRAILING_WHITESPACE)
+if(failed)
+  message(FATAL_ERROR "${why_not}")
 endif()
 list(GET found 0 petsc_dir)
 list(GET found 1 petsc_arch)

@@ -1,6 +1,9 @@
 /* The types and log events that finepc registers with PETSc, and the functions that a program or PETSc calls to have this done. */
 #include <petsc/private/petscimpl.h>
 
+#include <dlfcn.h>
+#include <cstdio>
+
 #include "finepcimpl.h"
 #include "ksp/nccl.h"
 
@@ -81,6 +84,48 @@ static PetscErrorCode CheckPETSc()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The file that has this address in it, and the release of the PETSc there, as far as it can be asked. */
+struct PETScFile {
+  const char *path       = "";
+  PetscInt64  version[4] = {}; /* major, minor, subminor, release; a PETSc whose indices have 32 bits leaves the upper halves 0 */
+
+  explicit PETScFile(const void *address)
+  {
+    Dl_info place;
+
+    if (!dladdr(address, &place) || !place.dli_fname) return;
+    path               = place.dli_fname;
+    void *const opened = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!opened) return;
+    const auto get = (int (*)(PetscInt64 *, PetscInt64 *, PetscInt64 *, PetscInt64 *))dlsym(opened, "PetscGetVersionNumber");
+    if (get && get(&version[0], &version[1], &version[2], &version[3])) version[0] = 0;
+    dlclose(opened);
+  }
+};
+
+/*
+   Where the PETSc that opens libfinepc.so is not the release that this library is linked with, the loader may bring a second PETSc.
+   Nobody initializes the second one, and its first call of MPI would end the program. A PETSc sets PETSC_COMM_WORLD before it opens
+   libraries. Where it is not set, the functions of PETSc that finepc would call are those of the second one. None of the two can
+   raise an error then: one is not initialized, and the functions of the other one are not at hand. The text goes to stderr, and the
+   error code to the PETSc that called.
+*/
+static PetscErrorCode CheckCaller(const void *caller)
+{
+  if (PETSC_COMM_WORLD != MPI_COMM_NULL) return PETSC_SUCCESS;
+  const PETScFile running(caller), own((const void *)PetscInitialize);
+  char            release[64] = "another PETSc";
+
+  if (running.version[0])
+    std::snprintf(release, sizeof(release), "PETSc %d.%d.%d", (int)running.version[0], (int)running.version[1],
+                  (int)running.version[2]);
+  std::fprintf(stderr,
+               "This libfinepc was built with PETSc %d.%d, and has brought it along (%s), but %s is running (%s): build finepc "
+               "again with this PETSc\n",
+               PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, own.path, release, running.path);
+  return PETSC_ERR_LIB;
+}
+
 /*@C
   FinePCFinalizePackage - Forgets that the package was initialized; called by `PetscFinalize()`
 
@@ -129,6 +174,9 @@ PetscErrorCode FinePCInitializePackage(void)
 /* PETSc calls this function when -dll_append opens libfinepc.so, and finds it by its name. */
 PETSC_EXTERN PetscErrorCode PetscDLLibraryRegister_finepc(void)
 {
+  const PetscErrorCode code = CheckCaller(__builtin_return_address(0));
+
+  if (code) return code;
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -186,6 +186,15 @@ class Cases:
         for way in ways:
             self.expect(run(way, LD_PRELOAD=fake, FAKE_PETSC="nothing"))
 
+    def foreign_petsc(self):
+        """A PETSc beside the one that libfinepc.so was built with opens it: an error that names both, before any call of MPI."""
+        foreign = f"{self.build}/tests/libforeign_petsc.so"
+        program = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).AppendLibrary(sys.argv[2].encode()) != 76)"
+        result = run([sys.executable, "-c", program, foreign, self.library])
+        self.expect(result, "error 76", "but PETSc 3.99.7 is running", foreign, "libpetsc.so", "build finepc again with this PETSc")
+        if not re.search(r"built with PETSc 3\.\d+, ", result.stdout):
+            fail("the release of libfinepc.so is not named", result)
+
     def missing_library(self):
         result = run([self.ex1, "-dll_append", "/nowhere/libfinepc.so", "-pc_type", "afsai"])
         if result.returncode == 0 or "/nowhere/libfinepc.so" not in result.stdout:

@@ -7,6 +7,7 @@
 #include <petscdmshell.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "pc_support.h"
@@ -593,6 +594,44 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
     const Solution theirs = Solve(blocks);
     CHECK(theirs.reason > 0);
     CHECK(std::abs(theirs.iterations - mine.iterations) <= 1);
+  }
+}
+
+/* A line of the view where levels lump strong couplings of 5 % of the rows or more; its counts are of all ranks. */
+TEST_CASE("rrb: the view tells of anisotropic rows", "[rrb][pc][anisotropic][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const LocalInt nx = 30, lines = 24, n = nx * lines * size;
+  const auto     text = [&](const Backend &backend, const char *options, const std::function<double(LocalInt)> &along_y) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+    for (LocalInt row = 0; row < n; row++) {
+      const LocalInt x = row % nx, y = row / nx;
+      const double   north = along_y(y), south = y ? along_y(y - 1) : north;
+      rows[row].push_back({row, 2 + north + south});
+      if (x > 0) rows[row].push_back({row - 1, -1});
+      if (x < nx - 1) rows[row].push_back({row + 1, -1});
+      if (y > 0) rows[row].push_back({row - nx, -south});
+      if (row + nx < n) rows[row].push_back({row + nx, -north});
+    }
+    const MatObject A  = Distribute(FromRows(rows), nx * lines, backend.mat);
+    const PCObject  pc = MakePC(A, std::string("-pc_rrb_nx 30 ") + options, PCRRB);
+    MUST(PCSetUp(pc));
+    return ViewText((PC)pc);
+  };
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name, size);
+    const auto        weak = [](LocalInt) { return 1e-3; };
+    const std::string all  = std::to_string(n);
+    const std::string some = text(backend, "-pc_rrb_levels 4", weak), exact = text(backend, "-pc_rrb_levels 1", weak),
+                      none = text(backend, "-pc_rrb_levels 4", [](LocalInt) { return 1.; }),
+                      few  = text(backend, "-pc_rrb_levels 4", [](LocalInt y) { return y < 2 ? 1e-3 : 1.; });
+    if (rank) continue;
+    CHECK(Contains(some, "anisotropic: in " + all + " of " + all + " rows the couplings in one direction are 100 times"));
+    CHECK(Contains(some, "-pc_type cmatch"));
+    for (const std::string &other : {exact, none}) CHECK(!Contains(other, "anisotropic"));
+    CHECK(Contains(few, "anisotropic") == (size == 1)); /* 2 of 24 lines for each rank */
   }
 }
 

@@ -590,6 +590,68 @@ TEST_CASE("rrb: rows of the identity are kept, couplings that one row alone has 
         }
 }
 
+namespace
+{
+
+struct Tensor {
+  double xx, yy, xy;
+};
+
+/* -div(K grad u) on squares, with u = 0 all around: 9 points of bilinear elements, or 5 points, without xy. */
+HostMatrix Elliptic(Grid grid, bool nine, Tensor K)
+{
+  const double x = nine ? (K.yy - 2 * K.xx) / 3 : -K.xx, y = nine ? (K.xx - 2 * K.yy) / 3 : -K.yy, both = -(K.xx + K.yy) / 6;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(grid.nx * grid.ny);
+  for (LocalInt row = 0; row < grid.nx * grid.ny; row++)
+    for (LocalInt dy = -1; dy <= 1; dy++)
+      for (LocalInt dx = -1; dx <= 1; dx++) {
+        const LocalInt to_x = row % grid.nx + dx, to_y = row / grid.nx + dy;
+        if (to_x < 0 || to_x >= grid.nx || to_y < 0 || to_y >= grid.ny || (!nine && dx && dy)) continue;
+        const double value = !dx && !dy ? (nine ? 4. / 3 : 2.) * (K.xx + K.yy) : !dy ? x : !dx ? y : both - dx * dy * K.xy / 2;
+        rows[row].push_back({to_y * grid.nx + to_x, value});
+      }
+  return FromRows(rows);
+}
+
+/* Rows whose tensor has eigenvalues that differ by a factor of 100 or more, by the roots of its characteristic polynomial. */
+PetscInt64 AnisotropicRows(const HostMatrix &A, Grid grid)
+{
+  PetscInt64 count = 0;
+  for (LocalInt row = 0; row < A.n; row++) {
+    long double xx = 0, yy = 0, xy = 0;
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const LocalInt dx = A.j[k] % grid.nx - row % grid.nx, dy = A.j[k] / grid.nx - row / grid.nx;
+      xx -= (long double)A.a[k] * dx * dx;
+      yy -= (long double)A.a[k] * dy * dy;
+      xy -= (long double)A.a[k] * dx * dy;
+    }
+    const long double middle = (xx + yy) / 2, radius = std::sqrt((xx - yy) * (xx - yy) / 4 + xy * xy);
+    count += middle > 0 && middle + radius >= 99.9999L * (middle - radius);
+  }
+  return count;
+}
+
+} // namespace
+
+TEST_CASE("rrb: anisotropic rows are counted where a level lumps", "[rrb][anisotropic]")
+{
+  for (PetscMemType where : Places())
+    for (const Grid &grid : {Grid{33, 20}, Grid{40, 1}, Grid{1, 9}})
+      for (bool nine : {false, true})
+        for (const Tensor &K : {Tensor{1, 1, 0}, Tensor{1, 1. / 90, 0}, Tensor{1, 0.01, 0}, Tensor{1. / 110, 1, 0}, Tensor{1e200, 1e190, 0},
+                                Tensor{1, 1, 0.97}, Tensor{1, 1, -0.999}})
+          for (LocalInt levels : {1, 2, 100}) {
+            if (K.xy && !nine) continue;
+            CAPTURE(where, grid.nx, grid.ny, nine, K.xx, K.yy, K.xy, levels);
+            const HostMatrix A = Elliptic(grid, nine, K);
+            const Twin       twin(A, grid, Levels(levels), where);
+            const bool       lumps = grid.nx > 1 && grid.ny > 1 && levels >= (nine ? 1 : 2);
+            CHECK(twin.stats.anisotropic == (lumps ? AnisotropicRows(A, grid) : 0));
+            if (lumps && K.xx == 1 && K.yy == 0.01) CHECK(twin.stats.anisotropic > A.n / 2); /* this very factor is enough */
+            if (lumps && K.xx == 1 && K.yy == 1 && std::abs(K.xy) < 0.98) CHECK(twin.stats.anisotropic == 0);
+          }
+}
+
 TEST_CASE("rrb: a singular matrix has one zero pivot, and M its null space", "[rrb]")
 {
   for (PetscMemType where : Places())
@@ -852,6 +914,7 @@ static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &
   CHECK(host->remainder == device->remainder);
   CHECK(host->nine == device->nine);
   CHECK(host.stats.lifted == device.stats.lifted);
+  CHECK(host.stats.anisotropic == device.stats.anisotropic);
   host.Get(&l, &d);
   device.Get(&l_device, &d_device);
   CHECK(Difference(l, l_device) <= 1e-13);

@@ -164,6 +164,13 @@ class Candidates(unittest.TestCase):
         for label in ("cg jacobi", "cg icc", "cg gamg", "cg afsai", "cg sfsai", "cg cmatch", "cg rrb", "rrbcg rrb"):
             self.assertIn(label, elliptic)
         self.assertIn("cgfused cmatch", self.labels(plane(9, 9), "cuda"))
+        stretched = sparse.kron(line(9), sparse.identity(9)) + sparse.kron(sparse.identity(9), line(9) * 1e-3)
+        positive = sparse.kron(abs(line(9)), abs(line(9)))  # a 9-point stencil whose couplings are positive
+        for stencil in (stretched.tocsr(), positive.tocsr()):
+            self.assertIn("cg rrb", self.labels(stencil))
+            self.assertIn("cg cmatch", self.labels(stencil))
+        smoother = next(candidate for candidate in candidates(looked_at(plane(9, 9)), "host", 1) if candidate.label == "cg gamg afsai")
+        self.assertIn("-mg_levels_ksp_chebyshev_esteig_steps 40", smoother.options)
         coupled = self.labels(blocks(6, 3))
         for label in ("gmres pbjacobi", "gmres ilu", "gmres bisai", "gmres jacobi", "gmres gamg"):
             self.assertIn(label, coupled)

@@ -40,10 +40,16 @@ def library() -> ctypes.CDLL:
         initialized = ctypes.c_bool(False)
         if found.PetscInitialized(ctypes.byref(initialized)) or not initialized.value:
             version = ".".join(str(number) for number in PETSc.Sys.getVersion())
-            raise ImportError(f"{path} was built with another PETSc than the {version} of petsc4py: {_AGAIN}")
+            raise ImportError(f"{path} was built with PETSc {_version(found)}, but petsc4py has PETSc {version}: {_AGAIN}")
         check(found.FinePCInitializePackage())
         _library = found
     return _library
+
+
+def _version(petsc: ctypes.CDLL) -> str:
+    numbers = [ctypes.c_int64(0) for _ in range(4)] # where PETSc's integers have 32 bits, the upper halves stay 0
+    petsc.PetscGetVersionNumber(*(ctypes.byref(number) for number in numbers))
+    return ".".join(str(number.value) for number in numbers[:3])
 
 
 _AGAIN = "build it again with `pip install --force-reinstall --no-cache-dir --no-deps .` and the PETSC_DIR of petsc4py"

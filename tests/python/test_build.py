@@ -32,7 +32,8 @@ def test_generate_says_what_it_does_not_understand(tmp_path, declaration, error)
 
 
 def test_find_petsc(tmp_path):
-    """Nothing; then PyPI's petsc; then the one that petsc4py was compiled with, unless that is gone."""
+    """Nothing; then PyPI's petsc; then the one that petsc4py was compiled with, unless that is gone. A petsc4py whose PETSc has no
+    headers, as FEniCSx's wheel has it, is not to be replaced."""
     venv.create(tmp_path / "environment", symlinks=True)
     python = str(tmp_path / "environment" / "bin" / "python")
     packages = tmp_path / "environment" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
@@ -46,11 +47,19 @@ def test_find_petsc(tmp_path):
         (folder / "lib" / "pkgconfig").mkdir(parents=True)
         (folder / "lib" / "pkgconfig" / "PETSc.pc").touch()
 
-    assert found() == ""
+    def refused(*texts):
+        result = run(python, f"{SOURCE}/python/find_petsc.py")
+        assert result.returncode == 1 and all(text in result.stdout for text in texts), result.stdout
+
+    refused("No PETSc and no petsc4py", "Install petsc4py there first")
+    (packages / "petsc4py" / "lib").mkdir(parents=True)
+    (packages / "petsc4py" / "__init__.py").write_text("__version__ = '3.25.5'\n")
+    config = packages / "petsc4py" / "lib" / "petsc.cfg"
+    for gone in ("PETSC_DIR  =\nPETSC_ARCH =\n", f"PETSC_DIR  = {tmp_path}/gone\nPETSC_ARCH =\n"):
+        config.write_text(gone)
+        refused("petsc4py 3.25.5 in", "Do not install another petsc4py", "set PETSC_DIR")
     make_petsc(packages / "petsc")
     assert found() == f"{packages}/petsc;"
-    (packages / "petsc4py" / "lib").mkdir(parents=True)
-    config = packages / "petsc4py" / "lib" / "petsc.cfg"
     config.write_text(f"PETSC_DIR  = {tmp_path}/petsc\nPETSC_ARCH = arch-a{os.pathsep}arch-b\n")
     assert found() == f"{packages}/petsc;"
     make_petsc(tmp_path / "petsc" / "arch-a")

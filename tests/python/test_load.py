@@ -72,7 +72,7 @@ print("steps", finepc.PCAFSAIGetMaxSteps(pc))
 
 
 def test_another_petsc():
-    """libfinepc.so for a PETSc that petsc4py does not use: an ImportError that names the remedy."""
+    """libfinepc.so for a PETSc that petsc4py does not use: an ImportError that names both, and the remedy."""
     program = """
 from petsc4py import PETSc
 import finepc._petsc
@@ -82,11 +82,16 @@ class Library:
         pass
     def PetscInitialized(self, flag): # leaves the flag False
         return 0
+    def PetscGetVersionNumber(self, *numbers):
+        for number, value in zip(numbers, (3, 99, 7, 1)):
+            number._obj.value = value
+        return 0
 
 finepc._petsc.ctypes.CDLL = Library
 """
     result = run(program + "finepc.load()")
-    assert result.returncode != 0 and "ImportError" in result.stdout and "--force-reinstall" in result.stdout, result.stdout
+    for text in ("ImportError", "built with PETSc 3.99.7, but petsc4py has PETSc 3.", "--force-reinstall"):
+        assert result.returncode != 0 and text in result.stdout, result.stdout
 
 
 def test_finalized_petsc():

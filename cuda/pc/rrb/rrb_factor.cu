@@ -40,22 +40,21 @@ __device__ double Entry(const CSRView &A, LocalInt row, LocalInt column)
 }
 
 /*
-   Each thread reads a row of A: its diagonal entry and its couplings to points that come after it, as ReadMatrix() of the host twin
-   does. With `lift` the diagonal entry is made what Lift() of the host twin makes it before level 1.
+   Reads a row of A: its diagonal entry and its couplings to points that come after it, as ReadMatrix() of the host twin does. With
+   `lift` the diagonal entry is made what Lift() of the host twin makes it before level 1. The answer is whether the row is
+   anisotropic.
 
    The report also says whether Lift() may have anything to do before level 2. Row b of S_1 sums to the sum of row b of A, and for
    each red neighbour r to |a_br| / a_rr times the sum of row r of A. Where no coupling is above 0, and no row of A sums to less
    than -kRRBLift / 4 of its diagonal entry, the |a_br| of row b sum to a_bb at most, but for such a share, and therefore no row of
    S_1 sums to less than -kRRBLift a_bb.
 */
-__global__ void __launch_bounds__(kBlockSize)
-  ReadRows(CSRView A, LocalInt nx, RRBStraight S, RRBParams params, bool lift, RRBReport *report)
+__device__ __forceinline__ bool ReadRow(const CSRView &A, LocalInt row, LocalInt nx, const RRBStraight &S, const RRBParams &params,
+                                        bool lift, RRBReport *report)
 {
-  const long long thread = GridThread();
-  if (thread >= A.n) return;
-  const LocalInt row = (LocalInt)thread, x = row % nx, y = row / nx;
+  const LocalInt x = row % nx, y = row / nx;
   const double   sign = params.negative ? -1 : 1;
-  double         c = 0, e = 0, n = 0, ne = 0, nw = 0, others = 0;
+  double         c = 0, e = 0, n = 0, ne = 0, nw = 0, others = 0, K_xx = 0, K_yy = 0, K_xy = 0;
   bool           may_lift = false, zero = true;
   for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
     const LocalInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(kBlockSize)
     const unsigned long long key = ((unsigned long long)row << 32 | (unsigned long long)column << 1);
     if (dx < -1 || dx > 1 || dy < -1 || dy > 1) {
       atomicMin(&report->pattern, key);
-      return;
+      return false;
     }
     if (column == row) {
       c = a;
@@ -79,11 +78,14 @@ __global__ void __launch_bounds__(kBlockSize)
     if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) && isfinite(apart)) {
       /* where it is not finite, a pivot will fail */
       atomicMin(&report->pattern, key | 1);
-      return;
+      return false;
     }
     if (dx && dy) report->nine = 1;
     const double mean = (a + other) / 2;
     others += mean;
+    K_xx -= sign * mean / 2 * dx * dx;
+    K_yy -= sign * mean / 2 * dy * dy;
+    K_xy -= sign * mean / 2 * dx * dy;
     may_lift = may_lift || sign * mean > 0;
     if (column < row) continue;
     if (!dy) e = mean;
@@ -110,6 +112,17 @@ __global__ void __launch_bounds__(kBlockSize)
     S.ne[row] = ne;
     S.nw[row] = nw;
   }
+  const double trace = K_xx + K_yy;
+  return trace > 0 && (K_xx / trace) * (K_yy / trace) - (K_xy / trace) * (K_xy / trace) <= kRRBAnisotropic;
+}
+
+/* Each thread reads a row. */
+__global__ void __launch_bounds__(kBlockSize)
+  ReadRows(CSRView A, LocalInt nx, RRBStraight S, RRBParams params, bool lift, RRBReport *report)
+{
+  const long long row   = GridThread();
+  const int       count = __syncthreads_count(row < A.n && ReadRow(A, (LocalInt)row, nx, S, params, lift, report));
+  if (threadIdx.x == 0 && count) atomicAdd(&report->anisotropic, (unsigned long long)count);
 }
 
 /* ----------------------------------------- the levels ----------------------------------------- */
@@ -460,10 +473,13 @@ PetscErrorCode EliminateLevels(const SetUp &s, const RRBFactorCUDA *F, RRBElimin
 }
 
 /* What was counted on the way, and the first pivot that fails, if there is one. */
-void FillStats(const RRBReport &seen, RRBStats *stats)
+void FillStats(const RRBFactorCUDA *F, const RRBReport &seen, RRBStats *stats)
 {
+  const bool lumps = F->nx > 1 && F->ny > 1 && F->half_levels >= (F->nine ? 1 : 2);
+
   stats->one_sided   = (PetscInt64)seen.one_sided;
   stats->lifted      = (PetscInt64)seen.lifted;
+  stats->anisotropic = lumps ? (PetscInt64)seen.anisotropic : 0;
   stats->zero_pivots = seen.zero_pivots;
   stats->isolated    = seen.isolated;
   if (seen.pivot == kRRBNoFailure) return;
@@ -536,7 +552,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny,
   PetscCall(RRBInvertRemainder(F, rest, s.inverse, s.stream));
   PetscCall(RRBCaptureMiddle(F)); /* while the device works */
   PetscCall(Download(s.report.data(), &s.seen, s.stream));
-  FillStats(s.seen, stats);
+  FillStats(F, s.seen, stats);
   F->bytes       = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes() + F->columns.bytes();
   F->apply_bytes = RRBApplyBytes(F);
   PetscFunctionReturn(PETSC_SUCCESS);

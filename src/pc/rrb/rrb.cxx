@@ -22,6 +22,9 @@ static const Option<PC> kOptions[] = {
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
 
+/* The share of anisotropic rows from which on the view tells of them: fewer may still be lines that iterations do not feel. */
+static constexpr PetscReal kAnisotropicShare = 0.05;
+
 static PetscErrorCode FreeFactor(PC_RRB *rrb)
 {
   PetscFunctionBegin;
@@ -133,6 +136,19 @@ static PetscErrorCode ViewLift(PC pc, PetscInt64 rows, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows how many of the rows of all ranks are anisotropic, if there are enough of them to matter. */
+static PetscErrorCode ViewAnisotropy(PetscInt64 anisotropic, PetscInt64 rows, PetscViewer viewer)
+{
+  PetscFunctionBegin;
+  if (!anisotropic || (PetscReal)anisotropic < kAnisotropicShare * (PetscReal)rows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "anisotropic: in %" PetscInt64_FMT " of %" PetscInt64_FMT
+                                   " rows the couplings in one direction are %g times those across it or more, which costs "
+                                   "iterations: try -pc_type cmatch\n",
+                                   anisotropic, rows, (double)kRRBAnisotropy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
 {
   const PC_RRB    *rrb   = (const PC_RRB *)pc->data;
@@ -159,10 +175,10 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
     PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscInt64     count[3] = {stats->zero_pivots, (PetscInt64)F->nx * F->ny, stats->lifted}, sum[3];
+  PetscInt64     count[4] = {stats->zero_pivots, (PetscInt64)F->nx * F->ny, stats->lifted, stats->anisotropic}, sum[4];
   PetscLogDouble bytes    = (PetscLogDouble)F->bytes, all_bytes;
 
-  PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(count, sum, 4, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "levels %" LocalInt_FMT " of %" LocalInt_FMT "%s, exact factorization of %" LocalInt_FMT
@@ -176,6 +192,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscCall(PCViewSymmetry_Local(pc, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0]));
   PetscCall(ViewLift(pc, sum[2], viewer));
+  PetscCall(ViewAnisotropy(sum[3], sum[1], viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -67,6 +67,19 @@ constexpr PetscReal kRRBZeroSum = 1e-8;
 constexpr PetscReal kRRBLift = 1e-12;
 
 /*
+   The couplings a_pq of a row are those of -div(K grad u) with the tensor K_xx = -sum a_pq dx^2 / 2, and K_yy and K_xy likewise,
+   where q is p + (dx, dy), on square cells and up to a factor. A row is anisotropic if the larger eigenvalue of K is kRRBAnisotropy
+   times the smaller one or more. Levels then lump the strong couplings, and M is far from A.
+*/
+constexpr PetscReal kRRBAnisotropy = 100;
+
+/*
+   With T the trace of K this is det(K / T) <= kRRBAnisotropy / (1 + kRRBAnisotropy)^2. Couplings that differ by this very factor are
+   not left to rounding.
+*/
+constexpr PetscReal kRRBAnisotropic = kRRBAnisotropy / ((1 + kRRBAnisotropy) * (1 + kRRBAnisotropy)) * (1 + 1e-6);
+
+/*
    A pivot and its inverse are normal numbers, 2^-1022 to 2^1022. Beyond that digits are lost, or the inverse is infinite. All other
    numbers of a factor are quotients and products that lie between those of pivots, as long as A is positive definite.
 */
@@ -89,6 +102,7 @@ struct RRBStats {
   PetscInt64 one_sided;   /* couplings that only one of their two rows has, which are left out */
   PetscInt64 lifted;      /* rows that were lifted: of S_1 with 5 points, of A with 9 points */
   LocalInt   isolated;    /* rows of zeros, if they are allowed */
+  PetscInt64 anisotropic; /* anisotropic rows, where a level lumps */
   LocalInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
 };
 

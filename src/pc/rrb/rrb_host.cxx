@@ -96,8 +96,8 @@ static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
 }
 
 /*
-   Reads the diagonal and the couplings of A into S. If A cannot be factored, the stats tell the first entry, in the first row, that
-   is wrong. `zero_sums` tells whether all rows sum to 0.
+   Reads the diagonal and the couplings of A into S, and counts anisotropic rows. If A cannot be factored, the stats tell the first
+   entry, in the first row, that is wrong. `zero_sums` tells whether all rows sum to 0.
 */
 static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
@@ -106,8 +106,8 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, R
   *nine      = PETSC_FALSE;
   *zero_sums = true;
   for (LocalInt row = 0; row < A->n; row++) {
-    double others = 0;
-    bool   zero   = true;
+    double others = 0, K_xx = 0, K_yy = 0, K_xy = 0;
+    bool   zero = true;
     for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const LocalInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
       const PetscScalar a = A->a[k];
@@ -139,6 +139,9 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, R
       }
       if (dx && dy) *nine = PETSC_TRUE;
       others += (a + other) / 2;
+      K_xx -= sign * (a + other) / 4 * dx * dx;
+      K_yy -= sign * (a + other) / 4 * dy * dy;
+      K_xy -= sign * (a + other) / 4 * dx * dy;
       if (column < row) continue;
       auto &where = dx && dy ? (dx > 0 ? S->far_u : S->far_v) : (dx ? S->near_u : S->near_v);
       where[row]  = (a + other) / 2;
@@ -148,6 +151,8 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, R
       stats->isolated++;
       continue;
     }
+    const double trace = K_xx + K_yy;
+    if (trace > 0 && (K_xx / trace) * (K_yy / trace) - (K_xy / trace) * (K_xy / trace) <= kRRBAnisotropic) stats->anisotropic++;
     *zero_sums = *zero_sums && std::abs(S->c[row] + others) <= kRRBZeroSum * sign * S->c[row];
   }
 }
@@ -333,6 +338,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   const std::vector<double> diagonal = S.c;
   const LocalInt            lumps    = F->nine ? 1 : 2; /* the first level that lumps */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
+  if (half_levels < lumps || nx == 1 || ny == 1) stats->anisotropic = 0;
   for (LocalInt k = 1; k <= half_levels; k++) {
     if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, sign, diagonal, &S);
     if (!Eliminate(k, sign, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
