@@ -1152,7 +1152,9 @@ TEST_CASE("couplings that one row alone has are counted, and told once", "[local
       CHECK(Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
       MUST(PCSetUp(other));
       CHECK(Contains(ViewText((PC)pc), line(type, couplings)));
+      CHECK(Contains(ViewText((PC)pc), "unless the guess has the boundary values"));
       CHECK(Contains(ViewText((PC)other), line(type, 0)));
+      CHECK(!Contains(ViewText((PC)other), "boundary values"));
       Touch(A);
       CHECK(!Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
       CHECK(Contains(ViewText((PC)pc), line(type, couplings)));

@@ -937,6 +937,10 @@ PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
                             local->keeps_one_sided ? "kept" : "left out"));
   if (sum[1]) PetscCall(PetscSNPrintf(pairs, sizeof(pairs), "%" PetscInt64_FMT " pairs of entries unequal", sum[1]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "symmetry: %s, %s\n", couplings, pairs));
+  if (sum[0])
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "one-sided: unless the guess has the boundary values (KSPSetInitialGuessNonzero()), CG may be slow or fail; "
+              "MatZeroRowsColumns() avoids it\n"));
   if (sum[1])
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "not symmetric, entries differ by up to %g of the larger one: CG may fail, so use GMRES\n",

@@ -143,9 +143,9 @@ static PetscErrorCode ViewAnisotropy(PetscInt64 anisotropic, PetscInt64 rows, Pe
   if (!anisotropic || (PetscReal)anisotropic < kAnisotropicShare * (PetscReal)rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "anisotropic: in %" PetscInt64_FMT " of %" PetscInt64_FMT
-                                   " rows the couplings in one direction are %g times those across it or more, which costs "
+                                   " rows the couplings in one direction are %d times those across it or more, which costs "
                                    "iterations: try -pc_type cmatch\n",
-                                   anisotropic, rows, (double)kRRBAnisotropy));
+                                   anisotropic, rows, (int)kRRBAnisotropy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
