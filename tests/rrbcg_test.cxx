@@ -1116,6 +1116,32 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
   }
 }
 
+/* PETSc leaves the preconditioner and b as they are in a solve when a solver returns an error. */
+TEST_CASE("rrbcg: a solver that has refused a matrix some times solves with another one", "[rrbcg][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Poisson(12, 10), backend.mat), bad = CreateMat(Poisson(12, 10), backend.mat);
+    const VecObject b = RightVec(A, 21), x = RightVec(A, 5);
+    const KSPObject ksp   = MakeRRBCG(A, "");
+    const Run       fresh = SolveFrom(ksp);
+    const PetscInt  row   = 31;
+    MUST(MatSetOption(bad, MAT_KEEP_NONZERO_PATTERN, PETSC_TRUE));
+    MUST(MatZeroRows(bad, 1, &row, 1, nullptr, nullptr));
+    MUST(KSPSetOperators(ksp, bad, bad));
+    for (int time = 0; time < 3; time++) {
+      Errors errors;
+      CHECK(KSPSolve(ksp, b, x) != 0);
+      CHECK(Contains(errors.text, "4 couplings are there in one of two rows alone"));
+    }
+    MUST(VecSet(b, 1)); /* it is not locked any more */
+    MUST(KSPSetOperators(ksp, A, A));
+    const Run again = SolveFrom(ksp);
+    CHECK(again.reason == KSP_CONVERGED_RTOL);
+    CHECK(again.x == fresh.x);
+  }
+}
+
 TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mpi]")
 {
   PetscMPIInt size;

@@ -20,6 +20,17 @@ PetscErrorCode CGRefreshPreconditioner([[maybe_unused]] KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGLeaveSolve(KSP ksp)
+{
+  PetscInt locked;
+
+  PetscFunctionBegin;
+  PetscCall(VecLockGet(ksp->vec_rhs, &locked));
+  if (locked > 0) PetscCall(VecLockReadPop(ksp->vec_rhs));
+  if (ksp->pc->presolvedone > 0) PetscCall(PCPostSolve(ksp->pc, ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 CGNorm CGNormOf(KSP ksp)
 {
   switch (ksp->normtype) {
@@ -55,6 +66,19 @@ CGTest CGTestOf(KSP ksp, PetscBool by_host)
   test.last    = Iterations(all_converge ? ksp->max_it : PETSC_INT_MAX);
   test.max_it  = Iterations(ksp->max_it);
   return test;
+}
+
+const char *CGWhyOneByOne(KSP ksp)
+{
+  using Function               = void (*)();
+  const auto looks_at_norm_alone = [](Function monitor) {
+    return monitor == (Function)KSPMonitorResidual || monitor == (Function)KSPMonitorResidualDrawLG;
+  };
+
+  if (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip) return "a convergence test of the program";
+  for (PetscInt k = 0; k < ksp->numbermonitors; k++)
+    if (!looks_at_norm_alone((Function)ksp->monitor[k])) return "a monitor, which may look at the solution";
+  return nullptr;
 }
 
 bool CGHasNoNorm(CGNorm norm, CGStop stop, PetscInt its, PetscInt n)

@@ -7,6 +7,7 @@
 #include <petsc/private/kspimpl.h>
 
 #include "cgfused.h"
+#include "entry.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
 
@@ -16,11 +17,34 @@
 */
 PetscErrorCode CGRefreshPreconditioner(KSP);
 
+/*
+   After an error in a solve: ends what KSPSolve() has begun before it, which PETSc leaves as it is. Without this PCPreSolve() is an
+   error after two solves that were, and b stays locked for the program.
+*/
+PetscErrorCode CGLeaveSolve(KSP);
+
+/* A solve that can be an error and leaves the KSP ready for another one then. */
+template <PetscErrorCode (*Solve)(KSP)>
+PetscErrorCode CGSolve(KSP ksp)
+{
+  PetscFunctionBegin;
+  const PetscErrorCode code = CallGuarded(Solve, ksp);
+  if (code) (void)CGLeaveSolve(ksp);
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 CGNorm CGNormOf(KSP);
 /* The norm of the KSP's kind, from the square nn of the norm and r.z; 0 without a norm. */
 PetscReal CGNormFrom(KSP, PetscReal nn, PetscReal rz);
 /* The test of the KSP. Where the host tests each iteration instead, it is one that nothing passes. */
 CGTest CGTestOf(KSP, PetscBool by_host);
+/*
+   Why the host has to see each iteration before the next one changes the solution, or null: a convergence test of the program, which
+   ends the solve where it says so, or a monitor that may look at the solution. Tests that the device makes itself, and monitors that
+   are known to look at the norm alone, can have it late.
+*/
+const char *CGWhyOneByOne(KSP);
 /* KSPCG returns before it logs a norm that is not finite: whether this stop in iteration `its` has left iteration n without. */
 bool CGHasNoNorm(CGNorm, CGStop, PetscInt its, PetscInt n);
 /*

@@ -374,7 +374,7 @@ static PetscErrorCode Create(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
-  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->solve                        = Entry<CGSolve<KSPSolve_CGFused>>;
   ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;
   ksp->ops->reset                        = Entry<KSPReset_CGFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;

@@ -425,7 +425,7 @@ static PetscErrorCode Create(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_RIGHT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_GMRESFused>;
-  ksp->ops->solve                        = Entry<KSPSolve_GMRESFused>;
+  ksp->ops->solve                        = Entry<CGSolve<KSPSolve_GMRESFused>>;
   ksp->ops->reset                        = Entry<KSPReset_GMRESFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_GMRESFused>;
   ksp->ops->view                         = Entry<KSPView_GMRESFused>;

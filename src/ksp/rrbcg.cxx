@@ -305,8 +305,7 @@ static PetscErrorCode SolveFrom(KSP ksp)
     ksp->its    = cg->before + 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
-    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors || cg->before ||
-                                       (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
+    const PetscBool step = (PetscBool)(!cg->graph || cg->before || CGWhyOneByOne(ksp));
 
     if (cg->before) cg->how = "one by one, from a residual that was computed anew, since the recurrence had lost it";
     else if (step) cg->how = cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for";
@@ -465,7 +464,7 @@ static PetscErrorCode Create(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->setupnewmatrix      = PETSC_TRUE;
   ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
-  ksp->ops->solve          = Entry<KSPSolve_RRBCG>;
+  ksp->ops->solve          = Entry<CGSolve<KSPSolve_RRBCG>>;
   ksp->ops->reset          = Entry<KSPReset_RRBCG>;
   ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
   ksp->ops->view           = Entry<KSPView_RRBCG>;
