@@ -405,7 +405,6 @@ PetscErrorCode ReadMatrix(SetUp &s)
     PetscCall(ClearReport(s.report.data(), s.stream));
     PetscCall(AllocateWork(s, nine));
     ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, s.params, s.lift && nine, s.report.data());
-                                                            s.report.data());
     FinePCCheckLaunch();
     PetscCall(Download(s.report.data(), &s.seen, s.stream));
     if (s.seen.pattern != kRRBNoFailure || !s.IsWholeGrid()) PetscFunctionReturn(PETSC_SUCCESS);
