@@ -492,15 +492,87 @@ TEST_CASE("cmatch: w comes from the null space, else from the near null space, e
       Attach(A, MatSetNearNullSpace, Normalized(w, backend.vec), true); /* The constants come before the vectors. */
       CHECK(Contains(view(MakePC(A, CMATCH())), constants));
     }
-    { /* The twins put 1 in the place of a zero, so that such a vector is not in the null space of what they work with. */
+    { /* A zero gets another value, so that such a vector is not in the null space of what the twins work with. */
       const MatObject     A         = CreateMat(Diffusion(60, 45, true, 33), backend.mat);
       std::vector<double> with_zero = w;
       with_zero[1234]               = 0;
       Attach(A, MatSetNullSpace, Normalized(with_zero, backend.vec));
-      CHECK(Contains(view(MakePC(A, CMATCH())), exact));
+      CHECK(Contains(view(MakePC(A, CMATCH())), "near null vector: the first vector of the null space, whose 1 zeros count as 0.0"));
       CHECK(!Contains(view(MakePC(A, CMATCH())), kComplement));
       CHECK(Finite(Applied(MakePC(A, CMATCH()))));
     }
+    { /* A vector of many zeros says nothing about their rows. */
+      const MatObject     A    = CreateMat(Diffusion(60, 45, true, 33), backend.mat);
+      const auto          x    = Applied(MakePC(A, CMATCH()));
+      std::vector<double> half = w;
+      for (size_t i = 0; i < half.size(); i += 2) half[i] = i % 4 ? 0 : 1e-18;
+      for (const auto attach : {MatSetNearNullSpace, MatSetNullSpace}) {
+        Attach(A, attach, Normalized(half, backend.vec));
+        const std::string text = view(MakePC(A, CMATCH()));
+        CAPTURE(text);
+        CHECK(Contains(text, std::string("near null vector: the constants, since the first vector of the ") +
+                               (attach == MatSetNullSpace ? "" : "near ") + "null space is 0 in 1350 of 2700 rows\n"));
+        CHECK(!Contains(text, kComplement));
+        CHECK(SameBits(Applied(MakePC(A, CMATCH())), x));
+      }
+    }
+  }
+}
+
+TEST_CASE("cmatch: zeros of the near null vector count as entries of its size", "[cmatch][pc][null]")
+{
+  const std::vector<double> w = Weights(2700);
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const HostMatrix H    = Unscaled(Diffusion(60, 45, true, 35), w);
+    const auto       with = [&](const VecObject &vec) {
+      const MatObject A = CreateMat(H, backend.mat);
+      Attach(A, MatSetNearNullSpace, vec);
+      const Solution solution = Solve(MakeKSP(A, CMATCH(), "-ksp_norm_type unpreconditioned"));
+      CHECK(solution.reason == KSP_CONVERGED_RTOL);
+      return solution.iterations;
+    };
+    std::vector<double> zeros = w;
+    for (size_t i = 0; i < w.size(); i += 100) zeros[i] = i % 200 ? 0 : 1e-17;
+    const PetscInt without = with(VecWith(w, backend.vec)), its = with(VecWith(zeros, backend.vec));
+    CHECK(its <= without + 12);
+    CHECK(std::abs(with(Normalized(zeros, backend.vec)) - its) <= 1);
+    for (double &value : zeros) value *= 1e6;
+    CHECK(std::abs(with(VecWith(zeros, backend.vec)) - its) <= 1);
+  }
+}
+
+TEST_CASE("cmatch: the view counts singular components, and says what rounding has needed", "[cmatch][pc][view][components]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(1000);
+    const HostMatrix                                           square = Poisson(30, 30);
+    for (LocalInt row = 0; row < 900; row++)
+      for (LocalInt k = square.i[row]; k < square.i[row + 1]; k++) rows[row].push_back({square.j[k], square.a[k]});
+    for (LocalInt row = 900; row < 1000; row++) { /* chains of 2, 38 and 60 rows */
+      const bool begins = row == 900 || row == 902 || row == 940, ends = row == 901 || row == 939 || row == 999;
+      if (!begins) rows[row].push_back({row - 1, -0.3});
+      rows[row].push_back({row, begins || ends ? 0.3 : 0.6});
+      if (!ends) rows[row].push_back({row + 1, -0.3});
+    }
+    const MatObject A  = CreateMat(FromRows(rows), backend.mat), almost = CreateMat(Poisson(30, 30), backend.mat);
+    const PCObject  pc = MakePC(A, CMATCH(), "-@coarse_size 150");
+    MUST(PCSetUp(pc));
+    CHECK(Contains(ViewText((PC)pc), "singular components: 1 end as a single row and get no correction there, 2 are solved in the "
+                                     "complement of the ones on the last level\n"));
+    const PCObject other = MakePC(almost, CMATCH());
+    MUST(PCSetUp(other));
+    CHECK(!Contains(ViewText((PC)other), "singular components"));
+    CHECK(!Contains(ViewText((PC)other), "raised"));
+    HostMatrix closed = Diffusion(12, 12, false, 3);
+    for (LocalInt row = 0; row < closed.n; row++)
+      for (LocalInt k = closed.i[row]; k < closed.i[row + 1]; k++)
+        if (closed.j[k] == row) closed.a[k] *= 1 - 2e-8;
+    const MatObject below  = CreateMat(closed, backend.mat);
+    const PCObject  raised = MakePC(below, CMATCH());
+    MUST(PCSetUp(raised));
+    CHECK(Contains(ViewText((PC)raised), "the last level is not positive definite by rounding: its diagonal entries were raised by "));
   }
 }
 

@@ -783,6 +783,114 @@ TEST_CASE("cmatch on several ranks: singular systems with their null space", "[c
       }
 }
 
+/* A square whose walls hold, and closed chains before, between and behind its rows */
+static HostMatrix Pockets()
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+  const auto                                                 chain = [&](LocalInt size) {
+    const LocalInt first = (LocalInt)rows.size();
+    for (LocalInt k = 0; k < size; k++) {
+      rows.push_back({{first + k, 0.37 * ((k > 0) + (k + 1 < size))}});
+      if (k > 0) rows.back().push_back({first + k - 1, -0.37});
+      if (k + 1 < size) rows.back().push_back({first + k + 1, -0.37});
+    }
+  };
+  const auto square = [&](LocalInt n) {
+    const LocalInt   first = (LocalInt)rows.size();
+    const HostMatrix A     = Poisson(n, n);
+    for (LocalInt i = 0; i < A.n; i++) {
+      rows.emplace_back();
+      for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) rows.back().push_back({first + A.j[k], A.a[k]});
+    }
+  };
+  chain(2);
+  chain(9);
+  square(20);
+  for (LocalInt size : {3, 5, 8, 35}) chain(size);
+  square(19);
+  chain(20);
+  chain(2);
+  for (auto &row : rows) std::sort(row.begin(), row.end());
+  return FromRows(rows);
+}
+
+/* Iterations of a solve for a right-hand side in the range of A. */
+static Solution SolveInRange(Mat A, const std::string &options)
+{
+  const KSPObject ksp = MakeKSP(A, CMATCH(), "-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned " + options);
+  VecObject       x, b;
+  PetscInt        first, end;
+  PetscReal       norm, rest;
+  Solution        solution{};
+  MUST(MatCreateVecs(A, x.put(), b.put()));
+  MUST(VecGetOwnershipRange(x, &first, &end));
+  for (PetscInt i = first; i < end; i++) MUST(VecSetValue(x, i, std::sin(1. + (double)i * (double)(i % 7)), INSERT_VALUES));
+  MUST(VecAssemblyBegin(x));
+  MUST(VecAssemblyEnd(x));
+  MUST(MatMult(A, x, b));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &solution.reason));
+  MUST(KSPGetIterationNumber(ksp, &solution.iterations));
+  MUST(VecNorm(b, NORM_2, &norm));
+  MUST(VecScale(b, -1));
+  MUST(MatMultAdd(A, x, b, b));
+  MUST(VecNorm(b, NORM_2, &rest));
+  solution.true_residual = rest / norm;
+  return solution;
+}
+
+TEST_CASE("cmatch on several ranks: singular components, and almost singular matrices", "[cmatch][ranks][pc][null][components][mpi]")
+{
+  HostMatrix almost = Diffusion(44, 44, false, 34);
+  for (LocalInt i = 0; i < almost.n; i++)
+    for (LocalInt k = almost.i[i]; k < almost.i[i + 1]; k++)
+      if (almost.j[k] == i) almost.a[k] += 1e-11;
+  for (const Backend &backend : Backends())
+    for (const Layout &layout : Layouts())
+      for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string(),
+                                         std::string("-@coarse pcg -ksp_type fcg "), std::string("-@smoother sfsai ")}) {
+        CAPTURE(backend.name, layout.name, options);
+        for (const HostMatrix &H : {Pockets(), almost}) {
+          const MatObject A        = Spread(H, backend.mat, layout.share);
+          const Solution  solution = SolveInRange(A, options);
+          CHECK(solution.reason == KSP_CONVERGED_RTOL);
+          CHECK(solution.true_residual <= 2e-8);
+          CHECK(solution.iterations <= 40);
+        }
+      }
+}
+
+TEST_CASE("cmatch on several ranks: zeros of the near null vector are counted on all of them", "[cmatch][ranks][pc][null][mpi]")
+{
+  const LocalInt n = 2700;
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A     = Spread(Diffusion(60, 45, true, 34), backend.mat, Even);
+    const PCObject    plain = MakePC(A, CMATCH());
+    const auto        x     = Applied(plain);
+    const std::string first = "near null vector: ";
+    for (double size : {1., 1e-3}) {
+      /* most of the last rank's entries are zero, or of all ranks' */
+      std::vector<double> few(n, size), many(n, size);
+      for (LocalInt i = 0; i < 600; i++) few[n - 1 - i] = 0;
+      for (LocalInt i = 0; i < n; i++) many[i] = i % 5 ? 0 : size;
+      Attach(A, MatSetNearNullSpace, Distributed(A, few));
+      const PCObject    pc   = MakePC(A, CMATCH());
+      const auto        y    = Applied(pc);
+      const std::string text = ViewText((PC)pc);
+      CHECK(Difference(y, x) <= 1e-5);
+      if (!Rank()) CHECK(Contains(text, first + "the first vector of the near null space, whose 600 zeros count as " + (size == 1 ? "1." : "0.001")));
+      Attach(A, MatSetNearNullSpace, Distributed(A, many));
+      const PCObject    constants = MakePC(A, CMATCH());
+      const auto        z         = Applied(constants);
+      const std::string other     = ViewText((PC)constants);
+      CHECK(SameBits(z, x));
+      if (!Rank())
+        CHECK(Contains(other, first + "the constants, since the first vector of the near null space is 0 in 2160 of 2700 rows"));
+    }
+  }
+}
+
 TEST_CASE("cmatch on parts of the ranks", "[cmatch][ranks][pc][nest][mpi]")
 {
   const MatObject A = Spread(Poisson(40, 40), MATAIJ, Even);
