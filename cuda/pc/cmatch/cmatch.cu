@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   coupled             = GroupBallot<GroupSize>(coupled) != 0;
   double     sum      = row < n ? rs[row] : 1.;
-  const bool ends     = row < n && Ends(sum, coupled, size[row], of.nothing);
+  const bool ends     = row < n && IsWholeComponent(sum, coupled, size[row], of.nothing);
   T          diagonal = (T)(sum - off);
   if (ends) {
     sum      = 0;

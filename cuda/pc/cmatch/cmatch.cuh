@@ -362,7 +362,7 @@ __device__ __forceinline__ double NearNullEntry(double w, double zero)
   return fabs(w) <= kCMATCHZero * zero ? zero : w;
 }
 
-__device__ __forceinline__ bool Ends(double rs, bool coupled, double size, double nothing)
+__device__ __forceinline__ bool IsWholeComponent(double rs, bool coupled, double size, double nothing)
 {
   return !coupled && (fabs(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
 }
