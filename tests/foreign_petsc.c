@@ -1,6 +1,7 @@
 /*
    A libpetsc that libfinepc.so was not built with, as a package for Python has one beside the program: it opens libfinepc.so as
-   PETSc does for -dll_append, and the loader brings the other PETSc. This one has answers for the calls that finepc makes of it alone.
+   PETSc does for -dll_append, and the loader brings the other PETSc. This one has answers for the calls that finepc makes of it
+   alone.
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>

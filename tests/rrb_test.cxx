@@ -638,8 +638,8 @@ TEST_CASE("rrb: anisotropic rows are counted where a level lumps", "[rrb][anisot
   for (PetscMemType where : Places())
     for (const Grid &grid : {Grid{33, 20}, Grid{40, 1}, Grid{1, 9}})
       for (bool nine : {false, true})
-        for (const Tensor &K : {Tensor{1, 1, 0}, Tensor{1, 1. / 90, 0}, Tensor{1, 0.01, 0}, Tensor{1. / 110, 1, 0}, Tensor{1e200, 1e190, 0},
-                                Tensor{1, 1, 0.97}, Tensor{1, 1, -0.999}})
+        for (const Tensor &K : {Tensor{1, 1, 0}, Tensor{1, 1. / 90, 0}, Tensor{1, 0.01, 0}, Tensor{1. / 110, 1, 0},
+                                Tensor{1e200, 1e190, 0}, Tensor{1, 1, 0.97}, Tensor{1, 1, -0.999}})
           for (LocalInt levels : {1, 2, 100}) {
             if (K.xy && !nine) continue;
             CAPTURE(where, grid.nx, grid.ny, nine, K.xx, K.yy, K.xy, levels);

@@ -12,8 +12,8 @@ struct RRBReport {
   unsigned long long pivot;     /* key: RRBStage() in the upper 31 bits, then row, and the last bit is 1 for one out of range */
   unsigned long long one_sided; /* couplings that one of the two rows does not have */
   unsigned long long lifted;    /* rows that were lifted */
-  unsigned long long anisotropic; /* rows */
-  LocalInt           nine;      /* diagonal neighbours are coupled */
+  unsigned long long anisotropic; /* rows that are anisotropic */
+  LocalInt           nine;        /* diagonal neighbours are coupled */
   LocalInt           zero_pivots;
   LocalInt           largest, next; /* largest distance of an entry from the diagonal; whether one has that distance less one */
   LocalInt           may_lift;      /* S_1 may have rows to be lifted */

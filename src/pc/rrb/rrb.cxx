@@ -274,6 +274,10 @@ static PetscErrorCode Create(PC pc)
   M-matrices whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point
   stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
 
+  Where the couplings in one direction are much stronger than those across it, the levels lump the strong ones, and iterations grow
+  about as the root of the ratio: beyond a ratio of about 100 use `PCCMATCH`. The view counts the rows with this ratio or more, if
+  they are 5 % of all rows or more.
+
   Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
   definiteness, level by level. Beyond the paper, such rows are therefore lifted before the first level that lumps, which is the
   second level with a 5-point stencil and the first level with a 9-point stencil: their diagonal entries are raised until the rows
@@ -313,7 +317,7 @@ static PetscErrorCode Create(PC pc)
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
   GPU-type processors, Electron. Trans. Numer. Anal. (2017)
 
-.seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
+.seealso: `KSPRRBCG`, `PCCMATCH`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/
 
 /*@C

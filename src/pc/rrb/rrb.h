@@ -74,8 +74,8 @@ constexpr PetscReal kRRBLift = 1e-12;
 constexpr PetscReal kRRBAnisotropy = 100;
 
 /*
-   With T the trace of K this is det(K / T) <= kRRBAnisotropy / (1 + kRRBAnisotropy)^2. Couplings that differ by this very factor are
-   not left to rounding.
+   With T the trace of K this is det(K / T) <= kRRBAnisotropy / (1 + kRRBAnisotropy)^2. Couplings that differ by this very factor
+   are not left to rounding.
 */
 constexpr PetscReal kRRBAnisotropic = kRRBAnisotropy / ((1 + kRRBAnisotropy) * (1 + kRRBAnisotropy)) * (1 + 1e-6);
 
