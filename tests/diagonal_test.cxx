@@ -2,6 +2,8 @@
    What the preconditioners make of unusual diagonals and rows, the same for all types: matrices whose diagonal is negative, rows of
    zeros, and columns that are not in ascending order.
 */
+#include <petsc/private/pcimpl.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -41,8 +43,8 @@ int Ranks()
 /* A matrix of numbers whose rows and columns `rows` are zeros, which are stored or not. */
 HostMatrix WithoutRows(const HostBlocks &A, const std::vector<LocalInt> &rows, bool stored)
 {
-  const auto                                                 zero = [&](LocalInt row) { return std::count(rows.begin(), rows.end(), row) > 0; };
-  const HostMatrix                                           S    = Scalars(A);
+  const auto       zero = [&](LocalInt row) { return std::count(rows.begin(), rows.end(), row) > 0; };
+  const HostMatrix S    = Scalars(A);
   std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> entries(S.n);
   for (LocalInt row = 0; row < S.n; row++)
     for (LocalInt k = S.i[row]; k < S.i[row + 1]; k++) {
@@ -179,8 +181,10 @@ TEST_CASE("a negative definite matrix and the factors of other ranks", "[diagona
       for (double &a : N.a) a = -a;
       /* the first of several ranks has no rows, and follows the others */
       PetscInt mine = PETSC_DECIDE;
-      if (Ranks() > 1) mine = rank == 0 ? 0 : rank + 1 < Ranks() ? H.n / (Ranks() - 1) : H.n - (Ranks() - 2) * (H.n / (Ranks() - 1));
-      const MatObject A = CreateMat(H, backend.mat, PETSC_COMM_WORLD, mine), minus = CreateMat(N, backend.mat, PETSC_COMM_WORLD, mine);
+      if (Ranks() > 1)
+        mine = rank == 0 ? 0 : rank + 1 < Ranks() ? H.n / (Ranks() - 1) : H.n - (Ranks() - 2) * (H.n / (Ranks() - 1));
+      const MatObject A        = CreateMat(H, backend.mat, PETSC_COMM_WORLD, mine),
+                      minus    = CreateMat(N, backend.mat, PETSC_COMM_WORLD, mine);
       const KSPObject expected = Solver(A, type, "-@overlap 2"), ksp = Solver(minus, type, "-@overlap 2");
       const Solution  theirs = Solve(expected), solved = Solve(ksp);
       CHECK(solved.iterations == theirs.iterations);
@@ -239,7 +243,7 @@ TEST_CASE("rows of zeros are isolated rows with an inverse of 0", "[diagonal][lo
           const HostBlocks            good = type.ranks();
           const LocalInt              n    = good.n * good.bs;
           const std::vector<LocalInt> rows = {n / 2 - n / 2 % 3, n / 2 - n / 2 % 3 + 1, n / 2 - n / 2 % 3 + 2, n - 20};
-          HostMatrix H = WithoutRows(good, rows, stored);
+          HostMatrix                  H    = WithoutRows(good, rows, stored);
           for (double &a : H.a) a *= sign;
           const MatObject A   = CreateScalars(H, type, backend.mat, PETSC_COMM_WORLD);
           const KSPObject ksp = Solver(A, type);
@@ -263,8 +267,9 @@ TEST_CASE("rows of zeros that get values are rows like others", "[diagonal][loca
       CAPTURE(type.name, backend.name);
       const HostBlocks            good = type.good();
       const std::vector<LocalInt> rows = {6, 7, 8, 40};
-      const HostMatrix            H    = Scalars(good), Z = WithoutRows(good, rows, true);
-      const MatObject             A = CreateScalars(H, type, backend.mat, PETSC_COMM_SELF), changing = CreateScalars(Z, type, backend.mat, PETSC_COMM_SELF);
+      const HostMatrix            H = Scalars(good), Z = WithoutRows(good, rows, true);
+      const MatObject             A = CreateScalars(H, type, backend.mat, PETSC_COMM_SELF),
+                      changing      = CreateScalars(Z, type, backend.mat, PETSC_COMM_SELF);
       const PCObject expected = MakePC(A, type), pc = MakePC(changing, type);
       MUST(PCSetUp(expected));
       MUST(PCSetUp(pc));
@@ -286,6 +291,18 @@ TEST_CASE("rows of zeros that get values are rows like others", "[diagonal][loca
 }
 
 /* ----------------------------------- the order of columns ------------------------------------- */
+
+TEST_CASE("bisai: blocks in another order than that of their columns are named", "[diagonal][bisai][pc][bad]")
+{
+  std::vector<PetscInt>    i = {0, 2, 4}, j = {0, 1, 1, 0};
+  std::vector<PetscScalar> a = {4, 0, 0, 4, 1, 0, 0, 1, 4, 0, 0, 4, 1, 0, 0, 1};
+  MatObject                A;
+  MUST(MatCreateSeqBAIJWithArrays(PETSC_COMM_SELF, 2, 4, 4, i.data(), j.data(), a.data(), A.put()));
+  const PCObject pc = MakePC(A, TypeOf(PCBISAI));
+  Errors         errors;
+  CHECK(PCSetUp(pc) != 0);
+  CHECK(Contains(errors.text, "The blocks of block row 1 are not in ascending order of their columns"));
+}
 
 TEST_CASE("columns in any order, and entries that are stored twice", "[diagonal][local][pc]")
 {

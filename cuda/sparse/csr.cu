@@ -31,13 +31,13 @@ __global__ void CopyDiagonal(CSRView A, PetscScalar *d)
   d[row] = sum;
 }
 
-/* A thread takes a row. */
+template <int GroupSize>
 __global__ void CountUnsorted(CSRView A, LocalInt *count)
 {
-  const long long row  = GridThread();
-  LocalInt        mine = 0;
+  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
+  LocalInt       mine = 0;
   if (row < A.n)
-    for (LocalInt k = A.i[row] + 1; k < A.i[row + 1]; k++) mine += A.j[k] <= A.j[k - 1];
+    for (LocalInt k = A.i[row] + 1 + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) mine += A.j[k] <= A.j[k - 1];
   if (mine) atomicAdd(count, mine);
 }
 
@@ -346,7 +346,7 @@ PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *A, LocalInt *count)
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(sum.Allocate(1));
   PetscCallCUDA(cudaMemsetAsync(sum.data(), 0, sum.bytes(), stream));
-  CountUnsorted<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, sum.data());
+  CountUnsorted<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, sum.data());
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(count, sum.data(), sizeof(*count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);

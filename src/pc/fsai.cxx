@@ -115,8 +115,8 @@ static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *
   outcome->diagonal = stats->failure != FSAI_NOT_FINITE;
   PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
   const PetscInt row = fsai->distributed ? fsai->halo.Global(stats->failure_row) : begin + stats->failure_row;
-  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                          "Row %" PetscInt_FMT " %s: %s needs a symmetric definite matrix", row, texts[stats->failure], type));
+  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" PetscInt_FMT " %s: %s needs a symmetric definite matrix",
+                          row, texts[stats->failure], type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

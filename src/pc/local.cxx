@@ -52,7 +52,7 @@ static PetscErrorCode CompleteCarry(PC_Local *local)
 /* Makes W and what its products need. */
 static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscScalar *values)
 {
-  const bool   on_device = PetscMemTypeDevice(A->where);
+  const bool on_device = PetscMemTypeDevice(A->where);
 
   PetscFunctionBegin;
   PetscCall((on_device ? CSRCarry_CUDA : CSRCarry_Host)(A, values, &local->carry));
@@ -102,15 +102,15 @@ PetscErrorCode PCLocalCarries(PC pc, PetscBool *carries)
 
 /* The rows that `compute` works on. */
 struct Rows {
-  CSRView        own;     /* of the rank's block */
-  CSR            sorted;  /* a copy of these, or of L, with sorted rows, or without arrays */
-  CSR            sorted_L;
-  CSR            L;       /* these rows and those of other ranks, or without arrays */
-  LocalInt       first;   /* the first own row in L */
-  CSRView        A;       /* what is computed on: L if there is one, without one-sided couplings if they are left out */
-  CSR            with;    /* a copy of L, or of the block, whose rows of zeros have diagonal entries, or without arrays */
-  PetscScalar   *values;  /* the values of A if they are not those of the matrix */
-  PetscScalar   *carried; /* those of the rank's block without one-sided couplings, if A is L */
+  CSRView      own;    /* of the rank's block */
+  CSR          sorted; /* a copy of these, or of L, with sorted rows, or without arrays */
+  CSR          sorted_L;
+  CSR          L;       /* these rows and those of other ranks, or without arrays */
+  LocalInt     first;   /* the first own row in L */
+  CSRView      A;       /* what is computed on: L if there is one, without one-sided couplings if they are left out */
+  CSR          with;    /* a copy of L, or of the block, whose rows of zeros have diagonal entries, or without arrays */
+  PetscScalar *values;  /* the values of A if they are not those of the matrix */
+  PetscScalar *carried; /* those of the rank's block without one-sided couplings, if A is L */
 };
 
 /*

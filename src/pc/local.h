@@ -120,11 +120,11 @@ struct PC_Local {
 
   PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
 
-  CSR          carry           = {};      /* W of CSRCarry() and CSRMask(), if it has entries: M^{-1} is `apply` after I + W */
-  CSR          carry_t         = {};      /* W^T */
-  PetscScalar *carried         = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
-  LocalInt     unsorted        = 0;       /* entries of the block that do not stand in the order of columns, or stand there twice */
-  CSRSymmetry *symmetry_work   = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
+  CSR          carry         = {};      /* W of CSRCarry() and CSRMask(), if it has entries: M^{-1} is `apply` after I + W */
+  CSR          carry_t       = {};      /* W^T */
+  PetscScalar *carried       = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
+  LocalInt     unsorted      = 0;       /* entries of the block that do not stand in the order of columns, or stand there twice */
+  CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
 
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
   char failure[sizeof(PCLocalOutcome::text)] = "";
@@ -146,8 +146,8 @@ PetscErrorCode PCLocalLeaveOutZeroRows(PC, LocalInt n, PetscMemType);
 PetscScalar    PCLocalIsolated(const PC_Local *);
 
 /*
-   `compute` of such a type borrows rows whose columns may have any order, and goes on with *A, which is a copy then; `sorted` is to be
-   destroyed afterwards. The view tells of the copy.
+   `compute` of such a type borrows rows whose columns may have any order, and goes on with *A, which is a copy then; `sorted` is to
+   be destroyed afterwards. The view tells of the copy.
 */
 PetscErrorCode PCLocalSort(PC, CSRView *A, CSR *sorted);
 

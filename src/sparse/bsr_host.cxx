@@ -64,18 +64,18 @@ PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
 
 PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isolated, PetscScalar value, BSR *copy)
 {
-  const LocalInt           bs  = A->bs, n = A->n;
+  const LocalInt           bs = A->bs, n = A->n;
   const size_t             bs2 = (size_t)bs * bs;
   std::vector<LocalInt>    A_i((size_t)n + 1), A_j(A->nnz), i(1, 0), j;
   std::vector<PetscScalar> A_a(A->nnz * bs2), a;
-  const LocalInt          *next = isolated, *const end = isolated + count;
+  const LocalInt *next = isolated, *const end = isolated + count;
 
   PetscFunctionBegin;
   if (n) PetscCall(ArrayCopy(A_i.data(), A->i, A_i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
   PetscCall(ArrayCopy(A_j.data(), A->j, A_j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
   PetscCall(ArrayCopy(A_a.data(), A->a, A_a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
   for (LocalInt row = 0; row < n; row++) {
-    const LocalInt *const first = next;
+    const LocalInt *const first    = next;
     size_t                diagonal = SIZE_MAX; /* where the diagonal block begins */
     while (next < end && *next / bs == row) next++;
     const bool all = next - first == bs && !std::count(A_j.begin() + A_i[row], A_j.begin() + A_i[row + 1], row);

@@ -47,6 +47,25 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* An error if the blocks of a MATSEQBAIJ are not in the order of their columns, as a program may give them with arrays of its own.
+ */
+static PetscErrorCode CheckOrder(Mat local)
+{
+  const PetscInt *i, *j;
+  PetscInt        n;
+
+  PetscFunctionBegin;
+  PetscCall(MatLendRows(local, PETSC_TRUE, &n, &i, &j));
+  for (PetscInt row = 0; row < n; row++)
+    for (PetscInt k = i[row] + 1; k < i[row + 1]; k++)
+      PetscCheck(j[k] > j[k - 1], PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG,
+                 "The blocks of block row %" PetscInt_FMT " are not in ascending order of their columns, or one is there twice: "
+                 "assemble the matrix with MatSetValuesBlocked()",
+                 row);
+  PetscCall(MatTakeRowsBack(local, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    MatSeqBAIJRestoreArray() raises the state of the matrix as if its values had changed, and then every PCApply() would set up
    again. The state is therefore put back to what it was.
@@ -130,6 +149,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
   if (is_baij) {
     PetscErrorCode (*query)(Mat, const BSR **);
 
+    if (!keep) PetscCall(CheckOrder(bsr->local));
     PetscCall(PetscObjectQueryFunction((PetscObject)bsr->local, kDeviceBlocksQuery, &query));
     if (query && PetscMemTypeDevice(where)) {
       const BSR *blocks;

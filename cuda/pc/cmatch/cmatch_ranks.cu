@@ -57,7 +57,8 @@ __device__ __forceinline__ LocalInt OthersFrom(const CSRView &foreign, LocalInt 
 }
 
 /* The first row that cannot be used. A thread takes a row. */
-__global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView foreign, const double *w, double sign, CMATCHReport *report)
+__global__ void __launch_bounds__(kBlockSize)
+  CheckOwnRows(CSRView own, CSRView foreign, const double *w, double sign, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= own.n) return;

@@ -60,7 +60,7 @@ __device__ __forceinline__ bool ReadRow(const CSRView &A, LocalInt row, LocalInt
     const LocalInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
     const double   a = A.a[k];
     if (a == 0) continue;
-    zero = false;
+    zero                         = false;
     const unsigned long long key = ((unsigned long long)row << 32 | (unsigned long long)column << 1);
     if (dx < -1 || dx > 1 || dy < -1 || dy > 1) {
       atomicMin(&report->pattern, key);
@@ -75,7 +75,8 @@ __device__ __forceinline__ bool ReadRow(const CSRView &A, LocalInt row, LocalInt
       if (!(apart <= kSymmetryNoise * sign * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
       continue;
     }
-    if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) && isfinite(apart)) {
+    if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) &&
+        isfinite(apart)) {
       /* where it is not finite, a pivot will fail */
       atomicMin(&report->pattern, key | 1);
       return false;
@@ -98,7 +99,8 @@ __device__ __forceinline__ bool ReadRow(const CSRView &A, LocalInt row, LocalInt
     atomicAdd(&report->isolated, 1);
   }
   const double sum = c + others;
-  if (params.singular && !(zero && params.isolated > 0) && !(fabs(sum) <= kRRBZeroSum * sign * c) && !report->nonzero_sum) report->nonzero_sum = 1;
+  if (params.singular && !(zero && params.isolated > 0) && !(fabs(sum) <= kRRBZeroSum * sign * c) && !report->nonzero_sum)
+    report->nonzero_sum = 1;
   if ((may_lift || sign * sum < -kRRBLift / 4 * sign * c) && !report->may_lift)
     report->may_lift = 1; /* all threads write the same, and few threads write */
   if (lift && sign * c > 0 && sign * sum < -kRRBLift * sign * c) {

@@ -967,33 +967,33 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  const CSRView     &A_;
-  const LocalInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
-  const CSRView     *S_;
-  const PetscReal   *s_;
-  SFSAIParams        params_; /* with the power and the cap that are chosen */
-  FSAIStats         &stats_;
-  WorkMeter *const   meter_;
-  cudaStream_t       stream_  = nullptr;
-  bool               is_long_ = false; /* the rows cost too much for the power */
-  Buffer<char>       work_; /* holds the arrays that follow */
-  PatternTally      *tally_     = nullptr;
-  LocalInt          *length_    = nullptr; /* [n + 1] */
-  LocalInt          *list_      = nullptr; /* [n + 1] */
-  unsigned char     *row_level_ = nullptr; /* [n] */
-  unsigned          *place_     = nullptr; /* [n] */
-  LocalInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
-  size_t             pool_size_ = 0;       /* there is no pool where no sample told its size */
-  CubScratch         scratch_;
-  Buffer<LocalInt>   filtered_i_, filtered_j_;    /* A~ */
-  Buffer<char>       tables_;                     /* work spaces in global memory */
-  const LocalInt    *i_ = nullptr, *j_ = nullptr; /* A~ */
-  int                first_level_  = 0;
-  size_t             shared_limit_ = 0;
-  const LocalInt    *G_i_          = nullptr;
-  LocalInt          *G_j_ = nullptr, base_ = 0;
-  PatternTally       host_                = {};
-  LocalInt           level_rows_[kLevels] = {};
+  const CSRView   &A_;
+  const LocalInt   own_, rows_; /* the first row of A that is a row of G, and the rows of G */
+  const CSRView   *S_;
+  const PetscReal *s_;
+  SFSAIParams      params_; /* with the power and the cap that are chosen */
+  FSAIStats       &stats_;
+  WorkMeter *const meter_;
+  cudaStream_t     stream_  = nullptr;
+  bool             is_long_ = false; /* the rows cost too much for the power */
+  Buffer<char>     work_;            /* holds the arrays that follow */
+  PatternTally    *tally_     = nullptr;
+  LocalInt        *length_    = nullptr; /* [n + 1] */
+  LocalInt        *list_      = nullptr; /* [n + 1] */
+  unsigned char   *row_level_ = nullptr; /* [n] */
+  unsigned        *place_     = nullptr; /* [n] */
+  LocalInt        *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
+  size_t           pool_size_ = 0;       /* there is no pool where no sample told its size */
+  CubScratch       scratch_;
+  Buffer<LocalInt> filtered_i_, filtered_j_;    /* A~ */
+  Buffer<char>     tables_;                     /* work spaces in global memory */
+  const LocalInt  *i_ = nullptr, *j_ = nullptr; /* A~ */
+  int              first_level_  = 0;
+  size_t           shared_limit_ = 0;
+  const LocalInt  *G_i_          = nullptr;
+  LocalInt        *G_j_ = nullptr, base_ = 0;
+  PatternTally     host_                = {};
+  LocalInt         level_rows_[kLevels] = {};
 };
 } // namespace
 

@@ -366,8 +366,8 @@ static PetscErrorCode Create(PC pc)
   and without the shift. A block row or column of NL or NU that comes out not finite keeps its diagonal block alone. The view counts
   what was replaced, and says who computed the factors.
 
-  Rows of zeros are isolated rows with an inverse of 0, also where a block row has no block at all; the view counts them. Columns of a
-  `MATAIJ` that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
+  Rows of zeros are isolated rows with an inverse of 0, also where a block row has no block at all; the view counts them. Columns of
+a `MATAIJ` that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
 
   A missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
   names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the

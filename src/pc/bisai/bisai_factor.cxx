@@ -14,7 +14,7 @@
 */
 static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *A)
 {
-  const BSRView *B = &mat->A;
+  const BSRView *B       = &mat->A;
   PetscBool      is_baij = PETSC_FALSE;
   PetscScalar   *a;
 

@@ -304,8 +304,9 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   if (stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" LocalInt_FMT "%s", row, stats->level, block));
   else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", row, block));
-  outcome->reason   = PC_FACTOR_NUMERIC_ZEROPIVOT;
-  outcome->diagonal = !stats->level && (stats->failure == CMATCH_DIAGONAL_MISSING || stats->failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+  outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  outcome->diagonal =
+    !stats->level && (stats->failure == CMATCH_DIAGONAL_MISSING || stats->failure == CMATCH_DIAGONAL_NOT_POSITIVE);
   switch (stats->failure) {
   case CMATCH_OK: break;
   case CMATCH_NOT_FINITE:
@@ -318,8 +319,8 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
     PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric definite matrix"));
     break;
   case CMATCH_DIAGONAL_NOT_POSITIVE:
-    PetscCall(PetscSNPrintf(text, sizeof(text),
-                            "has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"));
+    PetscCall(
+      PetscSNPrintf(text, sizeof(text), "has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"));
     break;
   case CMATCH_TOO_LARGE:
     outcome->reason = PC_FACTOR_OTHER;
@@ -1072,11 +1073,12 @@ With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal bloc
 the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
 else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
-  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of zeros
-  are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
+  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
+zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
 
-  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
-  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
+  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not
+finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level
+and row.
 
   References:
   P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)

@@ -164,7 +164,8 @@ CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
 
 /*
    The rows of A of one rank. On several ranks `foreign` has the entries in columns of ghosts, counted from 0, and `w` the entries
-   of the ghosts behind the own ones; `largest` is the largest diagonal entry of W A W on all ranks, by magnitude. On one rank it is found.
+   of the ghosts behind the own ones; `largest` is the largest diagonal entry of W A W on all ranks, by magnitude. On one rank it is
+   found.
 */
 struct CMATCHMatrix {
   const CSRView     *own, *foreign;

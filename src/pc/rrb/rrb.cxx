@@ -300,8 +300,8 @@ static PetscErrorCode Create(PC pc)
   may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
   pivots count.
 
-  If the diagonal of the matrix is negative throughout, all pivots have to be negative, and rows are judged as those of -A: M is negative
-  definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view tells of both.
+  If the diagonal of the matrix is negative throughout, all pivots have to be negative, and rows are judged as those of -A: M is
+negative definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view tells of both.
 
   A pivot below 2.2e-308 or above 4.5e307, whose inverse is no normal number, makes the set-up fail, too: scale such a matrix.
 

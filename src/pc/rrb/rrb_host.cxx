@@ -99,7 +99,8 @@ static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
    Reads the diagonal and the couplings of A into S, and counts anisotropic rows. If A cannot be factored, the stats tell the first
    entry, in the first row, that is wrong. `zero_sums` tells whether all rows sum to 0.
 */
-static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
+static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums,
+                       RRBStats *stats)
 {
   const double sign = RRBSign(params);
 

@@ -14,7 +14,7 @@ constexpr char kSetter[] = "PCSFSAISetPattern"; /* for errors about a pattern th
 struct PC_SFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
-  SFSAIParams params; /* with the next two, at a set-up */
+  SFSAIParams params;                          /* with the next two, at a set-up */
   PetscInt    power         = PETSC_DETERMINE; /* what is asked for; PETSC_DETERMINE leaves it to the set-up */
   PetscInt    max_row       = PETSC_DETERMINE; /* likewise */
   PetscBool   reuse_pattern = PETSC_TRUE;
@@ -151,8 +151,8 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 /* Shows how the pattern is made, and what was chosen where it was left to the set-up. */
 static PetscErrorCode ViewPattern(PC pc, PetscViewer viewer)
 {
-  const PC_SFSAI    *sfsai  = (const PC_SFSAI *)pc->data;
-  const SFSAIParams *params = &sfsai->params;
+  const PC_SFSAI    *sfsai   = (const PC_SFSAI *)pc->data;
+  const SFSAIParams *params  = &sfsai->params;
   PetscInt           most[2] = {sfsai->stats.power, -sfsai->stats.power};
   char               power[96], cap[64] = "rows not capped";
 
@@ -169,8 +169,8 @@ static PetscErrorCode ViewPattern(PC pc, PetscViewer viewer)
       if (!sfsai->inverse.rows) most[0] = 0, most[1] = -kSFSAIAutomaticPower; /* a rank without rows has no say */
       PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 2, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
       chosen = most[0] != 1 && most[1] == -kSFSAIAutomaticPower ? "power 2, chosen since its rows are short"
-               : most[0] == 1                                    ? "power 1, chosen since rows of power 2 would be long"
-                                                                 : "power 2, or 1 on ranks whose rows would be long";
+               : most[0] == 1                                   ? "power 1, chosen since rows of power 2 would be long"
+                                                                : "power 2, or 1 on ranks whose rows would be long";
     }
     PetscCall(PetscStrncpy(power, chosen, sizeof(power)));
   }
@@ -294,11 +294,11 @@ static PetscErrorCode Create(PC pc)
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
   row by row: its set-up costs more, and it takes fewer iterations at the same number of nonzeros.
 
-  Without a cap a row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the diagonal included,
-  the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with less than 227 KB of
-  shared memory per block, is solved in double precision whatever the precision of the set-up, by LAPACK or on GPUs by cuSOLVER. If
-  memory does not hold the system of the longest row, the set-up ends with an error that names the row and the options which shorten
-  it.
+  Without a cap a row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the
+diagonal included, the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with less
+than 227 KB of shared memory per block, is solved in double precision whatever the precision of the set-up, by LAPACK or on GPUs by
+cuSOLVER. If memory does not hold the system of the longest row, the set-up ends with an error that names the row and the options
+which shorten it.
 
   On GPUs the set-up takes some 40 bytes a row beyond A, G and G^T, 256 MiB at most for the columns that the search keeps, and where
   rows are too large for shared memory 256 MiB at most for the tables of their search, and as much for their systems, or what one

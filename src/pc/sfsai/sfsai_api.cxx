@@ -24,7 +24,8 @@
   Note:
   A row of m entries costs m^3 operations. By default the power is 1 where the rows of power 2 would cost more than rows of 200
   entries on the average, such as those of quadratic elements with three unknowns a point; each rank chooses for its rows, and the
-  view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while `PCSFSAISetPattern()` gives the pattern.
+  view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while
+`PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPower()`
 @*/

@@ -11,9 +11,9 @@
 
    The search ends before if a product finds no new column, and then k is the number of products so far.
 
-   A row that is longer than max_row, or the cap in its place, keeps its diagonal and the columns of the largest weights. The weights come from the same k
-   steps of the recursion with magnitudes in the place of the pattern, where A~ is scaled to unit diagonal and only the columns P_i
-   of row i of B_k take part (A is symmetric):
+   A row that is longer than max_row, or the cap in its place, keeps its diagonal and the columns of the largest weights. The
+   weights come from the same k steps of the recursion with magnitudes in the place of the pattern, where A~ is scaled to unit
+   diagonal and only the columns P_i of row i of B_k take part (A is symmetric):
 
      w_0 = e_i,   w_p+1(c) = sum over s in P_i of |a~_cs| w_p(s).
 
@@ -424,7 +424,7 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, L
 PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
                                  CSR *G, FSAIStats *stats)
 {
-  SFSAIParams           now = *params;
+  SFSAIParams           now  = *params;
   PetscReal             cost = 0;
   std::vector<LocalInt> G_i(1, 0);
   std::deque<LocalInt>  G_j;
