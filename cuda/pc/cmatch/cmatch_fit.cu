@@ -25,8 +25,8 @@ struct Fitted {
   __device__ __forceinline__ float Weight(float own, LocalInt k) const
   {
     const LocalInt j   = A_j[k];
-    const float    den = own + (j < n ? (float)d[j] : own);
-    return den > 0 ? (-2.0f * (float)A_a[k]) / den : 0.f;
+    const float    sum = own + (j < n ? (float)d[j] : own);
+    return sum > 0 ? (-2.0f * (float)A_a[k]) / sum : 0.f;
   }
 };
 
@@ -79,12 +79,13 @@ __global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
   bool            any = false, inside = false;
   if (largest >= 0)
     for (LocalInt k = f.A_i[row] + threadIdx.x % GroupSize; k < f.A_i[row + 1]; k += GroupSize) {
-      const LocalInt j = f.A_j[k];
-      if (j >= f.n || f.largest[j] < 0) continue;
-      const float c = f.Weight(own, k);
-      if (!(c > 0) || c < f.theta * largest || c < f.theta * f.largest[j]) continue;
+      const LocalInt j    = f.A_j[k];
+      const bool     same = j < f.n && mine >= 0 && f.aggregate[j] == mine;
+      if (j >= f.n || f.largest[j] < 0 || (any && !same)) continue;
+      const float c = -2.0f * (float)f.A_a[k], sum = own + (float)f.d[j];
+      if (!(c > 0) || c < (f.theta * fmaxf(largest, f.largest[j])) * sum) continue;
       any = true;
-      if (mine < 0 || f.aggregate[j] != mine) continue;
+      if (!same) continue;
       inside = true;
       Unite(f.parent, row, j);
     }

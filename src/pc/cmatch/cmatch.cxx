@@ -382,12 +382,13 @@ static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
   for (LocalInt l = 0; l < kCMATCHMostLevels; l++)
     for (const CMATCHMisfitKind kind : {CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT}) {
       const PetscInt64 count = PetscMax(sum[l][kind][0], 0), of = sum[l][kind][1];
-      const bool       bad   = CMATCHMisfits(count, of);
-      const PetscReal  share = (bad ? 1000 : 0) + (PetscReal)count / (PetscReal)PetscMax(of, 1); /* of a small level few do not matter */
-      if (bad) *fits = false;
+      const PetscReal  most = kind == CMATCH_CUT ? kCMATCHMostCut : kCMATCHMisfits;
+      const bool       few   = count <= kCMATCHFewMisfits; /* of a small level they do not matter */
+      const PetscReal  share = few ? 0 : (PetscReal)count / (most * (PetscReal)PetscMax(of, 1));
+      if (share > 1) *fits = false;
       if (!of || share <= worst) continue;
       worst          = share;
-      cmatch->misfit = {l, kind, count, of};
+      cmatch->misfit = {l, kind, count, of, most};
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -105,19 +105,15 @@ inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
 /*
    How well aggregates fit the values of a level, see cmatch_fit_host.cxx. A set-up that keeps aggregates counts what would be decided
    otherwise on each level, beyond what was so when the aggregates were made: loose rows, pieces into which aggregates have fallen, and
-   rows of P that have lost entries, since their pattern does not have the columns. If there is a level on which one of them is more
-   than kCMATCHMisfits of its rows, its aggregates or its rows of P, and more than kCMATCHFewMisfits, it coarsens anew.
+   rows of P that have lost entries, since their pattern does not have the columns. If there is a level on which these are more than
+   kCMATCHMisfits of its rows or of its aggregates, or more than kCMATCHMostCut of its rows of P, and more than kCMATCHFewMisfits, it
+   coarsens anew. Rows of P keep their sums, and lose entries that are hardly strong by small changes.
 */
 struct CMATCHFit {
   LocalInt loose, pieces;
 };
-constexpr PetscReal  kCMATCHMisfits    = 0.1;
+constexpr PetscReal  kCMATCHMisfits = 0.1, kCMATCHMostCut = 0.3;
 constexpr PetscInt64 kCMATCHFewMisfits = 16;
-
-inline bool CMATCHMisfits(PetscInt64 misfits, PetscInt64 of)
-{
-  return misfits > kCMATCHFewMisfits && (PetscReal)misfits > kCMATCHMisfits * (PetscReal)of;
-}
 
 /*
    A row that is in no aggregate is left to the smoother. It counts as loose if its entries beside the diagonal sum to this share of

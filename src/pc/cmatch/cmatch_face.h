@@ -22,6 +22,7 @@ struct CMATCHMisfit {
   LocalInt         level;
   CMATCHMisfitKind kind;
   PetscInt64       count, of;
+  PetscReal        most; /* the share beyond which all are made anew */
 };
 
 struct PC_CMATCH : PC_Local {

@@ -36,31 +36,34 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
   std::vector<LocalInt> parent(n);
   CMATCHFit             fit{};
 
-  const auto weight = [&](LocalInt i, LocalInt k) {
-    const LocalInt j   = L.A_j[k];
-    const float    den = (float)L.d[i] + (float)L.d[j < n ? j : i];
-    return den > 0 ? (-2.0f * (float)L.A_a[k]) / den : 0.f;
-  };
   for (LocalInt i = 0; i < n; i++) {
-    double off = 0;
+    const float own = (float)L.d[i];
+    float       heaviest = 0;
+    double      off      = 0;
     for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
-      off += std::fabs((double)(float)L.A_a[k]);
-      largest[i] = PetscMax(largest[i], weight(i, k));
+      const LocalInt j = L.A_j[k];
+      const float    a = (float)L.A_a[k], sum = own + (j < n ? (float)L.d[j] : own);
+      off += std::fabs((double)a);
+      heaviest = PetscMax(heaviest, sum > 0 ? (-2.0f * a) / sum : 0.f);
     }
     const double least = !last && L.aggregate[i] >= 0 ? kCMATCHDominated : kCMATCHUnheld;
-    if (!(off >= least * (double)(float)L.d[i])) largest[i] = -1;
+    largest[i]         = off >= least * (double)own ? heaviest : -1.f;
   }
   std::iota(parent.begin(), parent.end(), 0);
   for (LocalInt i = 0; i < n; i++) {
-    bool any = false, inside = false;
-    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1] && largest[i] >= 0; k++) {
-      const LocalInt j = L.A_j[k];
-      if (j >= n || largest[j] < 0) continue;
-      const float c = weight(i, k);
-      if (!(c > 0) || c < theta * largest[i] || c < theta * largest[j]) continue;
+    const LocalInt mine = last ? -1 : L.aggregate[i];
+    const float    own = (float)L.d[i], heaviest = largest[i];
+    bool           any = false, inside = false;
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1] && heaviest >= 0; k++) {
+      const LocalInt j    = L.A_j[k];
+      const bool     here = j < n && mine >= 0 && L.aggregate[j] == mine;
+      if (j >= n || largest[j] < 0 || (any && !here)) continue;
+      const float c = -2.0f * (float)L.A_a[k], sum = own + (float)L.d[j];
+      if (!(c > 0) || c < (theta * PetscMax(heaviest, largest[j])) * sum) continue;
       any = true;
-      if (last || L.aggregate[i] < 0 || L.aggregate[i] != L.aggregate[j]) continue;
-      inside           = true;
+      if (!here) continue;
+      inside = true;
+      if (parent[i] == parent[j]) continue;
       const LocalInt a = Root(i, &parent), b = Root(j, &parent);
       parent[PetscMax(a, b)] = PetscMin(a, b);
     }

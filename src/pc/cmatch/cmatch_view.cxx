@@ -339,7 +339,7 @@ static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, Petsc
                                      "aggregates of the set-up before: %s %" PetscInt64_FMT " of %" PetscInt64_FMT
                                      " on level %" LocalInt_FMT ", where they fit worst; beyond a share of %g they are made anew\n",
                                      kinds[misfit.kind], misfit.count,
-                                     misfit.of, misfit.level, (double)kCMATCHMisfits));
+                                     misfit.of, misfit.level, (double)misfit.most));
   if (anew && (cmatch->ranks || anew == 1)) PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew, since they did not fit\n"));
   else if (anew)
     PetscCall(
