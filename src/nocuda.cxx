@@ -416,12 +416,17 @@ PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *, PetscScal
 {
   return NoCUDA();
 }
-PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal, const CGTest *)
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal, const CGTest *, PetscBool)
 {
   return NoCUDA();
 }
 
 PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt *, const CGRecord **, CGStop *, LocalInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedHalt_CUDA(const CGFusedWork *)
 {
   return NoCUDA();
 }

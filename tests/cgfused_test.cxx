@@ -9,9 +9,13 @@
 */
 #include <finepc.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 
 #include "covering.h"
@@ -86,6 +90,15 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
   if (rank == 0 && size > 1)
     CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: that of several ranks: "
                                                            : "path: general: the matrix is on the host"));
+}
+
+/* After a solve with a monitor or a test of the program: with own products the graph ran, and the view says who had to be waited
+ * for. */
+void CheckOneByOne(KSP ksp, const Backend &backend, const char *path, const char *why)
+{
+  const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general");
+  CHECK(Contains(PathOf(ksp), own ? "path: graph" : "path: general: "));
+  CHECK(Contains(ViewText(ksp), std::string("the host decides about each iteration before the next one: ") + why) == own);
 }
 
 struct Run {
@@ -614,6 +627,79 @@ TEST_CASE("cgfused: negative definite systems converge", "[cgfused]")
         CHECK(CompareSolvers(Changed(Poisson(12, 12), -1, 0), place, pc, Norm(norm), 1e-8).reason == KSP_CONVERGED_RTOL);
 }
 
+static PetscErrorCode Negate(PC, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(VecCopy(x, y));
+  PetscCall(VecScale(y, -1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A and M may each have either sign, also where M is the program's; the sums that tell of a change of sign are of one sign then. */
+TEST_CASE("cgfused: any definite matrix with any definite preconditioner", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (double sign : {1., -1.})
+      for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+        for (const char *single : {"-ksp_cg_single_reduction 0 ", "-ksp_cg_single_reduction 1 "}) {
+          CAPTURE(backend.name, sign, norm, single);
+          const MatObject   A     = CreateMat(Changed(Poisson(12, 12), sign, 0), backend.mat, PETSC_COMM_WORLD);
+          const std::string all   = Norm(norm) + single + "-ksp_rtol 1e-6 ";
+          const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCSHELL, all), cg = MakeKSP(A, all, PCSHELL);
+          for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+            PC pc;
+            MUST(KSPGetPC(ksp, &pc));
+            MUST(PCShellSetApply(pc, Negate));
+          }
+          const Run theirs = RunOf(cg);
+          CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+          Compare(RunOf(fused), theirs, 1e-8);
+        }
+}
+
+static PetscErrorCode HalveAllButFirst(PC, Vec x, Vec y)
+{
+  const PetscScalar *from;
+  PetscScalar       *to;
+  PetscInt           begin, n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetOwnershipRange(x, &begin, nullptr));
+  PetscCall(VecGetLocalSize(x, &n));
+  PetscCall(VecGetArrayRead(x, &from));
+  PetscCall(VecGetArrayWrite(y, &to));
+  for (PetscInt k = 0; k < n; k++) to[k] = begin + k ? from[k] / 2 : 0;
+  PetscCall(VecRestoreArrayWrite(y, &to));
+  PetscCall(VecRestoreArrayRead(x, &from));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A row of zeros whose inverse counts as 0. What the right-hand side has there stays in the residual, and r.z falls to 0 without
+ * it. */
+TEST_CASE("cgfused: a right-hand side in a row of zeros is no convergence", "[cgfused][mpi]")
+{
+  std::vector<double> values(12, 2.);
+  values[0] = 0;
+  for (const Backend &backend : Backends())
+    for (double first : {0., 1.}) {
+      CAPTURE(backend.name, first);
+      const MatObject A   = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
+      const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCSHELL, Norm("unpreconditioned"));
+      const VecObject b   = RightVec(A, 2);
+      PC              pc;
+      MUST(KSPGetPC(ksp, &pc));
+      MUST(PCShellSetApply(pc, HalveAllButFirst));
+      MUST(VecSet(b, 4));
+      MUST(VecSetValue(b, 0, first, INSERT_VALUES));
+      MUST(VecAssemblyBegin(b));
+      MUST(VecAssemblyEnd(b));
+      const Run run = RunOf(ksp, b);
+      if (first != 0) CHECK(run.reason == KSP_DIVERGED_BREAKDOWN);
+      else CHECK(run.reason > 0);
+      CHECK(run.norm == Approx(first).margin(1e-12));
+    }
+}
+
 /* Small integers, so that sums are exact in any order, and 0 is 0. */
 TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
 {
@@ -738,8 +824,96 @@ TEST_CASE("cgfused: monitors are called as by KSPCG", "[cgfused]")
       const Run runs[2] = {RunOf(fused), RunOf(cg)};
       Compare(runs[0], runs[1], 1e-9);
       Compare(mine.calls, theirs.calls, 1e-9);
-      CHECK(Contains(PathOf(fused), "path: general: "));
+      CheckOneByOne(fused, backend, path, "a monitor");
     }
+}
+
+/* The lines that -ksp_monitor has written into a file. */
+static std::vector<std::string> LinesOf(const std::string &name)
+{
+  std::ifstream            file(name);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+/* -ksp_monitor has each norm once and in order, from iteration 0 on, however late it comes, and changes no path. */
+TEST_CASE("cgfused: a monitor of the norm alone", "[cgfused]")
+{
+  const std::string name = "cgfused_monitor." + std::to_string(getpid());
+  for (const Place &place : Places())
+    for (const char *options : {"-ksp_rtol 1e-6 ", "-ksp_max_it 3 ", "-ksp_max_it 0 "}) {
+      CAPTURE(place.backend->name, place.path, options);
+      const MatObject A = CreateMat(Poisson(14, 13), place.backend->mat);
+      Run             run;
+      {
+        const KSPObject fused = MakeFused(A, place, PCJACOBI, options + ("-ksp_monitor ascii:" + name));
+        run                   = RunOf(fused);
+        CheckPath(fused, place);
+        CHECK(!Contains(ViewText((KSP)fused), "the host decides"));
+      }
+      CHECK(SameRuns(run, RunOf(MakeFused(A, place, PCJACOBI, options))));
+      const std::vector<std::string> lines = LinesOf(name);
+      REQUIRE(lines.size() == run.history.size());
+      for (size_t k = 0; k < lines.size(); k++) {
+        int    it;
+        double norm;
+        CHECK(std::sscanf(lines[k].c_str(), " %d KSP Residual norm %lf", &it, &norm) == 2);
+        CHECK(it == (int)k);
+        CHECK(norm == Approx(run.history[k]).epsilon(1e-11));
+      }
+      (void)std::remove(name.c_str());
+    }
+}
+
+/* Monitors that come and go take turns with iterations that the device decides about, on the same copies of A. */
+TEST_CASE("cgfused: monitors that come and go change nothing", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : kTypes) {
+      CAPTURE(place.backend->name, place.path, pc);
+      const MatObject A     = CreateMat(Poisson(14, 13), place.backend->mat);
+      const KSPObject fused = MakeFused(A, place, pc, "-ksp_rtol 1e-6");
+      const Run       first = RunOf(fused);
+      Recorder        recorder;
+      for (int time = 0; time < 2; time++) {
+        MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
+        Compare(RunOf(fused), first, 1e-9);
+        CheckOneByOne(fused, *place.backend, place.path, "a monitor");
+        MUST(KSPMonitorCancel(fused));
+        CHECK(SameRuns(RunOf(fused), first));
+        CheckPath(fused, place);
+      }
+      CHECK(recorder.calls.size() == 2 * first.history.size());
+    }
+}
+
+static PetscErrorCode FailInThird(KSP ksp, PetscInt it, PetscReal, void *)
+{
+  PetscFunctionBegin;
+  PetscCheck(it != 3, PetscObjectComm((PetscObject)ksp), PETSC_ERR_USER, "this monitor fails");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* PETSc leaves the preconditioner and b as they are in a solve when a solver returns an error. */
+TEST_CASE("cgfused: a solver whose monitor has failed some times solves again", "[cgfused][bad]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject A     = CreateMat(Poisson(14, 13), place.backend->mat);
+    const KSPObject fused = MakeFused(A, place, PCJACOBI, "-ksp_rtol 1e-6");
+    const Run       first = RunOf(fused);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    MUST(KSPMonitorSet(fused, FailInThird, nullptr, nullptr));
+    for (int time = 0; time < 3; time++) {
+      Errors errors;
+      CHECK(KSPSolve(fused, b, x) == PETSC_ERR_USER);
+      CHECK(Contains(errors.text, "this monitor fails"));
+    }
+    MUST(VecScale(b, 1)); /* it is not locked any more */
+    MUST(KSPMonitorCancel(fused));
+    CHECK(SameRuns(RunOf(fused), first));
+  }
 }
 
 TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]")
@@ -765,7 +939,7 @@ TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]
           Compare(runs[0], runs[1], 1e-9);
           if (stop_at) Compare(recorders[0].calls, recorders[1].calls, 1e-9);
           if (stop_at >= 0) CHECK(runs[0].iterations == stop_at);
-          CHECK(Contains(PathOf(fused), "path: general: "));
+          CheckOneByOne(fused, backend, path, "a convergence test of the program");
         }
 }
 
@@ -1242,11 +1416,8 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
     const char *options;
     Change      change;
   };
-  static Recorder         recorder;
   const Change            nothing = [](KSP) { };
   const std::vector<Case> cases   = {
-    {"monitor", MATAIJCUSPARSE, PCJACOBI, "", [](KSP ksp) { MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr)); }},
-    {"test", MATAIJCUSPARSE, PCJACOBI, "", [](KSP ksp) { MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorder, nullptr)); }},
     {"icc", MATAIJCUSPARSE, PCICC, "", nothing},
     {"single reduction", MATAIJCUSPARSE, PCJACOBI, "-ksp_cg_single_reduction", nothing},
     {"null space", MATAIJCUSPARSE, PCJACOBI, "",
@@ -1271,7 +1442,6 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
       const Place     place = {&DeviceBackend(), path};
       const KSPObject ksp   = MakeFused(A, place, test.pc, test.options);
       const VecObject b = RightVec(A, 2), x = RightVec(A);
-      recorder.stop_at = 4;
       if (std::strcmp(test.reason, "transpose")) {
         RunOf(ksp); /* first without the obstacle, if it is one that can be set */
         test.change(ksp);
@@ -1856,6 +2026,38 @@ TEST_CASE("cgfused: NCCL and MPI give the same iterates", "[cgfused][mpi][gpu][n
         CAPTURE(pc, norm, options);
         CompareCommunications(A, pc, Norm(norm) + options, 1e-9);
       }
+}
+
+TEST_CASE("cgfused: NCCL calls monitors and tests as KSPCG", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (PCType pc : kTypes)
+    for (const char *norm : kNorms) {
+      CAPTURE(pc, norm);
+      const MatObject   A         = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+      const std::string all       = Norm(norm) + "-ksp_max_it 12 ";
+      const KSPObject   solvers[] = {MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + kByNCCL), MakeKSP(A, all, pc)};
+      Recorder          monitored[2], tested[2];
+      const Run         first = RunOf(solvers[0]);
+      for (int k = 0; k < 2; k++) {
+        tested[k].stop_at = 9;
+        MUST(KSPMonitorSet(solvers[k], RecordMonitor, &monitored[k], nullptr));
+        MUST(KSPSetConvergenceTest(solvers[k], RecordTest, &tested[k], nullptr));
+        CHECK(RunOf(solvers[k]).iterations == 9);
+      }
+      Compare(monitored[0].calls, monitored[1].calls, 1e-9);
+      Compare(tested[0].calls, tested[1].calls, 1e-9);
+      CheckCommunication(solvers[0], "nccl, version ");
+      const std::string view = ViewText((KSP)solvers[0]); /* collective */
+      if (rank == 0) CHECK(Contains(view, "the host decides about each iteration before the next one: a convergence test"));
+      MUST(KSPMonitorCancel(solvers[0]));
+      void *context;
+      MUST(KSPConvergedDefaultCreate(&context));
+      MUST(KSPSetConvergenceTest(solvers[0], KSPConvergedDefault, context, KSPConvergedDefaultDestroy));
+      CHECK(SameRuns(RunOf(solvers[0]), first));
+    }
 }
 
 TEST_CASE("cgfused: NCCL on many systems", "[cgfused][mpi][gpu][nccl]")

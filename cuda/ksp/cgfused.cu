@@ -160,7 +160,7 @@ PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *work, const PetscScalar *x, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest *test)
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest *test, PetscBool one_by_one)
 {
   cudaStream_t stream;
   CGScalars    s{};
@@ -172,10 +172,12 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, *test, stream));
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));
+  work->one_by_one = one_by_one;
   if (work->resident) PetscCall(CGFusedStartResident(work, stream));
   else {
     PetscCall(CGFusedCaptureIterations(work));
     PetscCall(CGFusedLaunchDirection(work, false, false, stream)); /* p = z */
+    if (one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -187,13 +189,24 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt *count, const CGR
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(work->mailbox.KeepAhead(work->resident ? 1 : kCGInFlight, stream, [&]() {
+  PetscCall(work->mailbox.KeepAhead(work->resident || work->one_by_one ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
     if (work->resident) PetscCall(CGFusedLaunchResident(work, stream));
     else PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
+  if (work->one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream)); /* of the next iteration; it changes z alone */
   PetscCall(work->mailbox.Report(count, records, stop, its, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedHalt_CUDA(const CGFusedWork *)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

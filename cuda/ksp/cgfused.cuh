@@ -36,6 +36,7 @@ struct CGFusedCaptured {
   const PetscScalar *d;
   PetscScalar       *x, *r, *z, *p, *t;
   NCCL              *nccl;
+  bool               one_by_one;
   CGGhostRows        ghosts[3]; /* of A, W1 and W2 */
   long               exchanges[3];
 };
@@ -50,13 +51,14 @@ struct CGFusedWork : CGRanks {
 
   /* the operators, as CGFusedPrepare_CUDA() leaves them */
   Slices             A{}, W1{}, W2{};
-  const PetscScalar *d        = nullptr;
-  bool               factored = false; /* there are W1 and W2 */
-  CMATCHHierarchy   *cycle    = nullptr;
-  bool               resident = false; /* the resident kernel runs, not the graph */
-  bool               uneven   = false; /* padding makes resident copies of these operators too large */
-  LocalInt           rows     = 0;     /* of a block of the resident kernel */
-  int                blocks   = 0;     /* of the resident kernel */
+  const PetscScalar *d          = nullptr;
+  bool               factored   = false; /* there are W1 and W2 */
+  CMATCHHierarchy   *cycle      = nullptr;
+  bool               resident   = false; /* the resident kernel runs, not the graph */
+  bool               uneven     = false; /* padding makes resident copies of these operators too large */
+  bool               one_by_one = false; /* the graph has an iteration without its product, which `product` has */
+  LocalInt           rows       = 0;     /* of a block of the resident kernel */
+  int                blocks     = 0;     /* of the resident kernel */
 
   /* the solve */
   CGFusedVectors  v{};
@@ -66,7 +68,8 @@ struct CGFusedWork : CGRanks {
   Buffer<double>  slots{&memory};    /* sums of blocks of the resident kernel */
   cudaStream_t    capture = nullptr; /* for captures alone */
   cudaGraphExec_t graph   = nullptr;
-  bool            shared  = false; /* the cycle that it was captured for has it, see CMATCHShareGraph() */
+  cudaGraphExec_t product = nullptr; /* w = A p by itself, if iterations go one by one */
+  bool            shared  = false;   /* the cycle that it was captured for has it, see CMATCHShareGraph() */
   CGFusedCaptured captured{};
 
   /* a rank among several */

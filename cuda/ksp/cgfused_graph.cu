@@ -295,16 +295,45 @@ CGSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
 }
 
 /* What comes behind a sum over all ranks by NCCL is not launched early: what is ahead of it is not ours. */
-PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
+bool LaunchesEarly(const CGFusedWork *work)
 {
-  const bool several = work->nccl, early = work->early && (!several || work->peers);
+  return work->early && (!work->nccl || work->peers);
+}
+
+PetscErrorCode LaunchProduct(CGFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedLaunchProduct(work, LaunchesEarly(work), work->v.p, work->v.z, stream)); /* z is w until it is made anew */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* An iteration behind its product. */
+PetscErrorCode LaunchRest(CGFusedWork *work, cudaStream_t stream)
+{
+  const bool early = LaunchesEarly(work);
 
   PetscFunctionBegin;
+  PetscCall(CGFusedLaunchResidual(work, early, false, work->v.r, work->v.z, stream));
+  PetscCall(CGFusedLaunchDirection(work, early, work->nccl, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
   for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
-    PetscCall(CGFusedLaunchProduct(work, early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
-    PetscCall(CGFusedLaunchResidual(work, early, false, work->v.r, work->v.z, stream));
-    PetscCall(CGFusedLaunchDirection(work, early, several, stream));
+    PetscCall(LaunchProduct(work, stream));
+    PetscCall(LaunchRest(work, stream));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The graph of what is launched so. */
+PetscErrorCode Capture(CGFusedWork *work, PetscErrorCode (*launch)(CGFusedWork *, cudaStream_t), cudaGraphExec_t *graph)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
+  PetscCall(EndCapture(work->capture, launch(work, work->capture), graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -461,6 +490,7 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   now.p                          = work->v.p;
   now.t                          = work->t.data();
   now.nccl                       = work->nccl;
+  now.one_by_one                 = work->one_by_one;
   const CGGhosts *const ghosts[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
   for (int k = 0; k < 3; k++) {
     if (ghosts[k]->used) now.ghosts[k] = ghosts[k]->rows;
@@ -469,8 +499,8 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedDestroyGraph(work));
   if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(work->capture, LaunchIterations(work, work->capture), &work->graph));
+  if (work->one_by_one) PetscCall(Capture(work, LaunchProduct, &work->product));
+  PetscCall(Capture(work, work->one_by_one ? LaunchRest : LaunchIterations, &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
   if (work->nccl && work->cycle) {
     PetscCall(CMATCHShareGraph(work->cycle, &work->graph));
@@ -486,7 +516,8 @@ PetscErrorCode CGFusedDestroyGraph(CGFusedWork *work)
     if (work->shared) CMATCHUnshareGraph(work->captured.cycle, &work->graph);
     PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   }
-  work->graph  = nullptr;
-  work->shared = false;
+  if (work->product) PetscCallCUDA(cudaGraphExecDestroy(work->product));
+  work->graph = work->product = nullptr;
+  work->shared                = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

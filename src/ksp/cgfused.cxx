@@ -282,7 +282,8 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
   const char *why = cg->path == KSP_CGFUSED_RESIDENT && !status.resident
-                      ? ": the system is too large, or its rows too uneven, for the resident kernel"
+                      ? cg->one_by_one ? ": the resident kernel does not wait for the host"
+                                       : ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
   if (cg->several)
     PetscCall(
@@ -290,6 +291,8 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                              cg->nccl ? "in a graph with all sums and exchanges" : "the host makes the sums and the tests"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
   if (cg->several) PetscCall(ViewCommunication(cg, viewer));
+  if (cg->one_by_one && (!cg->several || cg->nccl))
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->one_by_one));
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
@@ -426,9 +429,17 @@ static PetscErrorCode Create(KSP ksp)
   on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and
   `-info` tells it.
 
+  Monitors get the norm of each iteration once and in order, and convergence tests other than `KSPConvergedDefault()` and
+  `KSPConvergedSkip()` end the solve with the iterate of the iteration that they accept, on every path. `KSPMonitorResidual()`
+  (`-ksp_monitor`) looks at the norm alone and gets it late; it costs what it does. Any other monitor may ask for the solution or
+the residual of its iteration (`KSPBuildSolution()`, `KSPBuildResidual()`), and a test of the program decides whether there is a
+next iteration: where one of these is set the graph runs, also for small systems, and the host decides about each iteration before
+the next one. While it does so the GPU makes the product of the next iteration ahead, which changes neither the solution nor the
+  residual. An iteration takes longer then only by what the host needs beyond that product, some 10 microseconds and the time of the
+  monitors and the test, and a solve one product more. The view says so.
+
   A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, `PCCMATCH` or two reductions on
-  several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other than
-  `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector
+  several ranks with MPI, and on one rank a single one take the general path: `MatMult()` and `PCApply()` with fused vector
   operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in

@@ -157,8 +157,12 @@ PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *);
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, CGSums *);
 /* y = A x after the iterations, for which it does not wait. */
 PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *x, PetscScalar *y);
-/* Begins the iterations that follow such a start, with beta = r.z. */
-PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
+/*
+   Begins the iterations that follow such a start, with beta = r.z. One by one, a call that advances makes one iteration, and x and
+   r are those of this iteration until the next call; of the next one only the product A p is made ahead, while the host decides.
+   This takes the graph.
+*/
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *, PetscBool one_by_one);
 /*
    Goes on with the iterations and waits for some of them: to be called until stop is not CG_RUNNING any more. It gives the records
    of the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations that
@@ -166,6 +170,8 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
 */
 PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
                                    PetscReal *value);
+/* Waits for the product that was made ahead, where the host has ended iterations that went one by one. */
+PetscErrorCode CGFusedHalt_CUDA(const CGFusedWork *);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
 /* Whether kernels make the sums and all exchanges of a rank among several themselves; false where the operations are NCCL's. */

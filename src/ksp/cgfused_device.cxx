@@ -139,7 +139,7 @@ static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation 
     if (cg->several) PetscCall(ConnectFactors(cg, M->M, now->changes.M, op));
   }
   op->cycle = M->cycle;
-  PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->path));
+  PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->one_by_one ? KSP_CGFUSED_GRAPH : cg->path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -224,19 +224,32 @@ static PetscErrorCode RestoreVectors(KSP ksp, CGFusedVectors *v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* r and z = M r from the guess, and all that KSPCG does with them before its first iteration; the sums are needed to go on. */
-static PetscErrorCode Start(KSP ksp, CGSums *sums)
+/* Calls what the GPU does with the arrays of the solve. Between two calls the program may use the vectors. */
+template <typename Call>
+static PetscErrorCode WithVectors(KSP ksp, Call call)
 {
-  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
   CGFusedVectors v;
-  PetscReal      norm;
 
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(GetVectors(ksp, &v));
-  PetscCall(CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, CGNormOf(ksp), sums));
-  PetscCall(RestoreVectors(ksp, &v));
+  const PetscErrorCode code = call(v), back = RestoreVectors(ksp, &v);
   PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(code);
+  PetscCall(back);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* r and z = M r from the guess, and all that KSPCG does with them before its first iteration; the sums are needed to go on. */
+static PetscErrorCode Start(KSP ksp, CGSums *sums)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscReal    norm;
+
+  PetscFunctionBegin;
+  PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
+    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, CGNormOf(ksp), sums);
+  }));
   if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
   norm = CGNormFrom(ksp, sums->nn, sums->rz);
   KSPCheckNorm(ksp, norm);
@@ -253,51 +266,61 @@ static PetscErrorCode Start(KSP ksp, CGSums *sums)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Iterations that the GPU decides about. The host follows with the history and the Lanczos matrix. */
+/*
+   Iterations that the GPU decides about. The host follows with the history, the monitors and the Lanczos matrix, or, one by one,
+   goes on with the next iteration when the monitors and the convergence test have seen the last one: then it is they who may end
+   the solve, with a reason of the KSP. The arrays are those of the start, which the work has kept.
+*/
 static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, LocalInt *its, PetscReal *value)
 {
-  KSP_CGFused    *cg   = (KSP_CGFused *)ksp->data;
-  const CGTest    test = CGTestOf(ksp, PETSC_FALSE);
+  KSP_CGFused    *cg         = (KSP_CGFused *)ksp->data;
+  const PetscBool one_by_one = (PetscBool)(cg->one_by_one != nullptr);
+  const CGTest    test       = CGTestOf(ksp, one_by_one);
   const CGRecord *records;
   LocalInt        count, done = 0;
   PetscReal       a_before = 1;
 
   PetscFunctionBegin;
-  PetscCall(CGFusedBegin_CUDA(cg->work, beta, &test));
+  PetscCall(WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedBegin_CUDA(cg->work, beta, &test, one_by_one); }));
   do {
-    PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
-    for (LocalInt k = 0; k < count; k++, done++) {
+    PetscCall(
+      WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value); }));
+    for (LocalInt k = 0; k < count; k++) {
       if (!done) cg->range.Step(records[k].a);
       PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
       a_before = records[k].a;
-      if (CGHasNoNorm(test.norm, *stop, *its, done + 1)) continue;
-      ksp->rnorm = records[k].norm;
-      PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
+      ksp->its = ++done;
+      if (CGHasNoNorm(test.norm, *stop, *its, done)) continue;
+      if (one_by_one) PetscCall(CGFusedTestNorm(ksp, done, records[k].norm));
+      else {
+        ksp->rnorm = records[k].norm;
+        PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
+        PetscCall(KSPMonitor(ksp, done, records[k].norm));
+      }
     }
-  } while (*stop == CG_RUNNING);
+  } while (*stop == CG_RUNNING && !ksp->reason);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
 {
-  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
-  CGFusedVectors v;
-  CGSums         sums;
-  CGStop         stop;
-  LocalInt       its;
-  PetscReal      value;
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  CGSums       sums;
+  CGStop       stop;
+  LocalInt     its;
+  PetscReal    value;
 
   PetscFunctionBegin;
   PetscCall(Start(ksp, &sums));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
-  PetscCall(Iterate(ksp, sums.rz, &stop, &its, &value));
-  PetscCall(RestoreVectors(ksp, &v));
-  PetscCall(PetscLogGpuTimeEnd());
-  PetscCall(PetscLogGpuFlops(its * cg->flops));
-  ksp->its = its;
-  cg->range.End(stop);
-  PetscCall(CGSetReason(ksp, stop, its, value));
+  const PetscErrorCode code = CallGuarded(Iterate, ksp, sums.rz, &stop, &its, &value);
+  if (cg->one_by_one) PetscCall(CGFusedHalt_CUDA(cg->work)); /* after an error of the program, too */
+  PetscCall(code);
+  if (!ksp->reason) {
+    ksp->its = its;
+    cg->range.End(stop);
+    PetscCall(CGSetReason(ksp, stop, its, value));
+  }
+  PetscCall(PetscLogGpuFlops(ksp->its * cg->flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -16,13 +16,7 @@ PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
 
 /* ---------------------- reasons that this rank sees, in the order of asking ------------------- */
 
-/* Whether the test of the norm is one that the GPU can make. */
-static bool HasOwnTest(KSP ksp)
-{
-  return ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
-}
-
-/* What was asked for, and what the host has to do in every iteration of one rank. */
+/* What was asked for. */
 static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
@@ -31,8 +25,6 @@ static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
   if (cg->radius > 0) return "a trust region";
   if (cg->target < 0) return "an objective to reach";
   if (!cg->several && single) return "a single reduction was asked for";
-  if (!cg->several && ksp->numbermonitors) return "a monitor";
-  if (!cg->several && !HasOwnTest(ksp)) return "a convergence test of the program";
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
   return "";
@@ -165,8 +157,6 @@ static const char *WhyMPIAsItIsAsked(KSP ksp)
 
   if (cg->communication == KSP_CGFUSED_COMMUNICATION_MPI) return "it was asked for";
   if (cg->single_reduction == PETSC_BOOL3_TRUE) return "a single reduction was asked for";
-  if (ksp->numbermonitors) return "a monitor";
-  if (!HasOwnTest(ksp)) return "a convergence test of the program";
   return "";
 }
 
@@ -197,15 +187,16 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   Mat          A;
   CopiedFrom   factors;
   PetscBool    single, changed = PETSC_FALSE;
-  int          all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and have the factors */
+  int          all[5]; /* whether the ranks can take the path, have the exchange, want NCCL, have the factors, and go ahead */
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
   PetscCall(WhyGeneralHere(ksp, M, why));
-  cg->nccl    = nullptr;
-  cg->why_mpi = "";
+  cg->nccl       = nullptr;
+  cg->why_mpi    = "";
+  cg->one_by_one = CGWhyOneByOne(ksp);
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   all[0] = !*why;
   all[1] = 0;
@@ -218,8 +209,10 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   all[2] = !*WhyMPIAsItIsAsked(ksp);
   PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &factors, &changed));
   all[3] = !changed;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  all[4] = !cg->one_by_one;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 5, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, which cannot multiply so";
+  if (!all[4] && !cg->one_by_one) cg->one_by_one = "another rank, which has a monitor or a test";
   cg->exchange.same = (PetscBool)all[1];
   cg->same_factors  = (PetscBool)all[3];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */

@@ -87,12 +87,13 @@ struct KSP_CGFused {
   KSPCGFusedCommunication communication = KSP_CGFUSED_COMMUNICATION_AUTO;
 
   /* the last solve */
-  PetscBool     solved  = PETSC_FALSE;   /* there has been one */
-  PetscBool     several = PETSC_FALSE;   /* it had several ranks */
-  CGFusedReason why;                     /* why it took the general path; none if it did not */
-  NCCL         *nccl      = nullptr;     /* it made the sums and the exchange */
-  const char   *why_mpi   = "";          /* why it did not, on several ranks with own products */
-  PetscBool     has_cycle = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
+  PetscBool     solved  = PETSC_FALSE;    /* there has been one */
+  PetscBool     several = PETSC_FALSE;    /* it had several ranks */
+  CGFusedReason why;                      /* why it took the general path; none if it did not */
+  NCCL         *nccl       = nullptr;     /* it made the sums and the exchange */
+  const char   *why_mpi    = "";          /* why it did not, on several ranks with own products */
+  PetscBool     has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
+  const char   *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
   CGRange       range;
   PetscInt      before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
   PetscReal     began  = 0; /* the norm that followed, or the first one */

@@ -488,8 +488,8 @@ static PetscErrorCode Create(KSP ksp)
   It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level
   is exact. These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the
   levels that follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and
-  the host learns of the end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`,
-  needs the host in every iteration.
+  the host learns of the end late; a monitor other than `KSPMonitorResidual()`, or a convergence test other than
+  `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
 
   Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
   `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is another one, `KSP_NORM_PRECONDITIONED`: to compare both, give one of

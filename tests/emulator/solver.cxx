@@ -103,6 +103,24 @@ PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A solve of one rank with PCJACOBI or PCNONE runs on the emulated GPU. */
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscBool    none;
+
+  PetscFunctionBegin;
+  *M             = CGFusedPreconditioner{};
+  *why           = CGFusedReason{};
+  cg->nccl       = nullptr;
+  cg->why_mpi    = "";
+  cg->one_by_one = CGWhyOneByOne(ksp);
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
+  if (cg->several || !emulated_solvers || (!none && !M->jacobi)) why->text = "what the emulator has not";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Why a solve takes the general path, and whether it has own products there: as on several ranks with MPI. */
 PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
-   While this is true, all vectors count as vectors on the GPU, and KSPGMRESFUSED on several ranks takes its matrix for one on their
-   GPUs, with MPI between them.
+   While this is true, all vectors count as vectors on the GPU. KSPGMRESFUSED on several ranks takes its matrix for one on their
+   GPUs, with MPI between them, and KSPCGFUSED on one rank with PCJACOBI or PCNONE runs on its GPU.
 */
 extern bool emulated_solvers;
 
