@@ -70,7 +70,7 @@ CGTest CGTestOf(KSP ksp, PetscBool by_host)
 
 const char *CGWhyOneByOne(KSP ksp)
 {
-  using Function               = void (*)();
+  using Function                 = void (*)();
   const auto looks_at_norm_alone = [](Function monitor) {
     return monitor == (Function)KSPMonitorResidual || monitor == (Function)KSPMonitorResidualDrawLG;
   };
@@ -175,7 +175,7 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
   const bool   square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
   PetscReal    dot;
   int          r_exponent = 0, z_exponent = 0;
-  bool         zero; /* z is */
+  bool         zero_r, zero; /* r and z are */
   Mat          A;
   MatNullSpace null_space;
 
@@ -183,7 +183,7 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
   if (!range.left && !range.orthogonal) PetscFunctionReturn(PETSC_SUCCESS);
   if (range.left && range.stepped) PetscCall(CheckSolution(ksp, z));
   if (ksp->reason < 0 || (!by_norm && !range.orthogonal)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Normalize(r, &r_exponent, &zero));
+  PetscCall(Normalize(r, &r_exponent, &zero_r));
   if (by_norm && ksp->normtype == KSP_NORM_UNPRECONDITIONED) PetscCall(VecCopy(r, z));
   else PetscCall(KSP_PCApply(ksp, r, z));
   PetscCall(Normalize(z, &z_exponent, &zero));
@@ -197,12 +197,14 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
       PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
   } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
     if (range.left) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
-  } else if (!zero) {
+  } else if (!zero_r) {
     PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
     PetscCall(MatGetNullSpace(A, &null_space));
     if (!null_space) {
-      ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
-      PetscCall(PetscInfo(ksp, "residual and preconditioned residual are orthogonal: indefinite preconditioner\n"));
+      ksp->reason = zero ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_INDEFINITE_PC;
+      PetscCall(PetscInfo(ksp, "%s\n",
+                          zero ? "what is left of the right-hand side is where the preconditioner is 0"
+                               : "residual and preconditioned residual are orthogonal: indefinite preconditioner"));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -40,9 +40,9 @@ PetscReal CGNormFrom(KSP, PetscReal nn, PetscReal rz);
 /* The test of the KSP. Where the host tests each iteration instead, it is one that nothing passes. */
 CGTest CGTestOf(KSP, PetscBool by_host);
 /*
-   Why the host has to see each iteration before the next one changes the solution, or null: a convergence test of the program, which
-   ends the solve where it says so, or a monitor that may look at the solution. Tests that the device makes itself, and monitors that
-   are known to look at the norm alone, can have it late.
+   Why the host has to see each iteration before the next one changes the solution, or null: a convergence test of the program,
+   which ends the solve where it says so, or a monitor that may look at the solution. Tests that the device makes itself, and
+   monitors that are known to look at the norm alone, can have it late.
 */
 const char *CGWhyOneByOne(KSP);
 /* KSPCG returns before it logs a norm that is not finite: whether this stop in iteration `its` has left iteration n without. */
@@ -80,8 +80,9 @@ struct CGRange {
 /*
    After a solve that has converged. If it has left the range, it gets the reason KSP_DIVERGED_NANORINF or KSP_DIVERGED_BREAKDOWN if
    the solution has overflowed or vanished, or if the squares or the products in the sum that it has stopped at vanish. If r.z = 0
-   for an r that the preconditioner does not map to 0, the reason is KSP_DIVERGED_INDEFINITE_PC, unless the matrix has a null space.
-   r is the residual by the recurrence, and z becomes something else. Collective.
+   for an r that is not 0, the reason is KSP_DIVERGED_INDEFINITE_PC, or KSP_DIVERGED_BREAKDOWN where the preconditioner maps r to 0,
+   as it may do with rows of zeros, unless the matrix has a null space. r is the residual by the recurrence, and z becomes something
+   else. Collective.
 */
 PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
 
