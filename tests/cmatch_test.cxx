@@ -1269,6 +1269,7 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   const double   factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
   REQUIRE(C.n == coarse);
   std::vector<long double> product((size_t)coarse * coarse, 0);
+  std::vector<bool>        stored((size_t)coarse * coarse, false);
   Vector                   size((size_t)coarse * coarse, 0.), p(n, 0.), p_size(n, 0.);
   for (LocalInt i = 0; i < n; i++)
     for (const auto &entry : ProlongatorRow(L, i)) {
@@ -1293,8 +1294,10 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
     }
     for (const auto &of_R : ProlongatorRow(L, i)) {
       for (const auto &entry : AP) product[(size_t)of_R.first * coarse + entry.first] += of_R.second * entry.second * factor;
-      for (const auto &entry : AP_size)
+      for (const auto &entry : AP_size) {
         size[(size_t)of_R.first * coarse + entry.first] += std::fabs(of_R.second) * entry.second * factor;
+        stored[(size_t)of_R.first * coarse + entry.first] = true;
+      }
       sums[of_R.first] += of_R.second * y * factor;
       sums_size[of_R.first] += std::fabs(of_R.second) * (y_size + double_error * std::fabs((double)y)) * factor;
     }
@@ -1313,7 +1316,7 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
     for (LocalInt column = 0; column < coarse; column++) difference[column] = (double)product[(size_t)row * coarse + column];
     for (LocalInt k = C.A_i[row]; k < C.A_i[row + 1]; k++) {
       difference[C.A_j[k]] -= C.A_a[k];
-      only_there = only_there && size[(size_t)row * coarse + C.A_j[k]] >= 0;
+      only_there = only_there && stored[(size_t)row * coarse + C.A_j[k]];
     }
     double whole = 0;
     for (LocalInt column = 0; column < coarse; column++) {
@@ -2334,23 +2337,29 @@ TEST_CASE("cmatch: the inverse, where the finest level is the coarsest one", "[c
 
 /* ----------------------------------------- iterations ----------------------------------------- */
 
-/* The limits are what the host twin needs, and one more. What the prototype of the method needs is beside them. */
+/* A number of iterations that was measured, with what rounding may add. */
+static LocalInt About(LocalInt iterations)
+{
+  return iterations + std::max<LocalInt>(1, iterations / 20);
+}
+
+/* What the host twin needs. What the prototype of the method needs is beside it. */
 TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems", "[cmatch]")
 {
   struct Problem {
     std::string name;
     HostMatrix  A;
-    LocalInt    matching, mis2; /* at most so many iterations */
+    LocalInt    matching, mis2; /* iterations */
   };
   const std::vector<Problem> problems = {
-    {"Poisson 32^3", Volumes({32, 32, 32}, One), 14, 18},                           /* 13 */
-    {"Poisson 48^3", Volumes({48, 48, 48}, One), 15, 17},                           /* 14 */
-    {"Poisson 127^2", Volumes({127, 127, 1}, One), 19, 19},                         /* 18 */
-    {"Poisson 255^2", Volumes({255, 255, 1}, One), 20, 25},                         /* 19 */
-    {"anisotropic 127^2", Volumes({127, 127, 1}, One, true, {1, 1e-3, 1}), 42, 43}, /* 43, since only one level is large */
-    {"anisotropic 127^2, turned", Volumes({127, 127, 1}, One, true, {1e-3, 1, 1}), 42, 42},
-    {"anisotropic 255^2", Volumes({255, 255, 1}, One, true, {1, 1e-3, 1}), 30, 26}, /* 29 */
-    {"checkerboard 40^3", Volumes({40, 40, 40}, Checkerboard(1e4, 8)), 15, 16},     /* 14 */
+    {"Poisson 32^3", Volumes({32, 32, 32}, One), 13, 17},                           /* 13 */
+    {"Poisson 48^3", Volumes({48, 48, 48}, One), 14, 16},                           /* 14 */
+    {"Poisson 127^2", Volumes({127, 127, 1}, One), 18, 18},                         /* 18 */
+    {"Poisson 255^2", Volumes({255, 255, 1}, One), 19, 24},                         /* 19 */
+    {"anisotropic 127^2", Volumes({127, 127, 1}, One, true, {1, 1e-3, 1}), 41, 42}, /* 43, since only one level is large */
+    {"anisotropic 127^2, turned", Volumes({127, 127, 1}, One, true, {1e-3, 1, 1}), 41, 41},
+    {"anisotropic 255^2", Volumes({255, 255, 1}, One, true, {1, 1e-3, 1}), 29, 25}, /* 29 */
+    {"checkerboard 40^3", Volumes({40, 40, 40}, Checkerboard(1e4, 8)), 14, 15},     /* 14 */
   };
   for (const Backend &backend : Backends())
     for (PCCMATCHCoarsening coarsening : {PC_CMATCH_MATCHING, PC_CMATCH_MIS2})
@@ -2361,7 +2370,7 @@ TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems",
         Twin           twin(problem.A, params, backend.where);
         const Solution solution = Solve(problem.A, Multiply(problem.A, Vector(problem.A.n, 1.)), &twin);
         CHECK(solution.residual <= 1e-8);
-        CHECK(solution.iterations <= (coarsening == PC_CMATCH_MATCHING ? problem.matching : problem.mis2));
+        CHECK(solution.iterations <= About(coarsening == PC_CMATCH_MATCHING ? problem.matching : problem.mis2));
         CHECK(OperatorComplexity(twin) > 1.3);
         CHECK(OperatorComplexity(twin) < 1.8);
         const size_t A_bytes = problem.A.nnz() * (sizeof(LocalInt) + sizeof(PetscScalar)) + problem.A.n * sizeof(LocalInt);
@@ -2405,22 +2414,22 @@ TEST_CASE("cmatch: higher degrees and other cycles save iterations", "[cmatch]")
       if (variant.params.max_levels > 2) CHECK(twin->levels == 4);
       iterations[variant.name] = solution.iterations;
     }
-    CHECK(iterations["l1jacobi 1 v"] <= 19);
-    CHECK(iterations["relaxation 1"] > iterations["l1jacobi 1 v"]);
-    CHECK(iterations["pcg"] <= iterations["l1jacobi 1 v"] + 1);
-    CHECK(iterations["unsmoothed"] <= 37);
-    CHECK(iterations["unsmoothed, k"] <= 23);
-    CHECK(iterations["2 levels"] <= 16);
+    CHECK(iterations.at("l1jacobi 1 v") <= 19);
+    CHECK(iterations.at("relaxation 1") > iterations.at("l1jacobi 1 v"));
+    CHECK(iterations.at("pcg") <= iterations.at("l1jacobi 1 v") + 1);
+    CHECK(iterations.at("unsmoothed") <= 37);
+    CHECK(iterations.at("unsmoothed, k") <= 23);
+    CHECK(iterations.at("2 levels") <= 16);
     for (const char *smoother : {"l1jacobi ", "chebyshev ", "chebyshev4 "})
       for (int degree : {1, 2, 3, 4}) {
         const std::string name = smoother + std::to_string(degree), less = smoother + std::to_string(degree - 1);
         CAPTURE(name);
-        CHECK(iterations[name + " w"] < iterations[name + " v"]);
-        CHECK(iterations[name + " k"] < iterations[name + " v"]);
-        if (degree > 1) CHECK(iterations[name + " v"] < iterations[less + " v"]);
+        CHECK(iterations.at(name + " w") < iterations.at(name + " v"));
+        CHECK(iterations.at(name + " k") < iterations.at(name + " v"));
+        if (degree > 1) CHECK(iterations.at(name + " v") < iterations.at(less + " v"));
       }
-    CHECK(iterations["chebyshev 4 v"] <= 11);
-    CHECK(iterations["chebyshev4 4 v"] <= 11);
+    CHECK(iterations.at("chebyshev 4 v") <= 11);
+    CHECK(iterations.at("chebyshev4 4 v") <= 11);
   }
 }
 
