@@ -48,9 +48,20 @@ struct System {
   PetscInt           rows = 0, block_size = 1;
   std::vector<Entry> entries;
 
-  bool good      = true;  /* symmetric positive definite, far from singular, no large numbers */
-  bool constants = false; /* rows sum to 0, and MatSetNullSpace() is called */
-  bool assembled = true;
+  bool   good      = true;  /* symmetric definite, far from singular, no large numbers */
+  bool   hard      = false; /* symmetric semidefinite, or nearly so: conjugate gradients solve it all the same */
+  double sign      = 1;     /* -1: no eigenvalue is positive */
+  bool   assembled = true;
+
+  /* Rows that are singular by themselves, or nearly so: the right-hand side sums to 0 there, and MatSetNullSpace() may be called.
+   */
+  PetscInt first = 0, end = 0;
+  bool     told = false;
+
+  /* How a sequential MATAIJ has its rows: by columns, in any order, or in any order with each entry in two halves. */
+  enum class Order { Sorted, Any, Halves } order = Order::Sorted;
+
+  double step = 0; /* I/dt of a time step, which is on the diagonal, too */
 
   /* Each entry is made larger or smaller by at most this, relatively and symmetrically, in another way for each trial. */
   double noise = 0;
@@ -61,11 +72,21 @@ System MakeSystem(Random &);
 /* A good one, for a preconditioner; rrb gets a grid of 5 points. */
 System MakeGoodSystem(const std::string &pc, bool large, Random &);
 System WithOtherValues(const System &, Random &); /* the same nonzeros */
+System WithTimeStep(const System &);              /* or without it, if it had one */
+/* With couplings of pairs of rows, which leave row sums alone, added to those that are there, or at other places. */
+System WithCouplings(const System &, bool elsewhere, Random &);
 
 /* Makes the matrix of a type, its rows handed out to the ranks at random. */
 PetscErrorCode CreateMat(const System &, MatType, Random &, Mat *);
 /* Puts other values on the same nonzeros. */
 PetscErrorCode SetValues(const System &, Mat);
+/* Makes the matrix of one system that of another one of the same size, in place, in one of the ways that PETSc has for it. */
+PetscErrorCode ChangeNonzeros(const System &from, const System &to, Random &, Mat *, std::string *how);
+/* Norms of b, of r = b - A x, computed from the entries with more digits, and of |A| |x|, to which rounding is in proportion. */
+struct Norms {
+  double b = 0, r = 0, size = 0;
+};
+PetscErrorCode Residual(const System &, Mat, Vec b, Vec x, Norms *);
 
 /* ------------------------------------------ choices ------------------------------------------- */
 
