@@ -2559,7 +2559,7 @@ TEST_CASE("cmatch: singular components beside a regular one", "[cmatch][componen
           CHECK(twin.stats.raised == 0);
           const Solution solution = Solve(A, Multiply(A, RandomValues(A.n, 81)), &twin, 100);
           CHECK(solution.residual <= 1e-8);
-          CHECK(solution.iterations <= (sizes.back() < 10 ? 20 : 34));
+          CHECK(solution.iterations <= (sizes.back() < 10 ? 24 : 42));
           /* and again on the patterns that are there */
           const Vector x = RandomValues(A.n, 82), before = twin.Apply(x);
           twin.Compute(A, params, {}, true);
@@ -2602,7 +2602,7 @@ TEST_CASE("cmatch: singular components with factored smoothers, to one row, and 
       REQUIRE(twin.stats.failure == CMATCH_OK);
       const Solution solution = Solve(B, Multiply(B, RandomValues(B.n, 84)), &twin, 100);
       CHECK(solution.residual <= 1e-8);
-      CHECK(solution.iterations <= 20);
+      CHECK(solution.iterations <= 30);
     }
   }
 }
