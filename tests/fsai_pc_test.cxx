@@ -184,7 +184,7 @@ TEST_CASE("a pattern that does not fit new values is found anew", "[fsai][pc][cy
   const Case cases[] = {
     {"a small time step, then the steady problem", Sheet(n, 1, 1, 1000), Sheet(n, 1, 1, 1e-4), true},
     {"the strong direction turns", Sheet(n, 1, 1e-3, 1e-4), Sheet(n, 1e-3, 1, 1e-4), true},
-    {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Changed(Sheet(n, 1, 0.8, 1e-3), 3), false},
+    {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Sheet(n, 1, 0.8, 1e-3), false},
     {"a time step that grows", Sheet(n, 1, 1, 0.02), Sheet(n, 1, 1, 0.01), false},
   };
   PetscMPIInt rank;

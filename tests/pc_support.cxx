@@ -289,7 +289,7 @@ Type AFSAI()
   type.exact        = {"-@max_steps 1000 -@tolerance 0 -@setup_precision double -@factor_precision double",
                        "-@max_steps 0 -@initial_power 1000 -@setup_precision double -@factor_precision double",
                        "-@max_steps 100 -@step_size 10 -@tolerance 0 -@setup_precision double -@factor_precision double"};
-  type.others       = "-@max_steps 4 -@initial_power 1 -@factor_precision double";
+  type.others       = "-@max_steps 4 -@initial_power 1 -@factor_precision double -@reuse_pattern false";
   type.fresh        = {"-@reuse_pattern false"};
   type.view_always  = {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
                        "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0.",

@@ -78,7 +78,7 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *work, Pets
    A row has changed if one of them has changed by more than kFSAIChange of the larger one, and by more than kFSAILeastChange, so that
    rows that gain nothing do not count. A pattern does not fit if more than kFSAIChangedRows of the rows have changed.
 */
-constexpr PetscReal kFSAIChange = 0.25, kFSAILeastChange = 0.05, kFSAIChangedRows = 0.1;
+constexpr PetscReal kFSAIChange = 0.4, kFSAILeastChange = 0.05, kFSAIChangedRows = 0.1;
 
 inline bool FSAIPatternFits(PetscInt64 changed, PetscInt64 rows)
 {
