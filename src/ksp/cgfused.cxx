@@ -193,9 +193,8 @@ static PetscErrorCode Confirm(KSP ksp, PetscBool own)
   bool               confirmed;
 
   PetscFunctionBegin;
-  if (!ClaimsNorm(ksp) || ksp->its == cg->before || cg->range.left || cg->range.orthogonal || cg->radius || cg->target < 0)
-    PetscFunctionReturn(PETSC_SUCCESS);
-  if (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cg->range.left || cg->range.orthogonal || cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MultiplySolution(ksp, own, z));
   PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
   PetscCall(VecWAXPY(p, -1, r, z));
@@ -228,7 +227,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   const PetscBool guess_zero = ksp->guess_zero;
   if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M));
   do {
-    const PetscBool own = (PetscBool)!cg->why, device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
+    const PetscBool own    = (PetscBool)!cg->why,
+                    device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
 
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
     else PetscCall(CGFusedSolveByHost(ksp, own));
@@ -452,6 +452,11 @@ the next one. While it does so the GPU makes the product of the next iteration a
   would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for
   numbers. Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has
   converged.
+
+  A solve that has converged by its norm is confirmed by b - A x, one product a solve. Where this is neither the residual of the
+  recurrence, to one per cent, nor small enough for the test, nor what the last digits of the solution make, the solve goes on
+  from its solution on the general path, and the view says so; it ends with `KSP_DIVERGED_BREAKDOWN` if more than half of the
+  residual is left. `KSPCG` says that it has converged.
 
   `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or as many as `KSPSetMatSolveBatchSize()` asks for,
   up to 16. Each column has its own scalars and its own test, and gets the iterates of `KSPSolve()`, to rounding; A and the

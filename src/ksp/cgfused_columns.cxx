@@ -7,6 +7,7 @@
 #include "agree.h"
 #include "entry.h"
 #include "cgfused_columns.h"
+#include "confirm.h"
 
 /* ------------------------------------------- the way ------------------------------------------ */
 
@@ -253,6 +254,35 @@ static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The residuals of the solutions, all of them at once, which confirm the ends of the columns or take them back. */
+static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool again[])
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  CGSums       sums[kCGMostColumns];
+  bool         claims[kCGMostColumns] = {}, any = false;
+  BlockArrays  v;
+
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < batch.count; c++) {
+    const CGFusedColumn &column = batch.column[c];
+    claims[c]                   = !again[c] && column.its && ClaimsNormOfCG(ksp, column.reason);
+    any                         = any || claims[c];
+  }
+  if (!any) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GetArrays(batch, &v));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, v.X, v.ldx, CGNormOf(ksp), sums));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(RestoreArrays(batch, &v));
+  for (PetscInt c = 0; c < batch.count; c++) {
+    const PetscReal norm = CGNormFrom(ksp, sums[c].nn, sums[c].rz);
+
+    if (!claims[c] || norm <= kConfirmed * batch.column[c].rnorm) continue;
+    PetscCall(CGFusedAsColumn(ksp, batch, c, true, [&] { return CGFusedConfirmColumn(ksp, norm); }));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Where numbers are so small or so large that sums may vanish or overflow, or r.z = 0, the column is solved once more, alone, from
    its guess, which X still has: KSPSolve() says what has become of it.
@@ -298,6 +328,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
     PetscCall(PetscLogGpuFlops(end[c].its * cg->flops));
     PetscCall(CGFusedAsColumn(ksp, batch, c, true, [&] { return EndColumn(ksp, end[c]); }));
   }
+  PetscCall(ConfirmOnDevice(ksp, batch, again));
   for (PetscInt c = 0; c < batch.count; c++)
     if (again[c]) PetscCall(SolveColumn(ksp, batch, c));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -330,6 +361,34 @@ static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGFusedConfirmColumn(KSP ksp, PetscReal norm)
+{
+  bool confirmed;
+
+  PetscFunctionBegin;
+  PetscCall(ConfirmsNorm(ksp, norm, ksp->work[1], ksp->work[2], &confirmed));
+  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, PETSC_MAX_REAL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A column whose recurrence has lost the residual goes on alone, from the solution that it has. */
+static PetscErrorCode GoOn(KSP ksp, CGFusedBatch &batch, PetscInt c)
+{
+  CGFusedColumn  &column = batch.column[c];
+  const PetscInt  before = column.its, max_it = ksp->max_it;
+  const PetscBool guess_zero = ksp->guess_zero;
+
+  PetscFunctionBegin;
+  ksp->guess_zero           = PETSC_FALSE;
+  ksp->max_it               = max_it - before;
+  const PetscErrorCode code = SolveColumn(ksp, batch, c);
+  ksp->guess_zero           = guess_zero;
+  ksp->max_it               = max_it;
+  PetscCall(code);
+  column.its += before;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
 {
   CGFusedBatch         &batch = *of;
@@ -350,6 +409,8 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
     PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
     PetscCall(SolveOnDevice(ksp, batch));
   }
+  for (PetscInt c = 0; c < batch.count; c++)
+    if (!batch.column[c].Ended()) PetscCall(GoOn(ksp, batch, c));
   for (PetscInt c = 0; c < batch.count; c++) {
     block.its.push_back(batch.column[c].its);
     block.reasons.push_back(batch.column[c].reason);

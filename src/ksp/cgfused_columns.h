@@ -73,6 +73,8 @@ PetscErrorCode CGFusedAsColumn(KSP ksp, CGFusedBatch &batch, PetscInt c, bool ve
 
 /* ------------------------------------- cgfused_columns.cxx ------------------------------------ */
 
+/* What a residual of this norm is to the column that the KSP is: its end is confirmed, or the KSP has no reason. Collective. */
+PetscErrorCode CGFusedConfirmColumn(KSP, PetscReal norm);
 /* KSPMatSolve() */
 PetscErrorCode KSPMatSolve_CGFused(KSP, Mat B, Mat X);
 /* What it composes and takes away, shows, and frees. */

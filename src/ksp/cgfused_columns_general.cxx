@@ -9,6 +9,7 @@
 */
 #include "agree.h"
 #include "cgfused_columns.h"
+#include "confirm.h"
 #include "entry.h"
 #include "sparse/bsr_mat.h"
 
@@ -458,6 +459,59 @@ PetscErrorCode CheckColumns(BlockSolve &cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The residual of a column, of which the recurrence has r, and A x is in w; z and p are for work. */
+PetscErrorCode ConfirmColumn(KSP ksp, Vec r, Vec w, Vec z, Vec p)
+{
+  PetscReal   difference, norm;
+  PetscScalar product;
+
+  PetscFunctionBegin;
+  PetscCall(VecWAXPY(z, -1, w, ksp->vec_rhs));
+  PetscCall(VecWAXPY(p, -1, r, z));
+  PetscCall(VecNorm(p, NORM_2, &difference));
+  PetscCall(VecNorm(r, NORM_2, &norm));
+  if (difference <= (kConfirmed - 1) * norm) PetscFunctionReturn(PETSC_SUCCESS);
+  if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) PetscCall(VecNorm(z, NORM_2, &norm));
+  else {
+    PetscCall(KSP_PCApply(ksp, z, p));
+    PetscCall(VecNorm(p, NORM_2, &norm));
+    PetscCall(VecDot(z, p, &product));
+    if (ksp->normtype == KSP_NORM_NATURAL) norm = PetscSqrtReal(PetscAbsScalar(product));
+  }
+  PetscCall(CGFusedConfirmColumn(ksp, norm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* One product with all solutions confirms the ends of the columns or takes them back. */
+PetscErrorCode ConfirmColumns(BlockSolve &cg)
+{
+  const auto claims = [&](const CGFusedColumn &column) {
+    return column.its && ClaimsNormOfCG(cg.ksp, column.reason) && !column.range.left && !column.range.orthogonal;
+  };
+  bool any = false;
+  Vec  r, w, z, p;
+
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < cg.batch.count; c++) any = any || claims(cg.batch.column[c]);
+  if (!any) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatCopy(cg.batch.X, cg.P, SAME_NONZERO_PATTERN));
+  PetscCall(Multiply(cg));
+  for (PetscInt c = 0; c < cg.batch.count; c++) {
+    if (!claims(cg.batch.column[c])) continue;
+    PetscCall(MatDenseGetColumnVec(cg.R, c, &r));
+    PetscCall(MatDenseGetColumnVec(cg.W, c, &w));
+    PetscCall(MatDenseGetColumnVec(cg.Z, c, &z));
+    PetscCall(MatDenseGetColumnVec(cg.P, c, &p));
+    const PetscErrorCode code = CGFusedAsColumn(cg.ksp, cg.batch, c, true, [&] { return ConfirmColumn(cg.ksp, r, w, z, p); });
+    PetscCall(MatDenseRestoreColumnVec(cg.P, c, &p));
+    PetscCall(MatDenseRestoreColumnVec(cg.Z, c, &z));
+    PetscCall(MatDenseRestoreColumnVec(cg.W, c, &w));
+    PetscCall(MatDenseRestoreColumnVec(cg.R, c, &r));
+    PetscCall(code);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode Solve(BlockSolve &cg)
 {
   PetscFunctionBegin;
@@ -465,6 +519,7 @@ PetscErrorCode Solve(BlockSolve &cg)
   PetscCall(FirstResidual(cg));
   PetscCall(Iterate(cg));
   PetscCall(CheckColumns(cg));
+  PetscCall(ConfirmColumns(cg));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

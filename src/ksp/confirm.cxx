@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include <petsc/private/pcimpl.h>
+#include <petsc/private/pcmgimpl.h>
 
 #include <finepc.h>
 
@@ -14,6 +14,11 @@
 bool ClaimsNorm(KSP ksp)
 {
   return ksp->reason > 0 && ksp->normtype != KSP_NORM_NONE && ksp->reason != KSP_CONVERGED_ITS;
+}
+
+bool ClaimsNormOfCG(KSP ksp, KSPConvergedReason reason)
+{
+  return ksp->normtype != KSP_NORM_NONE && (reason == KSP_CONVERGED_RTOL || reason == KSP_CONVERGED_ATOL);
 }
 
 /* Each entry of x becomes the last digit of itself, up or down as it comes. */
@@ -51,7 +56,7 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode IsRounding(KSP ksp, PetscReal norm, Vec t, Vec w, bool *is)
+PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
 {
   constexpr PetscReal kDigits = 10; /* of those the sums of a product lose a few more */
   PetscReal           rounding;
@@ -67,26 +72,33 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal norm, Vec t, Vec w, bool *is)
   PetscCall(KSP_MatMult(ksp, A, t, w));
   if (device) PetscCall(CGFence_CUDA());
   PetscCall(NormOf(ksp, w, t, &rounding));
-  *is = norm <= kDigits * rounding;
-  PetscCall(PetscInfo(ksp, "the residual has the norm %g, and the last digits of the solution make %g\n", (double)norm,
+  *is = more <= kDigits * rounding;
+  PetscCall(PetscInfo(ksp, "the norm of the residual is larger by %g, and the last digits of the solution make %g\n", (double)more,
                       (double)rounding));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode ConfirmsClaim(KSP ksp, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms)
+PetscErrorCode ConfirmsNorm(KSP ksp, PetscReal norm, Vec t, Vec w, bool *confirms)
 {
   KSPConvergedReason reason = KSP_CONVERGED_ITERATING;
 
   PetscFunctionBegin;
   *confirms = false;
-  PetscCall(NormOf(ksp, r, t, norm));
-  KSPCheckNorm(ksp, *norm);
-  if (*norm <= kConfirmed * ksp->rnorm) *confirms = true;
+  KSPCheckNorm(ksp, norm);
+  if (norm <= kConfirmed * ksp->rnorm) *confirms = true;
   else {
-    PetscCall((*ksp->converged)(ksp, ksp->its, *norm, &reason, ksp->cnvP));
+    PetscCall((*ksp->converged)(ksp, ksp->its, norm, &reason, ksp->cnvP));
     *confirms = reason > 0;
-    if (!*confirms) PetscCall(IsRounding(ksp, *norm, t, w, confirms));
+    if (!*confirms) PetscCall(IsRounding(ksp, norm - ksp->rnorm, t, w, confirms));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ConfirmsClaim(KSP ksp, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms)
+{
+  PetscFunctionBegin;
+  PetscCall(NormOf(ksp, r, t, norm));
+  PetscCall(ConfirmsNorm(ksp, *norm, t, w, confirms));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,19 +155,15 @@ static PetscErrorCode LookAtBlocks(PetscInt count, KSP inner[], Changes *changes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* PCMGGetSmootherDown() would make a second smoother. */
 static PetscErrorCode LookAtLevels(PC pc, Changes *changes)
 {
-  PetscInt levels;
-  KSP      inner;
+  const PC_MG *const mg = (const PC_MG *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(PCMGGetLevels(pc, &levels));
-  for (PetscInt level = 0; level < levels; level++) {
-    PetscCall(PCMGGetSmootherDown(pc, level, &inner));
-    PetscCall(LookAt(inner, changes));
-    if (!level) continue;
-    PetscCall(PCMGGetSmootherUp(pc, level, &inner));
-    PetscCall(LookAt(inner, changes));
+  for (PetscInt level = 0; level < mg->nlevels; level++) {
+    PetscCall(LookAt(mg->levels[level]->smoothd, changes));
+    PetscCall(LookAt(mg->levels[level]->smoothu, changes));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -220,6 +228,16 @@ static PetscErrorCode LookAtCycle(PC pc, Changes *changes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Types that are linear whatever their options, but for cmatch. */
+static PetscErrorCode IsLinear(PC pc, PetscBool *linear)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, linear, PCNONE, PCJACOBI, PCPBJACOBI, PCVPBJACOBI, PCSOR, PCEISENSTAT, PCILU,
+                                      PCICC, PCLU, PCCHOLESKY, PCQR, PCSVD, PCKACZMARZ, PCSPAI, PCHYPRE, PCMAT, PCLMVM, ""));
+  if (!*linear) PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, linear, PCAFSAI, PCSFSAI, PCBISAI, PCRRB, PCCMATCH, ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Look(PC pc, Changes *changes)
 {
   PetscBool linear, cycle;
@@ -227,10 +245,7 @@ static PetscErrorCode Look(PC pc, Changes *changes)
 
   PetscFunctionBegin;
   if (*changes == Changes::ITERATES || !((PetscObject)pc)->type_name) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &linear, PCNONE, PCJACOBI, PCPBJACOBI, PCVPBJACOBI, PCSOR, PCEISENSTAT, PCILU,
-                                      PCICC, PCLU, PCCHOLESKY, PCQR, PCSVD, PCKACZMARZ, PCSPAI, PCHYPRE, PCMAT, PCLMVM, ""));
-  if (!linear)
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &linear, PCAFSAI, PCSFSAI, PCBISAI, PCRRB, PCCMATCH, ""));
+  PetscCall(IsLinear(pc, &linear));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycle));
   if (cycle) PetscCall(LookAtCycle(pc, changes));
   if (linear) PetscFunctionReturn(PETSC_SUCCESS);
@@ -242,11 +257,14 @@ static PetscErrorCode Look(PC pc, Changes *changes)
 
 PetscErrorCode PreconditionerChanges(PC pc, Changes *changes)
 {
-  int worst;
+  PetscBool linear;
+  int       worst;
 
   PetscFunctionBegin;
   *changes = Changes::NEVER;
   PetscCall(Look(pc, changes));
+  PetscCall(IsLinear(pc, &linear));
+  if (linear) PetscFunctionReturn(PETSC_SUCCESS); /* with the same options on all ranks */
   worst = (int)*changes;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
   *changes = (Changes)worst;

@@ -13,19 +13,24 @@ constexpr PetscReal kConfirmed = 1.01;
 
 /* Whether the KSP has ended well because of a norm, which is a claim that a residual can refute. */
 bool ClaimsNorm(KSP);
+/* The same of a conjugate gradient method for this reason. */
+bool ClaimsNormOfCG(KSP, KSPConvergedReason);
 
 /*
-   Whether a residual of this norm, of the KSP's kind, is one that rounding explains: the digits of the solution end where they change
-   b - A x by about as much, so that no product with A tells more. Takes a product, and t and w for work. Collective.
+   Whether rounding explains that the residual has a norm, of the KSP's kind, by so much larger than that of the recurrence: the
+   digits of the solution end where they change b - A x by about as much, so that no product with A tells more. Takes a product, and
+   t and w for work. Collective.
 */
-PetscErrorCode IsRounding(KSP, PetscReal norm, Vec t, Vec w, bool *is);
+PetscErrorCode IsRounding(KSP, PetscReal more, Vec t, Vec w, bool *is);
 
 /*
-   Whether the residual r = b - A x, of an x that the KSP has ended well with, is one that this end claims: its norm, of the KSP's kind, is
-   that of the recurrence, or the test takes it, or it is rounding. The KSP has another reason if the norm is not finite. t and w are
-   for work. Collective.
+   Whether the residual r = b - A x, of an x that the KSP has ended well with, is one that this end claims: its norm, of the KSP's
+   kind, is that of the recurrence, or the test takes it, or it is rounding. The KSP has another reason if the norm is not finite. t
+   and w are for work. Collective.
 */
 PetscErrorCode ConfirmsClaim(KSP, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms);
+/* The same with that norm. */
+PetscErrorCode ConfirmsNorm(KSP, PetscReal norm, Vec t, Vec w, bool *confirms);
 /* What comes of a claim that has not been confirmed, by a residual of this norm where the solve began with the other one: a reason
    for the end, or none, and the solve goes on. */
 PetscErrorCode AfterRefutedClaim(KSP, PetscReal norm, PetscReal began);

@@ -412,22 +412,26 @@ PetscErrorCode GMRESFusedMissed(KSP ksp, PetscReal norm)
                       (double)norm, (double)ksp->rnorm, (double)g->cycle_norm));
   PetscCall(Keep(ksp, norm, &keeps));
   if (keeps) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
-             "The norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g: the preconditioner is not "
-             "the same each time, or it or the matrix are singular, or far from it in rounding",
-             (double)norm, (double)ksp->rnorm, (double)g->cycle_norm);
+  PetscCheck(
+    !ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
+    "The norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g: the preconditioner is not "
+    "the same each time, or it or the matrix are singular, or far from it in rounding",
+    (double)norm, (double)ksp->rnorm, (double)g->cycle_norm);
   ksp->reason = KSP_DIVERGED_BREAKDOWN;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A cycle has claimed an end, but its residual has this norm, with which the test goes on. */
-static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal before, PetscReal norm)
+/*
+   A cycle has claimed an end with a norm, but its residual has another one, with which the test goes on. Before the cycle there was
+   a third one.
+*/
+static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal claimed, PetscReal before, PetscReal norm)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   bool            rounding, keeps;
 
   PetscFunctionBegin;
-  PetscCall(IsRounding(ksp, norm, ksp->work[1], ksp->work[2], &rounding));
+  PetscCall(IsRounding(ksp, norm - claimed, ksp->work[1], ksp->work[2], &rounding));
   if (rounding) {
     ksp->reason = claim;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -444,7 +448,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
   KSP_GMRESFused          *g      = (KSP_GMRESFused *)ksp->data;
   const KSPConvergedReason claim  = g->claim;
   const bool               shown  = g->shown;
-  const PetscReal          before = g->cycle_norm;
+  const PetscReal          before = g->cycle_norm, claimed = ksp->rnorm;
 
   PetscFunctionBegin;
   g->columns = 0;
@@ -454,7 +458,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
   g->shown   = true;
   if (!claim) g->known = 0; /* otherwise no cycle may follow */
   KSPCheckNorm(ksp, norm);
-  if (claim && g->basis_precision == FINEPC_DOUBLE && norm <= kConfirmed * ksp->rnorm) {
+  if (claim && g->basis_precision == FINEPC_DOUBLE && norm <= kConfirmed * claimed) {
     if (!shown) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
     ksp->reason = claim;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -471,7 +475,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall((*ksp->converged)(ksp, ksp->its, norm, &ksp->reason, ksp->cnvP));
-  if (!ksp->reason && claim) PetscCall(Refuted(ksp, claim, before, norm));
+  if (!ksp->reason && claim) PetscCall(Refuted(ksp, claim, claimed, before, norm));
   if (!ksp->reason && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -19,9 +19,9 @@ struct KSP_RRBCG {
   PetscBool          add       = PETSC_FALSE; /* there was a guess, to which the solution is added */
   PetscBool          iterating = PETSC_FALSE;
   CGRange            range;
-  PetscInt           before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
-  PetscReal          began  = 0; /* the norm that followed, or the first one */
-  const char        *how = nullptr; /* the iterations of the last solve ran, for the view */
+  PetscInt           before = 0;       /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal          began  = 0;       /* the norm that followed, or the first one */
+  const char        *how    = nullptr; /* the iterations of the last solve ran, for the view */
 };
 
 /* One of the twins: the functions of rrbcg.h for where the factor is. */
@@ -308,7 +308,8 @@ static PetscErrorCode SolveFrom(KSP ksp)
     const PetscBool step = (PetscBool)(!cg->graph || cg->before || CGWhyOneByOne(ksp));
 
     if (cg->before) cg->how = "one by one, from a residual that was computed anew, since the recurrence had lost it";
-    else if (step) cg->how = cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for";
+    else if (step)
+      cg->how = cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for";
     else cg->how = cg->device ? "in a CUDA graph" : "on the host";
     cg->iterating = PETSC_TRUE;
     PetscCall(Iterate(ksp, sums.gz, step));
@@ -356,8 +357,7 @@ static PetscErrorCode Confirm(KSP ksp)
   bool             confirmed;
 
   PetscFunctionBegin;
-  if (!ClaimsNorm(ksp) || ksp->its == cg->before || (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL))
-    PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Residual(ksp, ksp->work[0]));
   PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[1], ksp->work[2], &norm, &confirmed));
   if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));

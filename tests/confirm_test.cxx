@@ -1,0 +1,125 @@
+/*
+   Ends of a solve that the residual of its solution has to confirm: a guess far off makes the recurrences of conjugate gradients
+   lose more of the residual than the tolerance is, and PETSc's KSPCG says that it has converged all the same.
+*/
+#include <finepc.h>
+
+#include "pc_support.h"
+#include "spread.h"
+
+namespace
+{
+
+constexpr char kFar[] = " -ksp_initial_guess_nonzero -ksp_rtol 1e-8 -ksp_divtol 1e30 -ksp_max_it 1000 ";
+
+/* ||b - A x|| / ||b|| */
+double Left(Mat A, Vec b, Vec x)
+{
+  const VecObject r = RightVec(A, 7);
+  PetscReal       norm_r, norm_b;
+  MUST(MatMult(A, x, r));
+  MUST(VecAYPX(r, -1, b));
+  MUST(VecNorm(r, NORM_2, &norm_r));
+  MUST(VecNorm(b, NORM_2, &norm_b));
+  return norm_r / norm_b;
+}
+
+/* The true residual of a solve from a guess of 1e10 everywhere, which the solver has confirmed. */
+double FromAfar(KSP ksp, Mat A, KSPConvergedReason *reason)
+{
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+  MUST(VecSet(x, 1e10));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, reason));
+  return Left(A, b, x);
+}
+
+/* With a preconditioner in the norm the true residual may be larger by what the preconditioner makes of it. */
+void CheckFromAfar(const char *solver, Mat A, PCType pc, const std::string &options, const char *lost)
+{
+  CAPTURE(solver, pc, options);
+  const KSPObject    ksp = MakeKSP(A, std::string("-ksp_type ") + solver + kFar + options, pc);
+  KSPConvergedReason reason;
+  const double       left = FromAfar(ksp, A, &reason);
+  CHECK(reason == KSP_CONVERGED_RTOL);
+  CHECK(left <= (Contains(options, "unpreconditioned") ? 1.02e-8 : 1e-6));
+  const std::string view = ViewText(ksp); /* collective */
+  if (Rank() == 0) CHECK(Contains(view, lost));
+}
+
+} // namespace
+
+TEST_CASE("confirm: a recurrence that has lost the residual", "[confirm][cgfused][rrbcg][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Poisson(40, 40), backend.mat, PETSC_COMM_WORLD);
+    {
+      KSPConvergedReason reason; /* what PETSc's solver makes of it */
+      const KSPObject    cg = MakeKSP(A, std::string("-ksp_type cg -ksp_norm_type unpreconditioned") + kFar, PCJACOBI);
+      CHECK(FromAfar(cg, A, &reason) > 1e-6);
+      CHECK(reason == KSP_CONVERGED_RTOL);
+    }
+    for (const char *norm : {"-ksp_norm_type unpreconditioned", "-ksp_norm_type preconditioned", "-ksp_norm_type natural"}) {
+      for (PCType pc : {PCJACOBI, PCAFSAI})
+        for (const char *path : {" -ksp_cgfused_path general", ""})
+          CheckFromAfar("cgfused", A, pc, norm + std::string(path), "path: general: the recurrence had lost the residual");
+      if (Ranks() == 1 && !Contains(norm, " preconditioned"))
+        CheckFromAfar("rrbcg", A, PCRRB, norm, "from a residual that was computed anew");
+    }
+    CheckFromAfar("gmresfused", A, PCJACOBI, "-ksp_norm_type unpreconditioned", "path: ");
+  }
+}
+
+TEST_CASE("confirm: several right-hand sides, of which recurrences have lost some", "[confirm][cgfused][columns][mpi]")
+{
+  constexpr PetscInt kColumns = 4;
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCAFSAI}) {
+      CAPTURE(backend.name, pc);
+      const MatObject A   = CreateMat(Poisson(30, 30), backend.mat, PETSC_COMM_WORLD);
+      const KSPObject ksp = MakeKSP(A, std::string("-ksp_type cgfused -ksp_norm_type unpreconditioned") + kFar, pc);
+      MatObject       B, X;
+      PetscInt        n, N;
+      MUST(MatGetLocalSize(A, &n, nullptr));
+      MUST(MatGetSize(A, &N, nullptr));
+      for (MatObject *M : {&B, &X}) {
+        MUST(MatCreate(PETSC_COMM_WORLD, M->put()));
+        MUST(MatSetSizes(*M, n, PETSC_DECIDE, N, kColumns));
+        MUST(MatSetType(*M, backend.dense));
+        MUST(MatSetUp(*M));
+        MUST(MatAssemblyBegin(*M, MAT_FINAL_ASSEMBLY));
+        MUST(MatAssemblyEnd(*M, MAT_FINAL_ASSEMBLY));
+      }
+      for (PetscInt c = 0; c < kColumns; c++) {
+        Vec             b, x;
+        const VecObject random = RightVec(A, 10 + c);
+        MUST(MatDenseGetColumnVecWrite(B, c, &b));
+        MUST(VecCopy(random, b));
+        MUST(MatDenseRestoreColumnVecWrite(B, c, &b));
+        MUST(MatDenseGetColumnVecWrite(X, c, &x));
+        MUST(VecSet(x, c % 2 ? 1e10 : 1));
+        MUST(MatDenseRestoreColumnVecWrite(X, c, &x));
+      }
+      MUST(KSPMatSolve(ksp, B, X));
+      PetscInt                  count;
+      const PetscInt           *its;
+      const KSPConvergedReason *reasons;
+      MUST(KSPCGFusedGetColumns(ksp, &count, &its, &reasons));
+      REQUIRE(count == kColumns);
+      for (PetscInt c = 0; c < kColumns; c++) {
+        CAPTURE(c);
+        Vec             b, x;
+        const VecObject rhs = RightVec(A, 3), solution = RightVec(A, 4);
+        MUST(MatDenseGetColumnVecRead(B, c, &b));
+        MUST(MatDenseGetColumnVecRead(X, c, &x));
+        MUST(VecCopy(b, rhs));
+        MUST(VecCopy(x, solution));
+        MUST(MatDenseRestoreColumnVecRead(X, c, &x));
+        MUST(MatDenseRestoreColumnVecRead(B, c, &b));
+        CHECK(reasons[c] == KSP_CONVERGED_RTOL);
+        CHECK(Left(A, rhs, solution) <= 1.02e-8);
+        CHECK((its[c] > its[0] + 10) == (c % 2 == 1));
+      }
+    }
+}
