@@ -242,7 +242,7 @@ TEST_CASE("gmresfused: which solves of ranks that communicate by MPI have own pr
     Recorder        recorder;
     MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr));
     MUST(KSPSolve(ksp, b, x));
-    CHECK(Views(ksp, "path: general: a monitor\n    products: own, bytes "));
+    CHECK(Views(ksp, "path: general: several ranks by MPI\n    products: own, bytes "));
     MUST(KSPMonitorCancel(ksp));
     MUST(KSPSolveTranspose(ksp, b, x));
     CHECK(Views(ksp, "path: general: a transposed solve\n    products: MatMult()\n"));

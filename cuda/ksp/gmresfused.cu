@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(kGMRESBlock) StoreVector(GMRESArray<V> u, Loca
   x[i]           = (double)stored;
 }
 
-/* t = U c */
+/* t = U from */
 template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
-  CombineBasis(GMRESArray<V> u, LocalInt count, GMRESSmallArrays small, double *t)
+  CombineBasis(GMRESArray<V> u, LocalInt count, const double *from, double *t)
 {
   __shared__ double c[kGMRESMostRestart + 1];
-  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = from[k];
   __syncthreads();
   for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
     const double *const of[1] = {c};
@@ -295,11 +295,11 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, 
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(work->mailbox.Wait());
-  PetscCall(SetCoefficients(work, 0, count, c, stream));
+  PetscCall(GMRESNeedSmall(work, count));
+  PetscCallCUDA(cudaMemcpyAsync(work->small.all, c, count * sizeof(*c), cudaMemcpyHostToDevice, stream));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, CombineBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, work->small, t);
+    return LaunchEarly(false, CombineBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, work->small.all, t);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -111,6 +111,7 @@ struct GMRESFusedWork : CGRanks {
   LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
   LocalInt       step = 1, fresh = 1;       /* products of a step, and vectors that the last one of the cycle has made */
   LocalInt       launched = 0;              /* iterations of the solve that are launched */
+  bool           watched  = false;          /* the host begins each cycle */
   int            workers  = 0;              /* blocks that orthogonalize */
 
   /* kernels whose blocks wait for one another */

@@ -320,6 +320,18 @@ PetscErrorCode LaunchOperator(GMRESFusedWork *work, LocalInt product, const doub
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The coefficients of the correction, after the end of the last step of a full cycle. */
+PetscErrorCode LaunchCoefficients(GMRESFusedWork *work, bool full, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->fresh, work->workers, stream));
+  /* the resident kernel has ended its last iteration */
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart,
+                        full && !work->resident ? work->fresh : 0, work->workers, work->partial.data(),
+                        work->nccl ? work->small.all : nullptr, work->mailbox.state()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* x = x + M U c, or x + U c with M on the left, after a full cycle or at the end; t and w are work. */
 PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t stream)
 {
@@ -331,11 +343,7 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   const bool            apply = IsApart(op) && !op.left;
 
   PetscFunctionBegin;
-  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->fresh, work->workers, stream));
-  /* the resident kernel has ended its last iteration */
-  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart,
-                        full && !work->resident ? work->fresh : 0, work->workers, work->partial.data(),
-                        work->nccl ? work->small.all : nullptr, state));
+  PetscCall(LaunchCoefficients(work, full, stream));
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     if (apply)
@@ -404,7 +412,7 @@ PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Some iterations, to the end of the cycle at most, and the restart after it. */
+/* Some iterations, to the end of the cycle at most, and the restart after it unless the host makes it. */
 PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 {
   const bool     small = work->nccl ? (bool)work->op.small : work->basis.n < kGMRESSmallRows;
@@ -419,7 +427,8 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
   }
   for (const LocalInt end = std::min(work->position + most, work->restart); work->position < end;)
     PetscCall(LaunchStep(work, stream));
-  if (work->position == work->restart) PetscCall(LaunchRestart(work, stream));
+  if (work->position == work->restart && work->watched) PetscCall(LaunchCoefficients(work, true, stream));
+  else if (work->position == work->restart) PetscCall(LaunchRestart(work, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -531,6 +540,7 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
   work->position = 0;
   work->fresh    = 1;
   work->launched = 0;
+  work->watched  = start->watched;
   s.iteration    = start->iteration;
   s.stage        = kCGRunning;
   s.norm = s.cycle_norm = start->norm;
@@ -548,8 +558,11 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *work, LocalInt *count, con
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(work->mailbox.KeepAhead(kCGInFlight, stream, [&]() { return LaunchIterations(work, stream); }));
+  const auto is_full = [=]() { return work->watched && work->position == work->restart; };
+  for (int ahead = 1; ahead <= kCGInFlight && !is_full(); ahead++)
+    PetscCall(work->mailbox.KeepAhead(ahead, stream, [&]() { return LaunchIterations(work, stream); }));
   PetscCall(work->mailbox.Report(count, norms, stop, its, value));
+  if (*stop == GMRES_RUNNING && is_full() && work->mailbox.idle()) *stop = GMRES_FULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -575,6 +588,8 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
   PetscCallCUDA(cudaMemcpyAsync(from.data(), work->small.H, ld * small->restart * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaMemcpyAsync(from.data() + ld * small->restart, work->small.R, ld * small->restart * sizeof(double),
                                 cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaMemcpyAsync(small->norm.data(), work->small.norm, rows * sizeof(double), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaMemcpyAsync(small->rhs.data(), work->small.rhs, rows * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaMemcpyAsync(&s, &work->mailbox.state()->s, sizeof(s), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   *columns = s.known;

@@ -135,6 +135,7 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
   PetscBLASInt          bn, lwork, info, one = 1;
 
   PetscFunctionBegin;
+  PetscCall(GMRESFusedFetchSmall(ksp));
   PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
              "There are %" LocalInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
   *neig = n;
@@ -166,6 +167,7 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
   PetscBLASInt          bn, lwork, info, one = 1;
 
   PetscFunctionBegin;
+  PetscCall(GMRESFusedFetchSmall(ksp));
   *emax = *emin = 1;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc3((size_t)n * n, &R, 5 * n, &work, n, &values));
@@ -255,6 +257,8 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
     PetscCall(code);
   }
   if (!v) v = g->solution;
+  if (g->late) g->looks = true;
+  PetscCall(GMRESFusedFetchSmall(ksp));
   PetscCall(GMRESFusedBuildSolution(ksp, v));
   if (V) *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -369,8 +373,10 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(
       viewer, "  last solve: one product a step from some iteration on, since cancellation made a second one useless\n"));
   if (g->refuted)
-    PetscCall(PetscViewerASCIIPrintf(
-      viewer, "  last solve: cycles that seemed to converge, but had another true residual %" PetscInt64_FMT "\n", g->refuted));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "  last solve: cycles that seemed to converge, but had another true residual %" PetscInt64_FMT
+                                     "\n",
+                                     g->refuted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -393,6 +399,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   g->solved             = PETSC_FALSE;
   g->changes            = Changes::NEVER;
   g->keeps              = PETSC_FALSE;
+  g->looks              = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -478,10 +485,15 @@ static PetscErrorCode Create(KSP ksp)
   path is asked for: some cycles are launched beyond the end then, which take longer than the general path.
   A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
   has 200 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
-  iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
-  other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
-  and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI`
-  with one block a rank, and one of finepc's types on it by `KSPPREONLY`, counts as this type.
+  iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a transposed solve, a null
+space with the preconditioner on the left, and any other matrix or preconditioner take the general path, with the same passes over
+the basis; the view says why. `PCBJACOBI` with one block a rank, and one of finepc's types on it by `KSPPREONLY`, counts as this
+type.
+
+  Monitors, and convergence tests other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, get the norms when the GPU is some
+  iterations further on; a test that ends the solve gets the solution of its iteration. One of them that calls
+  `KSPBuildSolution()` or `KSPBuildResidual()` gets those of its iteration, for which the GPU has to wait: later solves take the
+  general path.
 
   On several ranks the GPUs decide where each rank has a GPU of its own, and rows, and there is NCCL, NVIDIA's library for
   communication between GPUs. Each of them sends the entries of the vector that the others need while it multiplies with the columns

@@ -84,7 +84,8 @@ constexpr PetscReal kGMRESSecondReach = 10, kGMRESRounding = 2.2e-16;
 constexpr PetscReal kGMRESSolved = 1e-14;
 /*
    A cycle that claims more than it has done is followed by another one, which is a flexible one where the true residual is not even
-   this part of what it was at the beginning. A claim with more than the second part of it left ends the solve if nothing else helps.
+   this part of what it was at the beginning. A claim with more than the second part of it left ends the solve if nothing else
+   helps.
 */
 constexpr PetscReal kGMRESRefines = 1e-3, kGMRESStalls = 0.5;
 
@@ -141,7 +142,7 @@ PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt c
 PetscErrorCode GMRESStore_Host(const GMRESBasis *, LocalInt k, PetscReal s, PetscScalar *x);
 PetscErrorCode GMRESStore_CUDA(const GMRESBasis *, LocalInt k, PetscReal s, PetscScalar *x);
 
-/* t = sum_k c_k u_k, k < count */
+/* t = sum_k c_k u_k, k < count. The CUDA twin may be called between the iterations of a solve, which it leaves alone. */
 PetscErrorCode GMRESCombine_Host(const GMRESBasis *, LocalInt count, const PetscReal c[], PetscScalar *t);
 PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscReal c[], PetscScalar *t);
 
@@ -204,6 +205,7 @@ enum GMRESStop {
   GMRES_SINGULAR,   /* nothing is left of a column */
   GMRES_BREAKDOWN,  /* the norm at a restart is far from that of the recurrence */
   GMRES_ITS,        /* max_it iterations are done */
+  GMRES_FULL,       /* a cycle is full, and the caller begins the next one */
   GMRES_SECOND      /* second products are of no use from here on: the caller goes on with one product a step */
 };
 
@@ -240,6 +242,7 @@ struct GMRESStart {
   LocalInt  restart;
   LocalInt  step;      /* products between two orthogonalizations, where the path makes several */
   LocalInt  iteration; /* iterations that are done */
+  bool      watched;   /* the caller begins each cycle, so that all that it is told about can still be looked at */
   PetscReal norm;      /* of the residual */
   PetscReal happy_tolerance, breakdown_tolerance;
   CGTest    test;
@@ -276,7 +279,7 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *count, const P
                                       PetscReal *value);
 /* After a stop: adds the correction of the last cycle to x. */
 PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *);
-/* After a stop: the small matrices, and how many columns of them are known. It waits. */
+/* The small matrices of the cycle, and how many columns of them are known. It waits. */
 PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *columns);
 /* Whether the GPU can keep the blocks of a kernel that wait for one another. */
 PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt restart, PetscBool *can);

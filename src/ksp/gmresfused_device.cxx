@@ -196,7 +196,8 @@ static PetscErrorCode Copy(KSP ksp, Preparation *p)
     g->op.step       = GMRESFusedStepOf(ksp);
     g->op.small      = (PetscBool)(rows / size < kSmallRows);
   }
-  PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed, g->path, g->small.restart));
+  const KSPGMRESFusedPath path = GMRESFusedIsWatched(ksp) ? KSP_GMRESFUSED_DEVICE : g->path; /* the host begins all cycles then */
+  PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed, path, g->small.restart));
   if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart, g->op.step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -269,6 +270,7 @@ static PetscErrorCode RestoreVectors(KSP ksp, GMRESVectors *v)
 static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
 {
   PetscFunctionBegin;
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS); /* by a test of the program */
   switch (stop) {
   case GMRES_TEST:
     PetscCall((*ksp->converged)(ksp, ksp->its, value, &ksp->reason, ksp->cnvP));
@@ -281,6 +283,7 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_HAPPY: PetscCall(GMRESFusedHappyEnd(ksp)); break;
   case GMRES_SINGULAR: PetscCall(GMRESFusedSingularEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
+  case GMRES_FULL: break;
   case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->dropped++; break; /* there is no reason to end */
   default: PetscCall(GMRESFusedMissed(ksp, value));
   }
@@ -294,16 +297,56 @@ static PetscLogDouble BasisFlops(PetscInt its, PetscInt restart, LocalInt n)
   return (3. * (its / restart) * restart * (restart + 1) + 3. * rest * (rest + 1) + 3. * its) * n;
 }
 
-/*
-   Cycles from the residual in p to a stop. The host follows with the history, but for the last norm, in whose place a next cycle
-   may have the true one.
-*/
-static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscReal *value, bool *held)
+bool GMRESFusedIsWatched(KSP ksp)
 {
-  KSP_GMRESFused  *g    = (KSP_GMRESFused *)ksp->data;
-  const CGTest     test = CGTestOf(ksp, PETSC_FALSE);
-  const LocalInt   step = g->dropped ? 1 : GMRESFusedStepOf(ksp);
-  const GMRESStart start{g->small.restart, step, (LocalInt)ksp->its, norm, g->happy_tolerance, g->breakdown_tolerance, test};
+  return ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip);
+}
+
+PetscErrorCode GMRESFusedFetchSmall(KSP ksp)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  LocalInt        further;
+
+  PetscFunctionBegin;
+  if (g->late) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &further));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The program's functions get what follows so many columns of the cycle, behind which the GPU may be further on. */
+template <typename F>
+static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F call)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(RestoreVectors(ksp, v));
+  PetscCall(CGFence_CUDA());
+  g->columns = g->known     = columns;
+  g->late                   = true;
+  const PetscErrorCode code = call();
+  g->late                   = false;
+  g->columns                = 0;
+  PetscCall(code);
+  PetscCall(CGFence_CUDA());
+  PetscCall(GetVectors(ksp, v));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Cycles from the residual in p to a stop. The host follows with history, monitors and a test of the program, but for the last
+   norm, in whose place a next cycle may have the true one. After a test of the program that ends the solve the KSP has the reason.
+*/
+static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESVectors *v, GMRESStop *stop, PetscReal *value, bool *held)
+{
+  KSP_GMRESFused  *g       = (KSP_GMRESFused *)ksp->data;
+  const bool       watched = GMRESFusedIsWatched(ksp);
+  const bool       tested  = ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip; /* by the program */
+  const CGTest     test    = CGTestOf(ksp, (PetscBool)tested);
+  const PetscInt   first   = ksp->its;
+  const LocalInt   step    = g->dropped ? 1 : GMRESFusedStepOf(ksp);
+  const GMRESStart start{g->small.restart, step, (LocalInt)first, watched, norm, g->happy_tolerance, g->breakdown_tolerance, test};
   const PetscReal *norms;
   LocalInt         count, its;
 
@@ -312,13 +355,25 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscRea
   PetscCall(GMRESFusedBegin_CUDA(g->work, &start));
   do {
     PetscCall(GMRESFusedAdvance_CUDA(g->work, &count, &norms, stop, &its, value));
-    for (LocalInt k = 0; k < count; k++) {
-      if (*held) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
+    for (LocalInt k = 0; k < count && !ksp->reason; k++) {
+      const auto show = [ksp] { return GMRESFusedShow(ksp, ksp->rnorm); };
+      const auto end  = [ksp] { return (*ksp->converged)(ksp, ksp->its, ksp->rnorm, &ksp->reason, ksp->cnvP); };
+      if (*held && watched) PetscCall(CallLate(ksp, (LocalInt)(ksp->its - first), v, show));
+      else if (*held) PetscCall(show());
       ksp->rnorm = norms[k];
-      *held      = true;
+      ksp->its++;
+      *held = true;
+      if (tested && !(*stop == GMRES_SINGULAR && k + 1 == count)) /* that iteration has no column */
+        PetscCall(CallLate(ksp, (LocalInt)(ksp->its - first), v, end));
     }
-  } while (*stop == GMRES_RUNNING);
-  ksp->its = its;
+  } while (*stop == GMRES_RUNNING && !ksp->reason);
+  if (ksp->reason) {
+    g->columns = (LocalInt)(ksp->its - first);
+    PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &its));
+    g->known = g->columns;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (*stop != GMRES_FULL) ksp->its = its;
   PetscCall(GMRESFusedFinish_CUDA(g->work));
   if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &g->known));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -363,14 +418,16 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     if (ksp->reason || g->keeps) break;
     PetscCall(PetscLogGpuTimeBegin());
     PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
-    PetscCall(Iterate(ksp, norm, &stop, &value, &held));
+    PetscCall(Iterate(ksp, norm, &v, &stop, &value, &held));
     PetscCall(RestoreVectors(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
+    if (g->columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
+    g->columns = 0;
     PetscCall(CGLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
                                        BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
-    if (held && ksp->reason) PetscCall(KSPLogResidualHistory(ksp, ksp->rnorm));
+    if (held && ksp->reason) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
     guess    = PETSC_TRUE;
     g->shown = !held; /* the last cycle has ended before its first iteration: the norm is the same */
   } while (!ksp->reason && !g->keeps);

@@ -24,8 +24,7 @@ static const char *WhyNotAsItIsAsked(KSP ksp)
   if (g->path == KSP_GMRESFUSED_GENERAL) return "it was asked for";
   if (g->keeps) return "a flexible solve";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return "a second pass of orthogonalization was asked for";
-  if (ksp->numbermonitors) return "a monitor";
-  if (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip) return "a convergence test of the program";
+  if (g->looks && GMRESFusedIsWatched(ksp)) return "a monitor or a convergence test that looks at the solution";
   if (ksp->err_hist) return "a history of errors";
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";

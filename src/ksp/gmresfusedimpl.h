@@ -52,11 +52,15 @@ struct KSP_GMRESFused {
   CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
 
   /* what is known of M, and of the norm by the rotations */
-  Changes            changes = Changes::NEVER;           /* whether M may change by itself */
-  PetscBool          keeps   = PETSC_FALSE;              /* the vectors M u_k of the cycle are kept: the solve is flexible */
-  const char        *why_keeps = "";                     /* where that was not asked for */
+  Changes            changes   = Changes::NEVER;          /* whether M may change by itself */
+  PetscBool          keeps     = PETSC_FALSE;             /* the vectors M u_k of the cycle are kept: the solve is flexible */
+  const char        *why_keeps = "";                      /* where that was not asked for */
   KSPConvergedReason claim     = KSP_CONVERGED_ITERATING; /* a good end, which the true norm has to confirm */
-  bool               shown     = false;                  /* history and monitors have the norm with which a cycle begins */
+  bool               shown     = false;                   /* history and monitors have the norm with which a cycle begins */
+
+  /* monitors and tests of the program, during iterations that the GPU decides about */
+  bool late  = false; /* the program has the norm of an iteration behind which the GPU is further on */
+  bool looks = false; /* it has asked for a solution then */
 
   /* several ranks */
   PetscBool       several = PETSC_FALSE; /* the last solve had several ranks */
@@ -108,8 +112,8 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
 
-/* The solve on the GPU. If the norm of the residual is out of the range of its sums, or if the solve has to go on as a flexible one,
-   there is a reason for the general path after the call. */
+/* The solve on the GPU. If the norm of the residual is out of the range of its sums, or if the solve has to go on as a flexible
+   one, there is a reason for the general path after the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
 /* Makes the GPU's copies of the operators those of now, and the exchange of several ranks; collective. */
 PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
@@ -142,3 +146,7 @@ bool GMRESFusedLeaveToTrueNorm(KSP);
 /* The solution of the cycle that is under way, in x, which may be the solution of the KSP. */
 PetscErrorCode GMRESFusedBuildSolution(KSP, Vec x);
 PetscErrorCode GMRESFusedResetBasis(KSP_GMRESFused *);
+/* Whether there is a monitor, or a convergence test of the program. */
+bool GMRESFusedIsWatched(KSP);
+/* The small matrices, where the GPU has them and the program asks for what is made of them during the iterations. */
+PetscErrorCode GMRESFusedFetchSmall(KSP);

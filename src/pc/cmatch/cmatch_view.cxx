@@ -68,8 +68,9 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
                                      params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
   if (params->precision == FINEPC_SINGLE)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, "
-                                             "use fgmres, gmresfused or -pc_cmatch_precision double\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, "
+                                     "use fgmres, gmresfused or -pc_cmatch_precision double\n"));
   if (!pc->pmat) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   if (bs > 1)
