@@ -697,7 +697,7 @@ TEST_CASE("cmatch: new values keep aggregates and patterns, and nothing else", "
 
 TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatch][pc][cycle][mpi]")
 {
-  constexpr LocalInt n = 48;
+  constexpr LocalInt n = 54;
   PetscMPIInt        rank;
   const auto         far = [](LocalInt row, LocalInt column) { /* two bonds of three */
     const std::uint64_t a = std::min(row, column), b = std::max(row, column);

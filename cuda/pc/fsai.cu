@@ -58,13 +58,14 @@ __device__ inline bool Differs(float now, float before)
 
 /* The marks, or, with `changed`, how many rows have others. They may differ from those of the host by rounding. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) FindMarks(CSRView A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed)
+__global__ void __launch_bounds__(kBlockSize)
+  FindMarks(CSRView A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed)
 {
   const long long at       = GridThread() / GroupSize;
   const LocalInt  row      = first + (LocalInt)at;
   const bool      here     = at < A.n - first;
   PetscReal       diagonal = 0, others = 0;
-  bool            differs  = false;
+  bool            differs = false;
   if (here)
     for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
       if (A.j[k] == row) diagonal = fabs(A.a[k]);

@@ -58,7 +58,8 @@ __device__ __forceinline__ HashSum Mix(HashSum place, LocalInt what)
 }
 
 /* A thread takes every entry and every row start that is a grid apart from its first one. The sum of integers has no order. */
-__global__ void __launch_bounds__(kBlockSize) AddHashes(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, HashSum *sum)
+__global__ void __launch_bounds__(kBlockSize)
+  AddHashes(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, HashSum *sum)
 {
   __shared__ HashSum of_block;
   const long long    step = (long long)gridDim.x * kBlockSize;
@@ -372,7 +373,8 @@ PetscErrorCode CSRHash_CUDA(const CSRView *A, uint64_t *work, uint64_t *hash)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
-  AddHashes<<<PetscMax(1, BlocksFor(A->nnz / kEntriesPerThread)), kBlockSize, 0, stream>>>(A->n, A->nnz, A->i, A->j, (HashSum *)work);
+  AddHashes<<<PetscMax(1, BlocksFor(A->nnz / kEntriesPerThread)), kBlockSize, 0, stream>>>(A->n, A->nnz, A->i, A->j,
+                                                                                           (HashSum *)work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(hash, work, sizeof(*hash), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);

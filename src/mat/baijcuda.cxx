@@ -222,7 +222,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   SeqBAIJCUDA     *data = (SeqBAIJCUDA *)A->spptr;
   BSR             *W    = transpose ? &data->transpose : &data->copy;
   PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values;
-  uint64_t         hash, *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
+  uint64_t         hash, *of_pattern  = transpose ? &data->transposed_pattern : &data->pattern;
   BSR              host;
 
   PetscFunctionBegin;

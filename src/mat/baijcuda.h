@@ -10,12 +10,12 @@
 
 /* The data of MATSEQBAIJCUDA, at spptr of the Mat. The matrix itself is PETSc's MATSEQBAIJ, on the host. */
 struct SeqBAIJCUDA {
-  struct _MatOps   base;                                  /* the operations of MATSEQBAIJ */
-  BSR              copy;                                  /* the matrix on the device */
-  BSR              transpose;                             /* the transpose on the device, if a product has needed it */
-  PetscObjectState values, transposed_values;             /* states of the matrix when `copy` and `transpose` were made */
-  uint64_t         pattern, transposed_pattern;           /* hashes of its pattern then: its nonzero state may not tell */
-  PetscBool        stale;                                 /* the copies are old, though the states have not changed */
+  struct _MatOps   base;                        /* the operations of MATSEQBAIJ */
+  BSR              copy;                        /* the matrix on the device */
+  BSR              transpose;                   /* the transpose on the device, if a product has needed it */
+  PetscObjectState values, transposed_values;   /* states of the matrix when `copy` and `transpose` were made */
+  uint64_t         pattern, transposed_pattern; /* hashes of its pattern then: its nonzero state may not tell */
+  PetscBool        stale;                       /* the copies are old, though the states have not changed */
 };
 
 /* The data of MATMPIBAIJCUDA, at spptr of the Mat. The two parts of the matrix are MATSEQBAIJCUDA. */

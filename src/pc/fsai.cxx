@@ -174,9 +174,9 @@ PetscErrorCode PCReset_FSAI(PC pc)
   fsai->limited                      = 0;
   fsai->stats                        = FSAIStats{};
   fsai->reused                       = PETSC_FALSE;
-  fsai->follows = fsai->anew         = false;
+  fsai->follows = fsai->anew = false;
   PetscCall(MatFreePatternWork(&fsai->given));
-  fsai->left_out                     = 0;
+  fsai->left_out = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -237,7 +237,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   fsai->may_keep = !search;
   const HaloWish wish{pc->pmat, reach->overlap, reach->layers, reach->pattern, reach->setter, reach->type};
-  const bool keep_plan = as_before && fsai->same_nonzeros && where == fsai->halo.where && (!reach->pattern || !search);
+  const bool     keep_plan = as_before && fsai->same_nonzeros && where == fsai->halo.where && (!reach->pattern || !search);
   PetscCall(PetscLogEventBegin(FinePC_HaloGather, pc, pc->pmat, 0, 0));
   PetscCall(HaloGather(phase, &wish, keep_plan, &fsai->halo));
   PetscCall(PetscLogEventEnd(FinePC_HaloGather, pc, pc->pmat, 0, 0));

@@ -70,13 +70,13 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *work, Pets
    Whether a pattern that depends on values still fits other values. Two numbers of each row are compared with those at the set-up
    that found the pattern:
 
-     the gain       log(a_ii / psi_i), what the entries beside the diagonal bring: by the factor exp(mean gain) they lower the Kaporin
-                    number. It falls where the couplings that the entries were found for have become weak, and rises where they have
-                    become strong, so that a new search would find more entries.
-     the coupling   sum_{j != i} (a_ij / a_ii)^2, which also tells of couplings that the pattern does not have.
+     the gain       log(a_ii / psi_i), what the entries beside the diagonal bring: by the factor exp(mean gain) they lower the
+   Kaporin number. It falls where the couplings that the entries were found for have become weak, and rises where they have become
+   strong, so that a new search would find more entries. the coupling   sum_{j != i} (a_ij / a_ii)^2, which also tells of couplings
+   that the pattern does not have.
 
-   A row has changed if one of them has changed by more than kFSAIChange of the larger one, and by more than kFSAILeastChange, so that
-   rows that gain nothing do not count. A pattern does not fit if more than kFSAIChangedRows of the rows have changed.
+   A row has changed if one of them has changed by more than kFSAIChange of the larger one, and by more than kFSAILeastChange, so
+   that rows that gain nothing do not count. A pattern does not fit if more than kFSAIChangedRows of the rows have changed.
 */
 constexpr PetscReal kFSAIChange = 0.4, kFSAILeastChange = 0.05, kFSAIChangedRows = 0.1;
 

@@ -26,16 +26,16 @@ struct PC_FSAI : PC_Local {
   PetscBool reused  = PETSC_FALSE; /* whether the last set-up kept the pattern */
 
   /* of a pattern that depends on values and may be kept */
-  float     *marks   = nullptr; /* of the rows when the pattern was found, see FSAIMarks_X() */
-  bool       follows = false;   /* the last set-up has compared them, or would have */
-  bool       anew    = false;   /* it found a new pattern, since the old one did not fit */
-  PetscInt64 changed = 0;       /* rows that had changed, and all rows: of this rank, or with a factor that reaches others of all */
+  float     *marks    = nullptr; /* of the rows when the pattern was found, see FSAIMarks_X() */
+  bool       follows  = false;   /* the last set-up has compared them, or would have */
+  bool       anew     = false;   /* it found a new pattern, since the old one did not fit */
+  PetscInt64 changed  = 0; /* rows that had changed, and all rows: of this rank, or with a factor that reaches others of all */
   PetscInt64 compared = 0;
 
-  Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
-  MatPattern       given         = {};      /* its nonzeros at the last set-up */
-  bool             given_stays   = true;    /* in a set-up: they are the same on this rank, or there is none */
-  PetscInt64       left_out      = 0;       /* its entries in columns of lower-numbered ranks that the factor does not reach */
+  Mat        pattern     = nullptr; /* the matrix that the user gave for the pattern, or null */
+  MatPattern given       = {};      /* its nonzeros at the last set-up */
+  bool       given_stays = true;    /* in a set-up: they are the same on this rank, or there is none */
+  PetscInt64 left_out    = 0;       /* its entries in columns of lower-numbered ranks that the factor does not reach */
 
   /* a factor that reaches other ranks */
   bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */

@@ -131,8 +131,8 @@ struct PC_Local {
 };
 
 /*
-   What a type keeps of a set-up that was made of the nonzeros of the matrix, such as patterns, plans and copies, it keeps in the next
-   one if `same_nonzeros` says so, and not by pc->flag, which follows from the nonzero state of PETSc.
+   What a type keeps of a set-up that was made of the nonzeros of the matrix, such as patterns, plans and copies, it keeps in the
+   next one if `same_nonzeros` says so, and not by pc->flag, which follows from the nonzero state of PETSc.
 */
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */

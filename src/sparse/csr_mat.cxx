@@ -11,7 +11,7 @@
 
 /* The pattern of a sequential Mat as local numbers. */
 struct LocalPattern {
-  PetscObjectId    id;     /* of the Mat whose pattern was copied, and its state */
+  PetscObjectId    id; /* of the Mat whose pattern was copied, and its state */
   PetscObjectState state;
   LocalInt         n, nnz;
   PetscMemType     where;
@@ -68,8 +68,7 @@ PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, Loc
     PetscCall(PetscObjectGetId((PetscObject)local, &id));
     PetscCall(PetscObjectStateGet((PetscObject)local, &state));
     PetscCall(PetscObjectContainerQuery((PetscObject)local, name, (void **)&pattern));
-    if (!pattern || pattern->n != n || pattern->nnz != nnz)
-      PetscCall(CreateLocalPattern(local, name, where, n, nnz, &pattern));
+    if (!pattern || pattern->n != n || pattern->nnz != nnz) PetscCall(CreateLocalPattern(local, name, where, n, nnz, &pattern));
     if (pattern->id != id || pattern->state != state) {
       PetscCall(copy((size_t)n + 1, i, pattern->i));
       PetscCall(copy(nnz, j, pattern->j));

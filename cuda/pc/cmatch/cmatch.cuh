@@ -325,7 +325,8 @@ PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
 PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
 
-/* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the end. */
+/* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the
+ * end. */
 PetscErrorCode CMATCHMeasureFit(CMATCHSetup *, LocalInt level, bool last);
 void           CMATCHTellFit(const CMATCHSetup *);
 

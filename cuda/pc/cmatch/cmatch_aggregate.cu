@@ -815,8 +815,9 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *
     const LocalInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
-    PetscCall(MatchVertices(s, w, (double)M.room / n,
-                            Rules{CMATCHThreshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
+    PetscCall(
+      MatchVertices(s, w, (double)M.room / n,
+                    Rules{CMATCHThreshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;

@@ -1,6 +1,6 @@
 /*
-   CUDA twin of src/pc/cmatch/cmatch_fit_host.cxx: a group of lanes takes a row, and pieces are found by threads that hang the larger
-   one of two roots below the smaller one, whose number does not depend on their order.
+   CUDA twin of src/pc/cmatch/cmatch_fit_host.cxx: a group of lanes takes a row, and pieces are found by threads that hang the
+   larger one of two roots below the smaller one, whose number does not depend on their order.
 */
 #include "cmatch.cuh"
 
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBlockSize) FindHeaviest(Fitted<T> f)
   if (!here || lane != 0) return;
   const double least = f.aggregate && f.aggregate[row] >= 0 ? kCMATCHDominated : kCMATCHUnheld;
   f.largest[row]     = off >= least * (double)own ? largest : -1.f;
-  f.parent[row]  = row;
+  f.parent[row]      = row;
 }
 
 __device__ __forceinline__ LocalInt Root(const LocalInt *parent, LocalInt i)
@@ -115,8 +115,16 @@ PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
-    Fitted<T>  f{L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d, last ? nullptr : L.aggregate, CMATCHThreshold(*s->params, L.all),
-                nullptr, nullptr, &s->report->fit[level]};
+    Fitted<T>  f{L.n,
+                L.A_i,
+                L.A_j,
+                (const T *)L.A_a,
+                (const T *)L.d,
+                last ? nullptr : L.aggregate,
+                CMATCHThreshold(*s->params, L.all),
+                nullptr,
+                nullptr,
+                &s->report->fit[level]};
     const bool single = L.nnz <= kThreadRow * L.n;
     const int  blocks = BlocksFor((long long)L.n * (single ? 1 : kGroup));
 

@@ -63,8 +63,7 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 static bool DependsOnValues(const PC_AFSAI *afsai)
 {
   const AFSAIParams *params = &afsai->params;
-  return params->max_steps || params->postfilter > 0 ||
-         (params->prefilter > 0 && params->initial_power && !afsai->pattern);
+  return params->max_steps || params->postfilter > 0 || (params->prefilter > 0 && params->initial_power && !afsai->pattern);
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */

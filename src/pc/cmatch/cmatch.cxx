@@ -258,9 +258,8 @@ static bool CanKeepPattern(PC pc, bool global, const CSRView *A, const NearNullV
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
 
-  return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work &&
-         H->where == A->where && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular &&
-         !cmatch->ranks == !global;
+  return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work && H->where == A->where &&
+         cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular && !cmatch->ranks == !global;
 }
 
 /* The operations of an application. */
@@ -355,8 +354,8 @@ static void RememberFit(CMATCHHierarchy *H)
 */
 static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
 {
-  PC_CMATCH             *cmatch                                     = (PC_CMATCH *)pc->data;
-  const CMATCHHierarchy *H                                          = cmatch->hierarchy;
+  PC_CMATCH             *cmatch                                    = (PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H                                         = cmatch->hierarchy;
   PetscInt64             sum[kCMATCHMostLevels][CMATCH_MISFITS][2] = {}; /* how many, and of how many */
 
   PetscFunctionBegin;
@@ -376,13 +375,13 @@ static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, sizeof(sum) / sizeof(PetscInt64), MPIU_INT64, MPI_SUM, together->comm));
     together->outcome->exchanging = false;
   }
-  PetscReal worst  = -1;
-  cmatch->misfit   = CMATCHMisfit{};
-  *fits            = true;
+  PetscReal worst = -1;
+  cmatch->misfit  = CMATCHMisfit{};
+  *fits           = true;
   for (LocalInt l = 0; l < kCMATCHMostLevels; l++)
     for (const CMATCHMisfitKind kind : {CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT}) {
       const PetscInt64 count = PetscMax(sum[l][kind][0], 0), of = sum[l][kind][1];
-      const PetscReal  most = kind == CMATCH_CUT ? kCMATCHMostCut : kCMATCHMisfits;
+      const PetscReal  most  = kind == CMATCH_CUT ? kCMATCHMostCut : kCMATCHMisfits;
       const bool       few   = count <= kCMATCHFewMisfits; /* of a small level they do not matter */
       const PetscReal  share = few ? 0 : (PetscReal)count / (most * (PetscReal)PetscMax(of, 1));
       if (share > 1) *fits = false;

@@ -96,18 +96,19 @@ constexpr PetscReal kCMATCHSmallStrength = 0.005;
 */
 constexpr LocalInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
-/* The strength with which rows of a level are coupled, relative to the heaviest edges of both, that has so many rows on all ranks. */
+/* The strength with which rows of a level are coupled, relative to the heaviest edges of both, that has so many rows on all ranks.
+ */
 inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
 {
   return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
 }
 
 /*
-   How well aggregates fit the values of a level, see cmatch_fit_host.cxx. A set-up that keeps aggregates counts what would be decided
-   otherwise on each level, beyond what was so when the aggregates were made: loose rows, pieces into which aggregates have fallen, and
-   rows of P that have lost entries, since their pattern does not have the columns. If there is a level on which these are more than
-   kCMATCHMisfits of its rows or of its aggregates, or more than kCMATCHMostCut of its rows of P, and more than kCMATCHFewMisfits, it
-   coarsens anew. Rows of P keep their sums, and lose entries that are hardly strong by small changes.
+   How well aggregates fit the values of a level, see cmatch_fit_host.cxx. A set-up that keeps aggregates counts what would be
+   decided otherwise on each level, beyond what was so when the aggregates were made: loose rows, pieces into which aggregates have
+   fallen, and rows of P that have lost entries, since their pattern does not have the columns. If there is a level on which these
+   are more than kCMATCHMisfits of its rows or of its aggregates, or more than kCMATCHMostCut of its rows of P, and more than
+   kCMATCHFewMisfits, it coarsens anew. Rows of P keep their sums, and lose entries that are hardly strong by small changes.
 */
 struct CMATCHFit {
   LocalInt loose, pieces;

@@ -274,9 +274,9 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all,
 /* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
 CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, const CMATCHGraph &M, size_t *work_bytes)
 {
-  const LocalInt    n        = M.n();
-  const float       strength = CMATCHThreshold(params, all);
-  CMATCHAggregation result{std::vector<LocalInt>(n), 0, 0, 0};
+  const LocalInt           n        = M.n();
+  const float              strength = CMATCHThreshold(params, all);
+  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
   const std::vector<char>  left = LeftRows(M, &result.left);
   const std::vector<float> c    = Weights(M, strength, left);
   std::vector<LocalInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */

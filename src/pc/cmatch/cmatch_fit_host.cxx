@@ -1,9 +1,9 @@
 /*
-   How well aggregates that were made for other values fit a level. Strong edges are those of cmatch_aggregate_host.cxx, weighed with
-   the operator of the level. Two numbers of each level are compared with those right after the aggregates were made:
+   How well aggregates that were made for other values fit a level. Strong edges are those of cmatch_aggregate_host.cxx, weighed
+   with the operator of the level. Two numbers of each level are compared with those right after the aggregates were made:
 
-     loose    rows that have strong edges, but none to a row of their own aggregate, unless the smoother does for them. Such a row was
-              single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak. The smoother
+     loose    rows that have strong edges, but none to a row of their own aggregate, unless the smoother does for them. Such a row
+   was single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak. The smoother
               does for a row whose entries beside the diagonal sum to less than kCMATCHDominated of it, and for one in no aggregate
               below kCMATCHUnheld: the matching may have left it by an operator with smaller sums.
      pieces   what the aggregates fall into if only strong edges hold rows together; rows that the smoother does for do not count.
@@ -37,7 +37,7 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
   CMATCHFit             fit{};
 
   for (LocalInt i = 0; i < n; i++) {
-    const float own = (float)L.d[i];
+    const float own      = (float)L.d[i];
     float       heaviest = 0;
     double      off      = 0;
     for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {

@@ -525,7 +525,7 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
         H->level[l].fit = CMATCHFit_Host(params, H->level[l], true, H->arrays[l]);
       break;
     }
-    H->level[l].fit = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
+    H->level[l].fit  = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
     progress->stitch = false;
     CMATCHProlongator_Host(params, keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);

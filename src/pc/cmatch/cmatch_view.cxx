@@ -339,12 +339,11 @@ static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, Petsc
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "aggregates of the set-up before: %s %" PetscInt64_FMT " of %" PetscInt64_FMT
                                      " on level %" LocalInt_FMT ", where they fit worst; beyond a share of %g they are made anew\n",
-                                     kinds[misfit.kind], misfit.count,
-                                     misfit.of, misfit.level, (double)misfit.most));
-  if (anew && (cmatch->ranks || anew == 1)) PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew, since they did not fit\n"));
+                                     kinds[misfit.kind], misfit.count, misfit.of, misfit.level, (double)misfit.most));
+  if (anew && (cmatch->ranks || anew == 1))
+    PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew, since they did not fit\n"));
   else if (anew)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "aggregates made anew on %" PetscInt64_FMT " ranks, since they did not fit\n", anew));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "aggregates made anew on %" PetscInt64_FMT " ranks, since they did not fit\n", anew));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -358,11 +357,9 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   const MPI_Comm           comm      = PetscObjectComm((PetscObject)pc);
   std::vector<LevelSums>   levels;
   PetscMPIInt              size;
-  PetscInt64               count[COUNTS] = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused,
-                                           cmatch->anew},
-                           sum[COUNTS];
-  PetscLogDouble           bytes[BYTES]  = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
-  PetscLogDouble           work          = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
+  PetscInt64 count[COUNTS]    = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused, cmatch->anew}, sum[COUNTS];
+  PetscLogDouble bytes[BYTES] = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
+  PetscLogDouble work         = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
