@@ -1142,6 +1142,25 @@ TEST_CASE("rrbcg: a solver that has refused a matrix some times solves with anot
   }
 }
 
+TEST_CASE("rrbcg: a negative definite matrix", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-ksp_norm_type natural"}) {
+      CAPTURE(backend.name, options);
+      const MatObject A = CreateMat(Diffusion({31, 17}, true, 1), backend.mat), B = CreateMat(Diffusion({31, 17}, true, 1), backend.mat);
+      MUST(MatScale(B, -1));
+      const std::vector<double> x0       = Values(RightVec(A, 33));
+      const Run                 positive = SolveFrom(MakeRRBCG(A, options)), negative = SolveFrom(MakeRRBCG(B, options)),
+                guessed                  = SolveFrom(MakeRRBCG(B, options), &x0);
+      auto      x                        = negative.x;
+      for (double &value : x) value = -value;
+      CHECK(negative.history == positive.history);
+      CHECK(x == positive.x);
+      CHECK(guessed.reason == KSP_CONVERGED_RTOL);
+      CHECK(guessed.true_residual <= 1e-7);
+    }
+}
+
 TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mpi]")
 {
   PetscMPIInt size;
