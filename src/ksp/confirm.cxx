@@ -58,7 +58,7 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
 
 PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
 {
-  constexpr PetscReal kDigits = 10; /* of those the sums of a product lose a few more */
+  constexpr PetscReal kLost = 100; /* the recurrences and products of a solve lose two digits more than the last ones */
   PetscReal           rounding;
   PetscBool           device;
   Mat                 A;
@@ -72,7 +72,7 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
   PetscCall(KSP_MatMult(ksp, A, t, w));
   if (device) PetscCall(CGFence_CUDA());
   PetscCall(NormOf(ksp, w, t, &rounding));
-  *is = more <= kDigits * rounding;
+  *is = more <= kLost * rounding;
   PetscCall(PetscInfo(ksp, "the norm of the residual is larger by %g, and the last digits of the solution make %g\n", (double)more,
                       (double)rounding));
   PetscFunctionReturn(PETSC_SUCCESS);
