@@ -490,8 +490,12 @@ PetscErrorCode Case::Second()
   const std::vector<Wrapper> all      = {{"bjacobi", "-second_sub_pc_type #"},
                                          {"asm", "-second_sub_pc_type #"},
                                          {"ksp", "-second_ksp_ksp_max_it 3 -second_ksp_pc_type #", false},
-                                         {"bjacobi", "-second_sub_pc_type # -second_sub_ksp_type cg -second_sub_ksp_max_it 4", false},
-                                         {"composite", "-second_pc_composite_type multiplicative -second_pc_composite_pcs #,jacobi"},
+                                         {"bjacobi",
+                                          "-second_sub_ksp_type cg -second_sub_ksp_max_it 4 "
+                                               "-second_sub_pc_type #",
+                                          false},
+                                         {"composite", "-second_pc_composite_type multiplicative "
+                                                            "-second_pc_composite_pcs #,jacobi"},
                                          {"composite", "-second_pc_composite_pcs ksp,# -second_sub_0_ksp_ksp_max_it 3", false},
                                          {"shell", "", false}};
   const bool                 safe     = system_.good || (system_.hard && choice_.pc != "bisai");
