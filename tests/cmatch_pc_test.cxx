@@ -497,7 +497,8 @@ TEST_CASE("cmatch: w comes from the null space, else from the near null space, e
       std::vector<double> with_zero = w;
       with_zero[1234]               = 0;
       Attach(A, MatSetNullSpace, Normalized(with_zero, backend.vec));
-      CHECK(Contains(view(MakePC(A, CMATCH())), "near null vector: the first vector of the null space, whose 1 zeros count as 0.0"));
+      CHECK(
+        Contains(view(MakePC(A, CMATCH())), "near null vector: the first vector of the null space, whose 1 zeros count as 0.0"));
       CHECK(!Contains(view(MakePC(A, CMATCH())), kComplement));
       CHECK(Finite(Applied(MakePC(A, CMATCH()))));
     }
@@ -556,7 +557,7 @@ TEST_CASE("cmatch: the view counts singular components, and says what rounding h
       rows[row].push_back({row, begins || ends ? 0.3 : 0.6});
       if (!ends) rows[row].push_back({row + 1, -0.3});
     }
-    const MatObject A  = CreateMat(FromRows(rows), backend.mat), almost = CreateMat(Poisson(30, 30), backend.mat);
+    const MatObject A = CreateMat(FromRows(rows), backend.mat), almost = CreateMat(Poisson(30, 30), backend.mat);
     const PCObject  pc = MakePC(A, CMATCH(), "-@coarse_size 150");
     MUST(PCSetUp(pc));
     CHECK(Contains(ViewText((PC)pc), "singular components: 1 end as a single row and get no correction there, 2 are solved in the "
@@ -572,7 +573,8 @@ TEST_CASE("cmatch: the view counts singular components, and says what rounding h
     const MatObject below  = CreateMat(closed, backend.mat);
     const PCObject  raised = MakePC(below, CMATCH());
     MUST(PCSetUp(raised));
-    CHECK(Contains(ViewText((PC)raised), "the last level is not positive definite by rounding: its diagonal entries were raised by "));
+    CHECK(
+      Contains(ViewText((PC)raised), "the last level is not positive definite by rounding: its diagonal entries were raised by "));
   }
 }
 
@@ -700,10 +702,10 @@ TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatc
   constexpr LocalInt n = 54;
   PetscMPIInt        rank;
   const auto         far = [](LocalInt row, LocalInt column) { /* two bonds of three */
-    const std::uint64_t a = std::min(row, column), b = std::max(row, column);
-    Random              random(a * 7919 + b);
-    random.Next();
-    return random.Between(0, 1) < 0.66;
+                                                       const std::uint64_t a = std::min(row, column), b = std::max(row, column);
+                                                       Random              random(a * 7919 + b);
+                                                       random.Next();
+                                                       return random.Between(0, 1) < 0.66;
   };
   struct Case {
     const char *name;
@@ -726,8 +728,8 @@ TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatc
       for (const std::string options : {"", "-pc_cmatch_coarsening mis2 -pc_cmatch_precision double -pc_cmatch_reach local"}) {
         if (!options.empty() && change.name != cases[2].name) continue;
         CAPTURE(backend.name, change.name, options);
-        const MatObject A = CreateAIJ(change.first, backend.mat, PETSC_COMM_WORLD),
-                        B = CreateAIJ(change.then, backend.mat, PETSC_COMM_WORLD);
+        const MatObject A   = CreateAIJ(change.first, backend.mat, PETSC_COMM_WORLD),
+                        B   = CreateAIJ(change.then, backend.mat, PETSC_COMM_WORLD);
         const KSPObject ksp = MakeKSP(A, options, PCCMATCH), fresh = MakeKSP(B, options, PCCMATCH);
         Solve(ksp);
         SetValues(A, change.then);

@@ -839,7 +839,8 @@ static Solution SolveInRange(Mat A, const std::string &options)
   return solution;
 }
 
-TEST_CASE("cmatch on several ranks: singular components, and almost singular matrices", "[cmatch][ranks][pc][null][components][mpi]")
+TEST_CASE("cmatch on several ranks: singular components, and almost singular matrices",
+          "[cmatch][ranks][pc][null][components][mpi]")
 {
   HostMatrix almost = Diffusion(44, 44, false, 34);
   for (LocalInt i = 0; i < almost.n; i++)
@@ -847,8 +848,9 @@ TEST_CASE("cmatch on several ranks: singular components, and almost singular mat
       if (almost.j[k] == i) almost.a[k] += 1e-11;
   for (const Backend &backend : Backends())
     for (const Layout &layout : Layouts())
-      for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string(),
-                                         std::string("-@coarse pcg -ksp_type fcg "), std::string("-@smoother sfsai ")}) {
+      for (const std::string &options :
+           {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string(),
+            std::string("-@coarse pcg -ksp_type fcg "), std::string("-@smoother sfsai ")}) {
         CAPTURE(backend.name, layout.name, options);
         for (const HostMatrix &H : {Pockets(), almost}) {
           const MatObject A        = Spread(H, backend.mat, layout.share);
@@ -879,7 +881,9 @@ TEST_CASE("cmatch on several ranks: zeros of the near null vector are counted on
       const auto        y    = Applied(pc);
       const std::string text = ViewText((PC)pc);
       CHECK(Difference(y, x) <= 1e-5);
-      if (!Rank()) CHECK(Contains(text, first + "the first vector of the near null space, whose 600 zeros count as " + (size == 1 ? "1." : "0.001")));
+      if (!Rank())
+        CHECK(Contains(text, first + "the first vector of the near null space, whose 600 zeros count as " +
+                               (size == 1 ? "1." : "0.001")));
       Attach(A, MatSetNearNullSpace, Distributed(A, many));
       const PCObject    constants = MakePC(A, CMATCH());
       const auto        z         = Applied(constants);

@@ -80,7 +80,8 @@ public:
         MUST(w_copy.Assign(where_, with_ghosts, nullptr, 0));
         MUST(ArrayCopy(w_copy.data(), on_host.data(), with_ghosts * sizeof(double), where_, PETSC_MEMTYPE_HOST));
       }
-      MUST((on_device ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host)(&own_copy.view, w_copy.data(), params.zero, &largest));
+      MUST((on_device ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host)(&own_copy.view, w_copy.data(), params.zero,
+                                                                                 &largest));
       MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
       CMATCHRanksSetUp *setup;
       MUST((on_device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&params, (PetscBool)keep, &H, &setup));

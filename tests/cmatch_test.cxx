@@ -453,7 +453,7 @@ public:
         to.Wt_a     = Values(Wt.a, Wt.nnz);
         to.factor_d = Values(from.factor.d, from.n);
       }
-      to.fit       = from.fit;
+      to.fit = from.fit;
       if (number + 1 == H_->levels) continue;
       to.coarse    = from.coarse;
       to.width     = from.width;
@@ -2253,9 +2253,8 @@ TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0,
           CHECK(values.front() > 0.05);
           CHECK(values.back() <= 1 + 8 * Unit(precision) * cond);
           if (twin->levels == 2 && twin->inverted) {
-            const LocalInt ones = (LocalInt)std::count_if(values.begin(), values.end(), [&](double x) {
-              return std::fabs(x - 1) <= 8 * Unit(precision) * cond;
-            });
+            const LocalInt ones = (LocalInt)std::count_if(values.begin(), values.end(),
+                                                          [&](double x) { return std::fabs(x - 1) <= 8 * Unit(precision) * cond; });
             CHECK(ones >= twin->level[0].coarse);
           }
         }
@@ -2587,8 +2586,8 @@ TEST_CASE("cmatch: singular components with factored smoothers, to one row, and 
         CHECK(solution.iterations <= 40);
       }
     /* a chain for each size, and the ones on all of them are in the null space */
-    Couplings      chains(std::accumulate(many.begin(), many.end(), 0));
-    LocalInt       first = 0;
+    Couplings chains(std::accumulate(many.begin(), many.end(), 0));
+    LocalInt  first = 0;
     for (LocalInt size : many) {
       for (LocalInt k = 1; k < size; k++) chains.Add(first + k - 1, first + k, -0.37);
       first += size;
@@ -2671,11 +2670,11 @@ TEST_CASE("cmatch: zeros of the near null vector", "[cmatch][components]")
   for (const Backend &backend : Backends())
     for (double size : {1e-3, 1., 64.}) {
       CAPTURE(backend.name, size);
-      const HostMatrix A = Volumes({20, 20, 1}, One);
-      Vector           w = Vector(A.n, size);
-      w[7]               = 0;
-      w[100]             = 1e-17 * size;
-      w[200]             = -1e-17 * size;
+      const HostMatrix A  = Volumes({20, 20, 1}, One);
+      Vector           w  = Vector(A.n, size);
+      w[7]                = 0;
+      w[100]              = 1e-17 * size;
+      w[200]              = -1e-17 * size;
       CMATCHParams params = Precision(FINEPC_SINGLE, 20);
       params.zero         = size;
       Twin twin(A, params, backend.where, w);

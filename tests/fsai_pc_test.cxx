@@ -196,8 +196,8 @@ TEST_CASE("a pattern that does not fit new values is found anew", "[fsai][pc][cy
           const bool        adaptive = type.name == std::string(PCAFSAI);
           const std::string options  = (adaptive ? "" : "-@power 3 -@prefilter 0.05") + more;
           CAPTURE(type.name, backend.name, change.name, options);
-          const MatObject A = CreateAIJ(change.first, backend.mat, PETSC_COMM_WORLD),
-                          B = CreateAIJ(change.then, backend.mat, PETSC_COMM_WORLD);
+          const MatObject A   = CreateAIJ(change.first, backend.mat, PETSC_COMM_WORLD),
+                          B   = CreateAIJ(change.then, backend.mat, PETSC_COMM_WORLD);
           const KSPObject ksp = MakeKSP(A, type, options), fresh = MakeKSP(B, type, options);
           Solve(ksp);
           SetValues(A, change.then);

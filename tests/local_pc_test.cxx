@@ -535,9 +535,9 @@ TEST_CASE("other nonzeros in place are a fresh set-up, whatever the nonzero stat
         for (Way way : {AXPY, TRANSPOSE, COO}) {
           if (way != AXPY && (std::string(kind.name).find("aij") != 0 || choice != options.back())) continue;
           CAPTURE(type.name, kind.name, choice, (int)way);
-          MatObject       A  = kind.Create(good, PETSC_COMM_WORLD), copy;
-          const MatObject B  = kind.Create(Far(good.n, good.bs), PETSC_COMM_WORLD);
-          const PCObject  pc = MakePC(A, type, choice);
+          MatObject       A       = kind.Create(good, PETSC_COMM_WORLD), copy;
+          const MatObject B       = kind.Create(Far(good.n, good.bs), PETSC_COMM_WORLD);
+          const PCObject  pc      = MakePC(A, type, choice);
           Mat             changed = A;
           MUST(PCSetUp(pc));
           Applied(pc);

@@ -144,8 +144,10 @@ KSPObject MakeKSP(Mat, const Type &, const std::string &options = "");
 PCObject  MakePC(Mat, const Type &, const std::string &options = "");
 PC        PCOf(KSP);
 
-/* 5 points on n x n with these conductivities in x and y, and `shift` on the diagonal; bonds that are broken stay stored, as zeros. */
-HostBlocks Sheet(LocalInt n, double kx, double ky, double shift, const std::function<bool(LocalInt row, LocalInt column)> &broken = {});
+/* 5 points on n x n with these conductivities in x and y, and `shift` on the diagonal; bonds that are broken stay stored, as zeros.
+ */
+HostBlocks Sheet(LocalInt n, double kx, double ky, double shift,
+                 const std::function<bool(LocalInt row, LocalInt column)> &broken = {});
 
 /* This rank's part of a vector. */
 std::vector<double> Values(Vec);

@@ -1147,12 +1147,13 @@ TEST_CASE("rrbcg: a negative definite matrix", "[rrbcg]")
   for (const Backend &backend : Backends())
     for (const char *options : {"", "-ksp_norm_type natural"}) {
       CAPTURE(backend.name, options);
-      const MatObject A = CreateMat(Diffusion({31, 17}, true, 1), backend.mat), B = CreateMat(Diffusion({31, 17}, true, 1), backend.mat);
+      const MatObject A = CreateMat(Diffusion({31, 17}, true, 1), backend.mat),
+                      B = CreateMat(Diffusion({31, 17}, true, 1), backend.mat);
       MUST(MatScale(B, -1));
       const std::vector<double> x0       = Values(RightVec(A, 33));
       const Run                 positive = SolveFrom(MakeRRBCG(A, options)), negative = SolveFrom(MakeRRBCG(B, options)),
-                guessed                  = SolveFrom(MakeRRBCG(B, options), &x0);
-      auto      x                        = negative.x;
+                guessed = SolveFrom(MakeRRBCG(B, options), &x0);
+      auto x            = negative.x;
       for (double &value : x) value = -value;
       CHECK(negative.history == positive.history);
       CHECK(x == positive.x);

@@ -239,7 +239,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
 
   PetscFunctionBegin;
   PetscCall(MatGetPoints(pc->pmat, (PetscBool)(local->same_nonzeros || local->has_points), &local->points, &mat));
-  Rows           rows{};
+  Rows rows{};
   rows.own            = mat.A;
   PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
   if (!code) code = CallGuarded(on_rows, pc, (const CSRView *)&rows.A, outcome);

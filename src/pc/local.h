@@ -112,11 +112,11 @@ struct PC_Local {
   LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
   LocalInt     reserved[2]     = {};      /* columns that all ranks have reserved since the set-up, without and with transpose */
   MatPattern   nonzeros        = {};      /* those of the matrix of the last set-up */
-  bool         same_nonzeros   = false;   /* in a set-up: the nonzeros of all ranks are those of the last one, see PCSetUp_Local() */
-  MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
-  bool         has_points      = false;   /* in a set-up: the points have the nonzeros of the matrix at hand */
-  CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
-  bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */
+  bool         same_nonzeros   = false; /* in a set-up: the nonzeros of all ranks are those of the last one, see PCSetUp_Local() */
+  MatPoints    points          = {};    /* the entries of a matrix of blocks, for the types that need single entries */
+  bool         has_points      = false; /* in a set-up: the points have the nonzeros of the matrix at hand */
+  CSRSymmetry  symmetry        = {};    /* what makes the rank's block unsymmetric, for the types that need symmetry */
+  bool         keeps_one_sided = false; /* the factor is one of a matrix with its one-sided couplings */
 
   PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
 

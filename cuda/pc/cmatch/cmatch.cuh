@@ -256,8 +256,8 @@ struct CMATCHReport {
   LocalInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
   LocalInt           undecided;                  /* vertices that an independent set has not decided about */
   LocalInt           ended;                      /* see CMATCHStats */
-  LocalInt           pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
-  CMATCHFit          fit[kCMATCHMostLevels];     /* of each level, see CMATCHMeasureFit() */
+  LocalInt  pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
+  CMATCHFit fit[kCMATCHMostLevels]; /* of each level, see CMATCHMeasureFit() */
 };
 
 constexpr int      kCMATCHNoneByte = 0x7f; /* of each byte of kCMATCHNone */

@@ -20,8 +20,8 @@ __device__ bool IsIsolated(const LocalInt *A_i, const T *A_a, LocalInt i)
   return true;
 }
 
-/* D, which was zero, from the entries of the level but those in columns of isolated rows, and D_ii = s_i but for these. A thread takes
- * a row. */
+/* D, which was zero, from the entries of the level but those in columns of isolated rows, and D_ii = s_i but for these. A thread
+ * takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   FillDense(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
@@ -254,8 +254,8 @@ PetscErrorCode FindParts(CMATCHSetup *s, CMATCHParts *parts)
   PetscCall(fetch(&A_j, L.A_j));
   PetscCall(fetch(&A_a, L.A_a));
   PetscCall(fetch(&rs, H->rs[last]));
-  *parts = CMATCHFindParts(L.n, A_i.data(), A_j.data(), std::vector<double>(A_a.begin(), A_a.end()).data(), rs.data(),
-                           CMATCHRowsEach(*H, last), s->params->singular);
+  *parts          = CMATCHFindParts(L.n, A_i.data(), A_j.data(), std::vector<double>(A_a.begin(), A_a.end()).data(), rs.data(),
+                                    CMATCHRowsEach(*H, last), s->params->singular);
   s->stats->parts = PetscMax(parts->Large() - (s->params->singular ? 1 : 0), 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -424,8 +424,8 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_
       PetscCall(LaunchEarly(H->early, MultiplyDense<T>, BlocksFor((long long)L.n * kWarpSize), kBlockSize, stream, L.n,
                             H->inverse.data(), (const T *)b, (T *)x, H->control));
     else
-      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (const LocalInt *)H->parts.data(), (const T *)b,
-                            (T *)x, H->iteration.data(), H->control));
+      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (const LocalInt *)H->parts.data(),
+                            (const T *)b, (T *)x, H->iteration.data(), H->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

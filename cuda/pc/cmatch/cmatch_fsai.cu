@@ -339,7 +339,8 @@ PetscErrorCode ScaleLevel(CMATCHSetup *s, LocalInt level, double lambda, const d
   if (!(lambda > 0) || !std::isfinite(lambda))
     s->seen.failure = PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_DIAGONAL_NOT_POSITIVE));
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
-  ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, inverse_psi, alone, (const T *)L.l, 1 / (kCMATCHFactorMargin * lambda), (T *)L.factor.d);
+  ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, inverse_psi, alone, (const T *)L.l,
+                                                                 1 / (kCMATCHFactorMargin * lambda), (T *)L.factor.d);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -820,7 +820,9 @@ struct Step {
     if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s->arena.Take(L.n, &y));
     PetscCall(MultiplySums(y));
-    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a, (const T *)L.d, y, 1., 0., made->rs, made->size);
+    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a,
+                                                                                               (const T *)L.d, y, 1., 0., made->rs,
+                                                                                               made->size);
     FinePCCheckLaunch();
     C.scale = AP.scale = 1;
     PetscCall(s->arena.Take(rows, &C.wide));
@@ -896,7 +898,10 @@ struct Step {
     }
     L.cut   = s->seen.cut;
     L.plain = s->seen.plain;
-    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j, (const T *)L.R_a, (const T *)L.d, y, scale, 1., H->rs[level + 1], size);
+    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j,
+                                                                                                 (const T *)L.R_a, (const T *)L.d,
+                                                                                                 y, scale, 1., H->rs[level + 1],
+                                                                                                 size);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal, size));
     s->arena.Release(mark);

@@ -29,7 +29,8 @@ __device__ double NearNull(const double *w, double zero, LocalInt i)
 }
 
 /* The bits of numbers that are not negative are in the order of the numbers. */
-__global__ void __launch_bounds__(kBlockSize) FindLargestDiagonal(CSRView A, const double *w, double zero, unsigned long long *largest)
+__global__ void __launch_bounds__(kBlockSize)
+  FindLargestDiagonal(CSRView A, const double *w, double zero, unsigned long long *largest)
 {
   const long long row  = GridThread();
   double          mine = 0;
@@ -719,7 +720,10 @@ public:
     LocalInt           *at   = nullptr, count;
 
     PetscFunctionBegin;
-    const SentRows sent{L.mine, which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign, from.start, from.length, from.j, from.a, from.rs, from.size};
+    const SentRows sent{L.mine,     which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign,
+                        from.start, from.length,
+                        from.j,     from.a,
+                        from.rs,    from.size};
     const NumberOf number{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
     travellers = CMATCHTravellers{};
     to         = CameRows{};
@@ -756,7 +760,8 @@ public:
     PetscCall(s.arena.Take(of.came.rows, &to.sum));
     PetscCall(s.arena.Take(of.came.rows, &to.size));
     if (of.came.rows) {
-      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum, to.size);
+      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum,
+                                                                      to.size);
       FinePCCheckLaunch();
     }
     PetscCall(s.arena.Take(to.entries, &to.number));
@@ -1221,7 +1226,8 @@ private:
       PackRows<T><<<BlocksFor((long long)rows * kPackGroup), kBlockSize, 0, s.stream>>>(rows, out, C.A_i, C.A_j, (T *)C.A_a);
       FinePCCheckLaunch();
     }
-    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, made.size, add_i, in.length, in.sum, in.size, factor, H->rs[l + 1], size);
+    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, made.size, add_i, in.length, in.sum,
+                                                            in.size, factor, H->rs[l + 1], size);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal, size));
     PetscFunctionReturn(PETSC_SUCCESS);

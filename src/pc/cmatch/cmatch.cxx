@@ -135,9 +135,9 @@ static PetscErrorCode SumNearNullVector(Vec vec, NearNullSums *sums)
 }
 
 /*
-   Decides what becomes of w, of which so much is known. A zero would take its row out of the matrix W A W, and counts as an entry of
-   the usual size. Where there are many, as in a translation of a body, or on some components alone, the vector says nothing about
-   these rows, and the constants do better.
+   Decides what becomes of w, of which so much is known. A zero would take its row out of the matrix W A W, and counts as an entry
+   of the usual size. Where there are many, as in a translation of a body, or on some components alone, the vector says nothing
+   about these rows, and the constants do better.
 */
 static void JudgeNearNullVector(const NearNullSums &sums, NearNullVector *w)
 {
@@ -1032,9 +1032,9 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
   of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
   Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
-  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves are
-  found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a single row
-  gets no correction.
+  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves
+are found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a
+single row gets no correction.
 
   The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
   Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from

@@ -472,7 +472,8 @@ inline PetscReal CMATCHNothing(const CMATCHHierarchy &H, LocalInt l)
   return kCMATCHNothing * CMATCHRowsEach(H, l - 1);
 }
 
-/* Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size. */
+/* Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size.
+ */
 inline bool CMATCHEnds(double rs, double others, double size, PetscReal nothing)
 {
   return others == 0 && ((rs < 0 ? -rs : rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));

@@ -248,7 +248,11 @@ CMATCHParts OnePart(const std::vector<double> &D, size_t n)
   for (size_t i = 0; i < n; i++) mean += D[i * n + i];
   mean /= (double)n;
   if (n == 1) return {{0}, {1 - D[0]}, {1.}, {0, 1}, {0}};
-  return {std::vector<LocalInt>(n, 0), std::vector<double>(n, mean / (double)n), std::vector<double>(n, 1 / ((double)n * mean)), {}, {}};
+  return {std::vector<LocalInt>(n, 0),
+          std::vector<double>(n, mean / (double)n),
+          std::vector<double>(n, 1 / ((double)n * mean)),
+          {},
+          {}};
 }
 
 /* The singular components of the last level */
@@ -294,7 +298,8 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
     AddToParts(parts, parts.add, 1, n, &D);
     for (size_t i = 0; i < n; i++) diagonal[i] = D[i * n + i];
     PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("U", &size, D.data(), &size, &info));
-    for (size_t i = 0; i < n && !info && attempt == 0; i++) small = small || !(D[i * n + i] * D[i * n + i] > kCMATCHSmallPivot * diagonal[i]);
+    for (size_t i = 0; i < n && !info && attempt == 0; i++)
+      small = small || !(D[i * n + i] * D[i * n + i] > kCMATCHSmallPivot * diagonal[i]);
     if (!info && !small) break;
   }
   if (!info) PetscCallBLAS("LAPACKpotri", LAPACKpotri_("U", &size, D.data(), &size, &info));

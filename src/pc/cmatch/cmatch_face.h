@@ -35,16 +35,16 @@ struct PC_CMATCH : PC_Local {
   PCCMATCHCommunication communication = PC_CMATCH_COMMUNICATION_AUTO;
 
   /* What the last set-up has made. */
-  CMATCHHierarchy *hierarchy = nullptr;
-  CMATCHStats      stats     = CMATCHStats{};
-  NearNull         near_null = NearNull::CONSTANTS;
+  CMATCHHierarchy *hierarchy        = nullptr;
+  CMATCHStats      stats            = CMATCHStats{};
+  NearNull         near_null        = NearNull::CONSTANTS;
   bool             near_null_unused = false; /* the constants take the place of that vector, which has too many zeros */
   PetscInt64       near_null_zeros = 0, near_null_rows = 0; /* of it */
-  bool             complete  = false; /* it ended without an error and without a failure */
-  bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
-  bool             anew      = false; /* it made other ones, since those of the set-up before did not fit */
-  CMATCHMisfit     misfit    = {};    /* what did not fit of those that it began with, if it began with those of another one */
-  bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
+  bool             complete = false;                        /* it ended without an error and without a failure */
+  bool             reused   = false;                        /* it kept the aggregates and patterns of the set-up before */
+  bool             anew     = false;                        /* it made other ones, since those of the set-up before did not fit */
+  CMATCHMisfit     misfit   = {};    /* what did not fit of those that it began with, if it began with those of another one */
+  bool             has_work = false; /* it has left the memory that a set-up which keeps them needs */
 
   Mat          entries    = nullptr; /* on several ranks, the single entries of a MATSBAIJ, as a MATMPIAIJ */
   MatPoints    others     = {};      /* on several ranks, the single entries of a MATBAIJ in columns of other ranks */

@@ -158,8 +158,7 @@ PetscErrorCode ScaleLevel(const Estimate &of, CMATCHHierarchyHost<T> *H, CMATCHS
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const PetscReal omega = 1 / (kCMATCHFactorMargin * lambda);
-  for (size_t i = 0; i < L.d.size(); i++)
-    L.factor_d[i] = of.A->alone[i] ? L.l[i] : (T)(omega * of.A->d[i]);
+  for (size_t i = 0; i < L.d.size(); i++) L.factor_d[i] = of.A->alone[i] ? L.l[i] : (T)(omega * of.A->d[i]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -48,9 +48,9 @@
    summed up with the entries.
 
    A row of a coarse operator without couplings is a whole component. Where that is singular, nothing but rounding errors are on the
-   diagonal, which are told by the diagonal entries that the row was made of: the component ends here. Where the ones are in the null
-   space of A, every component is singular. Of rows with couplings a diagonal entry that rounding has made negative becomes a small
-   positive one. It counts in sums of magnitudes alone.
+   diagonal, which are told by the diagonal entries that the row was made of: the component ends here. Where the ones are in the
+   null space of A, every component is singular. Of rows with couplings a diagonal entry that rounding has made negative becomes a
+   small positive one. It counts in sums of magnitudes alone.
 */
 template <typename T>
 LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHSums *sums, CMATCHStats *stats)
@@ -550,7 +550,7 @@ PetscErrorCode CMATCHCreate_Host(const CMATCHParams *params, PetscBool keep, CMA
   PetscFunctionBegin;
   if (keep) {
     (*H)->params.negative = params->negative;
-    (*H)->params.zero = params->zero;
+    (*H)->params.zero     = params->zero;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(CMATCHDestroy_Host(H));
@@ -602,14 +602,15 @@ PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **H)
 }
 
 /* of both precisions, what cmatch_host_ranks.cxx uses */
-template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
-template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
+template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
+template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
 template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
 template void        CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
 template void        CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
 template class CMATCHProducts<float>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *, CMATCHSums *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *,
+                                          CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
@@ -619,7 +620,8 @@ template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggrega
 template void           CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
 template void           CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
 template class CMATCHProducts<double>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *, CMATCHSums *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *,
+                                          CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);

@@ -33,10 +33,10 @@ void SortUnique(std::vector<GlobalInt> *numbers)
 
 /* Rows that travel. Their columns are numbers on the next level. */
 struct TravellingRows {
-  std::vector<LocalInt>  i;  /* [rows + 1] row starts */
-  std::vector<GlobalInt> j;  /* columns */
-  std::vector<double>    a;  /* values */
-  std::vector<double>    rs; /* [rows] row sums, or for M the diagonal */
+  std::vector<LocalInt>  i;    /* [rows + 1] row starts */
+  std::vector<GlobalInt> j;    /* columns */
+  std::vector<double>    a;    /* values */
+  std::vector<double>    rs;   /* [rows] row sums, or for M the diagonal */
   std::vector<double>    size; /* [rows] see CMATCHSums, or for M empty */
 };
 

@@ -57,7 +57,8 @@ CMATCHParts CMATCHFindParts(LocalInt n, const LocalInt *A_i, const LocalInt *A_j
   std::vector<LocalInt> part(n, -1), size; /* by the first row of a component, which comes first */
   for (LocalInt i = 0; i < n; i++) {
     const LocalInt to = root_of(i);
-    if (to == i && ((singular && !held[i] && !isolated[i]) || std::fabs(sum[i]) <= kCMATCHNothing * rows * std::fabs(diagonal[i]))) {
+    if (to == i &&
+        ((singular && !held[i] && !isolated[i]) || std::fabs(sum[i]) <= kCMATCHNothing * rows * std::fabs(diagonal[i]))) {
       part[i] = (LocalInt)size.size();
       size.push_back(0);
     }

@@ -260,14 +260,16 @@ static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
   }
   if (counts[0] || counts[1])
     PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "singular components: %" PetscInt64_FMT " end as a single row and get no correction there, %" PetscInt64_FMT
+                                     "singular components: %" PetscInt64_FMT
+                                     " end as a single row and get no correction there, %" PetscInt64_FMT
                                      " are solved in the complement of the ones on the last level\n",
                                      counts[0], counts[1]));
   if (raised > 0)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "the last level is not positive definite by rounding: its diagonal entries were raised by %g of "
-                                     "themselves\n",
-                                     raised));
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer,
+                             "the last level is not positive definite by rounding: its diagonal entries were raised by %g of "
+                             "themselves\n",
+                             raised));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
