@@ -436,14 +436,14 @@ TEST_CASE("columns: one solver for many solves", "[cgfused][columns]")
     for (PCType pc : {PCJACOBI, PCAFSAI}) {
       CAPTURE(place.backend->name, place.path, pc);
       const MatObject A   = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
-      const KSPObject ksp = MakeFused(A, place, pc, "-ksp_rtol 1e-8");
+      const KSPObject ksp = MakeFused(A, place, pc, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8");
       PetscInt        count;
       MUST(KSPCGFusedGetColumns(ksp, &count, nullptr, nullptr));
       CHECK(count == 0);
       for (int step = 0; step < 3; step++) {
         for (PetscInt columns : {8, 3, 12}) {
           CAPTURE(step, columns);
-          const KSPObject fresh = MakeFused(A, place, pc, "-ksp_rtol 1e-8");
+          const KSPObject fresh = MakeFused(A, place, pc, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8");
           const MatObject B     = MakeBlock(A, columns, place.backend->dense, UnlikeEntry),
                           X     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
                           Y     = MakeBlock(A, columns, place.backend->dense, RandomEntry);
@@ -594,10 +594,10 @@ TEST_CASE("columns: several ranks, one solver for many solves", "[cgfused][colum
     const Place     place{&backend, "auto"};
     const MatObject A     = Spread(Diffusion(17, 13, true, 3), backend.mat, Even),
                     other = Spread(RandomStencil(17, 13, 1, true, 3), backend.mat, Even);
-    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-ksp_rtol 1e-8" + kByMPI);
+    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8" + kByMPI);
     const auto      check = [&](Mat M, PetscInt columns) {
       CAPTURE(columns);
-      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-ksp_rtol 1e-8" + kByMPI);
+      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8" + kByMPI);
       const MatObject B = MakeBlock(M, columns, backend.dense, UnlikeEntry), X = MakeBlock(M, columns, backend.dense, RandomEntry),
                       Y   = MakeBlock(M, columns, backend.dense, RandomEntry);
       const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);
@@ -817,7 +817,7 @@ TEST_CASE("columns: NCCL, one solver for many solves", "[cgfused][columns][mpi][
   const Place place{&DeviceBackend(), "auto"};
   for (const char *overlap : {"0", "1"}) {
     CAPTURE(overlap);
-    const std::string options = std::string("-ksp_rtol 1e-8 -pc_afsai_overlap ") + overlap;
+    const std::string options = std::string("-ksp_rtol 1e-8 -pc_afsai_reuse_pattern 0 -pc_afsai_overlap ") + overlap;
     const MatObject   A       = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even),
                     other     = Spread(RandomStencil(17, 13, 1, true, 3), MATAIJCUSPARSE, Even);
     const KSPObject ksp       = MakeFused(A, place, PCAFSAI, options);

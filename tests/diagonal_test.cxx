@@ -275,7 +275,8 @@ TEST_CASE("rows of zeros that get values are rows like others", "[diagonal][loca
       const HostMatrix            H = Scalars(good), Z = WithoutRows(good, rows, true);
       const MatObject             A = CreateScalars(H, type, backend.mat, PETSC_COMM_SELF),
                       changing      = CreateScalars(Z, type, backend.mat, PETSC_COMM_SELF);
-      const PCObject expected = MakePC(A, type), pc = MakePC(changing, type);
+      const char *const anew     = std::string(type.name) == PCAFSAI ? "-@reuse_pattern false" : "";
+      const PCObject    expected = MakePC(A, type), pc = MakePC(changing, type, anew);
       MUST(PCSetUp(expected));
       MUST(PCSetUp(pc));
       CHECK(Contains(ViewText((PC)pc), "rows of zeros 4"));
@@ -326,7 +327,7 @@ TEST_CASE("columns in any order, and entries that are stored twice", "[diagonal]
         CHECK(Contains(ViewText((PC)pc), "rows are sorted for the set-up"));
         CHECK(!Contains(ViewText((PC)expected), "rows are sorted"));
         Touch(B);
-        MUST(PCSetUp(pc)); /* on the patterns of the first one */
-        CHECK(SameBits(Applied(pc), Applied(expected)));
+        MUST(PCSetUp(pc)); /* on the patterns of the first one, to rounding */
+        CHECK(Difference(Applied(pc), Applied(expected)) <= 1e-5);
       }
 }

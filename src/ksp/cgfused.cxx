@@ -190,14 +190,19 @@ static PetscErrorCode Confirm(KSP ksp, PetscBool own)
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   const Vec          r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
   PetscReal          norm, difference;
+  PetscBool          device;
   bool               confirmed;
 
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
   if (cg->range.left || cg->range.orthogonal || cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MultiplySolution(ksp, own, z));
+  PetscCall(CGFusedIsOnDevice(z, &device));
+  if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations on vectors may run in another stream, each of them */
   PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
+  if (device) PetscCall(CGFence_CUDA());
   PetscCall(VecWAXPY(p, -1, r, z));
+  if (device) PetscCall(CGFence_CUDA());
   PetscCall(VecNorm(p, NORM_2, &difference));
   PetscCall(VecNorm(r, NORM_2, &norm));
   if (difference <= (kConfirmed - 1) * norm) PetscFunctionReturn(PETSC_SUCCESS);
