@@ -437,28 +437,38 @@ static PetscErrorCode ReadDiagonal(PC pc, std::vector<PetscScalar> *d)
    Finds the rank's rows without any entry that is not 0, in its own columns and in those of other ranks: a product with a vector of
    different positive entries is 0 there. In other rows it is 0 by accident with a probability of 2^-53 at most. All ranks together.
 */
-static PetscErrorCode FindZeroRows(Mat A, const std::vector<PetscScalar> &d, std::vector<LocalInt> *zero_rows)
+static PetscErrorCode FindZeroRowsWith(Mat A, const std::vector<PetscScalar> &d, Vec *x, Vec *y, std::vector<LocalInt> *zero_rows)
 {
   constexpr PetscReal golden = 0.6180339887498949;
   const PetscScalar  *y_array;
   PetscScalar        *x_array;
   PetscInt            begin;
-  Vec                 x, y;
 
   PetscFunctionBegin;
-  PetscCall(MatCreateVecs(A, &x, &y));
-  PetscCall(VecGetOwnershipRange(x, &begin, nullptr));
-  PetscCall(VecGetArrayWrite(x, &x_array));
+  zero_rows->reserve(d.size());
+  PetscCall(MatCreateVecs(A, x, y));
+  PetscCall(VecGetOwnershipRange(*x, &begin, nullptr));
+  PetscCall(VecGetArrayWrite(*x, &x_array));
   for (size_t row = 0; row < d.size(); row++)
     x_array[row] = 1 + std::fmod(golden * (PetscReal)(begin + (PetscInt)row), 1) * std::fmod(PETSC_PI * (PetscReal)row, 1);
-  PetscCall(VecRestoreArrayWrite(x, &x_array));
-  PetscCall(MatMult(A, x, y));
-  PetscCall(VecGetArrayRead(y, &y_array));
+  PetscCall(VecRestoreArrayWrite(*x, &x_array));
+  PetscCall(MatMult(A, *x, *y));
+  PetscCall(VecGetArrayRead(*y, &y_array));
   for (size_t row = 0; row < d.size(); row++)
     if (d[row] == 0 && y_array[row] == 0) zero_rows->push_back((LocalInt)row);
-  PetscCall(VecRestoreArrayRead(y, &y_array));
+  PetscCall(VecRestoreArrayRead(*y, &y_array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FindZeroRows(Mat A, const std::vector<PetscScalar> &d, std::vector<LocalInt> *zero_rows)
+{
+  Vec x = nullptr, y = nullptr;
+
+  PetscFunctionBegin;
+  const PetscErrorCode code = FindZeroRowsWith(A, d, &x, &y, zero_rows);
   PetscCall(VecDestroy(&x));
   PetscCall(VecDestroy(&y));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
