@@ -727,7 +727,7 @@ TEST_CASE("gmresfused: norms for monitors and tests of the program", "[gmresfuse
             const KSPObject watched = MakeKSP(A, kept, pc);
             MUST(KSPMonitorSet(watched, KeepNorm, &norms, nullptr));
             const Run mine = RunOf(watched);
-            Compare(mine, RunOf(MakeKSP(A, kept, pc)), 1e-6);
+            Compare(mine, RunOf(MakeKSP(A, kept, pc)), std::strcmp(precision, "single") ? 1e-6 : 1e-5);
             CHECK(norms.seen == mine.history);
             CHECK(Contains(ViewText(watched), "path: device") == device);
             for (PetscInt its : {1, 2, 7, 8, 13}) {
@@ -1536,7 +1536,7 @@ TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
 {
   NEEDS_DEVICE();
   for (const auto &[path, pc] : std::vector<std::pair<std::string, PCType>>{{"resident", PCNONE}, {"device", PCBISAI}})
-    for (const char *end : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 45"}) {
+    for (const char *end : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 14"}) {
       CAPTURE(path, end);
       const std::string options = kOurs + "-ksp_gmresfused_path " + path + " -ksp_gmres_restart 10 " + end;
       const HostMatrix  H[2]    = {Convection(50, 50, 2), Unsymmetric(RandomGraph(3000, 7, 5), 1)};

@@ -38,17 +38,21 @@ static PetscErrorCode TakeLastDigits(Vec x)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The norm of the KSP's kind; t is for work. */
+/* The norm of the KSP's kind; t is for work. Each of PETSc's operations may run in another stream. */
 static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
 {
   PetscScalar product;
+  PetscBool   device;
 
   PetscFunctionBegin;
+  PetscCall(CGFusedIsOnDevice(r, &device));
+  if (device) PetscCall(CGFence_CUDA());
   if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) {
     PetscCall(VecNorm(r, NORM_2, norm));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(KSP_PCApply(ksp, r, t));
+  if (device) PetscCall(CGFence_CUDA());
   if (ksp->normtype == KSP_NORM_NATURAL) {
     PetscCall(VecDot(r, t, &product));
     *norm = PetscSqrtReal(PetscAbsScalar(product));
