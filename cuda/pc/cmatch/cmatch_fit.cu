@@ -89,8 +89,9 @@ __global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
       inside = true;
       Unite(f.parent, row, j);
     }
-  const bool     loose  = GroupBallot<GroupSize>(any) && !GroupBallot<GroupSize>(inside) && threadIdx.x % GroupSize == 0;
-  const unsigned ballot = __ballot_sync(kFullWarp, loose);
+  /* all lanes of a warp take part in each of the ballots, whatever the one before has told their group */
+  const unsigned strong = GroupBallot<GroupSize>(any), own_strong = GroupBallot<GroupSize>(inside);
+  const unsigned ballot = __ballot_sync(kFullWarp, strong && !own_strong && threadIdx.x % GroupSize == 0);
   if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&f.fit->loose, __popc(ballot));
 }
 
