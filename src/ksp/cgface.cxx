@@ -168,8 +168,30 @@ static PetscErrorCode Normalize(Vec v, int *exponent, bool *zero)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether what is left of the right-hand side where r.z has vanished is rounding alone, or where the preconditioner is 0. */
+static PetscErrorCode CheckUnseen(KSP ksp, Vec r)
+{
+  constexpr PetscReal kRounding = 100 * PETSC_MACHINE_EPSILON;
+  PetscReal           norm_r, norm_b;
+  Mat                 A;
+  MatNullSpace        null_space;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetNullSpace(A, &null_space));
+  if (null_space) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecNorm(r, NORM_INFINITY, &norm_r));
+  PetscCall(VecNorm(ksp->vec_rhs, NORM_INFINITY, &norm_b));
+  if (norm_r <= kRounding * norm_b) PetscFunctionReturn(PETSC_SUCCESS);
+  ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  PetscCall(PetscInfo(ksp, "what is left of the right-hand side, %g of %g, is where the preconditioner is 0\n", (double)norm_r,
+                      (double)norm_b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
 {
+  constexpr int kVanished = -300; /* r.z of a residual that is larger vanishes only where z is nothing beside r */
   const bool   tested  = ksp->converged == KSPConvergedDefault && ksp->normtype != KSP_NORM_NONE;
   const bool   by_norm = !range.orthogonal && tested && ksp->rnorm <= ksp->ttol;
   const bool   square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
@@ -197,6 +219,7 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
       PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
   } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
     if (range.left) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
+    else if (r_exponent > kVanished) PetscCall(CheckUnseen(ksp, r));
   } else if (!zero_r) {
     PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
     PetscCall(MatGetNullSpace(A, &null_space));

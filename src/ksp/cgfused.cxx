@@ -195,7 +195,7 @@ static PetscErrorCode Confirm(KSP ksp, PetscBool own)
 
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
-  if (cg->range.left || cg->range.orthogonal || cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MultiplySolution(ksp, own, z));
   PetscCall(CGFusedIsOnDevice(z, &device));
   if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations on vectors may run in another stream, each of them */

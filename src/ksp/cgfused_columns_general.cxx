@@ -486,7 +486,7 @@ PetscErrorCode ConfirmColumn(KSP ksp, Vec r, Vec w, Vec z, Vec p)
 PetscErrorCode ConfirmColumns(BlockSolve &cg)
 {
   const auto claims = [&](const CGFusedColumn &column) {
-    return column.its && ClaimsNormOfCG(cg.ksp, column.reason) && !column.range.left && !column.range.orthogonal;
+    return column.its && ClaimsNormOfCG(cg.ksp, column.reason);
   };
   bool any = false;
   Vec  r, w, z, p;

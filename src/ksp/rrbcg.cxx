@@ -405,7 +405,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     cg->residual = nullptr;
     PetscCall(code);
     if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
-    else if (ksp->reason > 0) PetscCall(Confirm(ksp));
+    if (ksp->reason > 0) PetscCall(Confirm(ksp));
     from       = ksp->work[0]; /* where the residual of the solution is, if the solve goes on */
     cg->add    = PETSC_TRUE;
     cg->before = ksp->its;
