@@ -39,8 +39,8 @@ stage() {
   printf '%s: %s: done, %d min %02d s since the start\n' "$(basename "$0")" "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
-# cuda_architecture: what a build for this machine needs, its GPU's, or else machine code and PTX for compute capability 9.0. Archives
-# for other machines are built with CMake's own default, which has 8.0, too.
+# cuda_architecture: what a build for this machine needs, its GPU's, or else machine code and PTX for compute capability 9.0.
+# Archives for other machines are built with CMake's own default, which has 8.0, too.
 cuda_architecture() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n '1s/[. ]//gp') || true
@@ -54,8 +54,8 @@ build_finepc() {
   build "$build_dir" "$@"
 }
 
-# test_with_sanitizers [TEST..]: builds what a machine without CUDA builds, the host twins alone, in a folder of its own and with the
-# sanitizers of addresses and of undefined behaviour, and runs these tests there.
+# test_with_sanitizers [TEST..]: builds what a machine without CUDA builds, the host twins alone, in a folder of its own and with
+# the sanitizers of addresses and of undefined behaviour, and runs these tests there.
 test_with_sanitizers() {
   local folder=$build_dir/sanitizers
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON

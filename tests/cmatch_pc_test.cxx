@@ -963,7 +963,8 @@ TEST_CASE("cmatch: an indefinite matrix with a positive diagonal is named by lev
     for (const char *options : {"", "-@precision double"})
       for (const Case &c : {Case{20, " of level 1 has a pivot that is not positive in the factorization of the coarsest operator: "
                                      "PCCMATCH needs a symmetric positive definite matrix"},
-                            Case{460, " of level 1 has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"}}) {
+                            Case{460, " of level 1 has a diagonal entry that is not positive: PCCMATCH needs a symmetric "
+                                      "definite matrix"}}) {
         CAPTURE(backend.name, options, c.part);
         const MatObject A = CreateMat(ShortOf(50, c.part), backend.mat), good = CreateMat(ShortOf(50, 0.5), backend.mat);
         const PCObject  pc = MakePC(A, CMATCH(), options), fresh = MakePC(good, CMATCH(), options);

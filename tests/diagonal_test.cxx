@@ -275,7 +275,7 @@ TEST_CASE("rows of zeros that get values are rows like others", "[diagonal][loca
       const HostMatrix            H = Scalars(good), Z = WithoutRows(good, rows, true);
       const MatObject             A = CreateScalars(H, type, backend.mat, PETSC_COMM_SELF),
                       changing      = CreateScalars(Z, type, backend.mat, PETSC_COMM_SELF);
-      const char *const anew     = std::string(type.name) == PCAFSAI ? "-@reuse_pattern false" : "";
+      const char *const anew        = std::string(type.name) == PCAFSAI ? "-@reuse_pattern false" : "";
       const PCObject    expected = MakePC(A, type), pc = MakePC(changing, type, anew);
       MUST(PCSetUp(expected));
       MUST(PCSetUp(pc));

@@ -192,14 +192,14 @@ static PetscErrorCode CheckUnseen(KSP ksp, Vec r)
 PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
 {
   constexpr int kVanished = -300; /* r.z of a residual that is larger vanishes only where z is nothing beside r */
-  const bool   tested  = ksp->converged == KSPConvergedDefault && ksp->normtype != KSP_NORM_NONE;
-  const bool   by_norm = !range.orthogonal && tested && ksp->rnorm <= ksp->ttol;
-  const bool   square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
-  PetscReal    dot;
-  int          r_exponent = 0, z_exponent = 0;
-  bool         zero_r, zero; /* r and z are */
-  Mat          A;
-  MatNullSpace null_space;
+  const bool    tested    = ksp->converged == KSPConvergedDefault && ksp->normtype != KSP_NORM_NONE;
+  const bool    by_norm   = !range.orthogonal && tested && ksp->rnorm <= ksp->ttol;
+  const bool    square    = by_norm && ksp->normtype != KSP_NORM_NATURAL;
+  PetscReal     dot;
+  int           r_exponent = 0, z_exponent = 0;
+  bool          zero_r, zero; /* r and z are */
+  Mat           A;
+  MatNullSpace  null_space;
 
   PetscFunctionBegin;
   if (!range.left && !range.orthogonal) PetscFunctionReturn(PETSC_SUCCESS);

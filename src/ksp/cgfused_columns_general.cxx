@@ -485,11 +485,9 @@ PetscErrorCode ConfirmColumn(KSP ksp, Vec r, Vec w, Vec z, Vec p)
 /* One product with all solutions confirms the ends of the columns or takes them back. */
 PetscErrorCode ConfirmColumns(BlockSolve &cg)
 {
-  const auto claims = [&](const CGFusedColumn &column) {
-    return column.its && ClaimsNormOfCG(cg.ksp, column.reason);
-  };
-  bool any = false;
-  Vec  r, w, z, p;
+  const auto claims = [&](const CGFusedColumn &column) { return column.its && ClaimsNormOfCG(cg.ksp, column.reason); };
+  bool       any    = false;
+  Vec        r, w, z, p;
 
   PetscFunctionBegin;
   for (PetscInt c = 0; c < cg.batch.count; c++) any = any || claims(cg.batch.column[c]);

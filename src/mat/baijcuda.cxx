@@ -519,14 +519,18 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
 
 /*
    Gives the diagonal block of the rank, the block of the other columns, and their numbers. PETSc gives them only for a matrix that
-   is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call.
+   is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call, without memory of its own.
 */
 static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
 {
+  char        plain[] = MATMPIBAIJ;
+  char *const name    = ((PetscObject)A)->type_name;
+
   PetscFunctionBegin;
-  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATMPIBAIJ));
-  PetscCall(MatMPIBAIJGetSeqBAIJ(A, diagonal, off, ghosts));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATMPIBAIJCUDA));
+  ((PetscObject)A)->type_name = plain;
+  const PetscErrorCode code   = MatMPIBAIJGetSeqBAIJ(A, diagonal, off, ghosts);
+  ((PetscObject)A)->type_name = name;
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -14,7 +14,7 @@
   Input Parameters:
 + pc - the preconditioner context
 - power - between 0 and 1000; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by
-  (3.9) of Bernaschi, Bisson, Fantozzi, Janna; `PETSC_DETERMINE` (default) takes 2, or 1 where rows would be long
+  (3.9) of Bernaschi, Bisson, Fantozzi, Janna; `PETSC_DETERMINE`, -1 (default), takes 2, or 1 where rows would be long
 
   Options Database Key:
 . -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
@@ -154,7 +154,7 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
   Input Parameters:
 + pc - the preconditioner context
 - max_row - the most entries of a row of G, its diagonal included, at most 100000; 0 for no cap, 1 leaves the diagonal, and
-  `PETSC_DETERMINE` (default) takes 768
+  `PETSC_DETERMINE`, -1 (default), takes 768
 
   Options Database Key:
 . -pc_sfsai_max_row <max_row> - the most entries that a row of the factor of `PCSFSAI` may have
