@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "csr.h"
+#include "entry.h"
 
 PetscErrorCode CSRCreate(LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
 {
@@ -165,6 +166,21 @@ PetscErrorCode CSRIsolate(const CSRView *A, LocalInt count, const LocalInt *isol
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows of W on the host, if there are any, and -1 on the diagonal of those that are masked, in whose columns nothing is left.
+ */
+static PetscErrorCode MaskRows(const CSR *W, LocalInt n, LocalInt count, const LocalInt *masked, GrowingRows *rows)
+{
+  PetscFunctionBegin;
+  for (LocalInt row = 0; row < n; row++) {
+    if (std::binary_search(masked, masked + count, row)) rows->Add(row, -1);
+    else if (W->i)
+      for (LocalInt k = W->i[row]; k < W->i[row + 1]; k++)
+        if (!std::binary_search(masked, masked + count, W->j[k])) rows->Add(W->j[k], ((const PetscScalar *)W->a)[k]);
+    rows->i.push_back((LocalInt)rows->j.size());
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CSRMask(const CSR *W, LocalInt n, LocalInt count, const LocalInt *masked, PetscMemType where, CSR *with)
 {
   CSR         host{};
@@ -172,14 +188,9 @@ PetscErrorCode CSRMask(const CSR *W, LocalInt n, LocalInt count, const LocalInt 
 
   PetscFunctionBegin;
   if (W->i) PetscCall(CSRCopyToHost(W, &host));
-  for (LocalInt row = 0; row < n; row++) {
-    if (std::binary_search(masked, masked + count, row)) rows.Add(row, -1);
-    else if (W->i)
-      for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++)
-        if (!std::binary_search(masked, masked + count, host.j[k])) rows.Add(host.j[k], ((const PetscScalar *)host.a)[k]);
-    rows.i.push_back((LocalInt)rows.j.size());
-  }
+  const PetscErrorCode code = CallGuarded(MaskRows, (const CSR *)&host, n, count, masked, &rows);
   PetscCall(CSRDestroy(&host));
+  PetscCall(code);
   PetscCall(CreateFromRows(rows, n, where, with));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
