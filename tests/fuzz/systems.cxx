@@ -385,6 +385,7 @@ struct Arrays {
   std::vector<PetscInt>    i, j;
   std::vector<PetscScalar> a;
   std::vector<size_t>      from; /* the entries of the system */
+  int parts = 1; /* that an entry is in, also where the order of the system is another one later */
 };
 const char *const kArrays = "finepc_fuzz_arrays";
 
@@ -404,8 +405,9 @@ Arrays ArraysOf(const System &s, PetscInt first, PetscInt last)
     return s.order == System::Order::Sorted ? (std::uint64_t)s.entries[k].column : Random(k).Next();
   };
   Arrays arrays;
+  arrays.parts = s.order == System::Order::Halves ? 2 : 1;
   for (size_t k = 0; k < s.entries.size(); k++)
-    for (int half = 0; half < (s.order == System::Order::Halves ? 2 : 1); half++)
+    for (int half = 0; half < arrays.parts; half++)
       if (s.entries[k].row >= first && s.entries[k].row < last) arrays.from.push_back(k);
   std::sort(arrays.from.begin(), arrays.from.end(), [&](size_t x, size_t y) {
     return std::make_pair(s.entries[x].row, hash(x)) < std::make_pair(s.entries[y].row, hash(y));
@@ -414,7 +416,7 @@ Arrays ArraysOf(const System &s, PetscInt first, PetscInt last)
   for (size_t k : arrays.from) {
     arrays.i[(size_t)(s.entries[k].row - first) + 1]++;
     arrays.j.push_back(s.entries[k].column);
-    arrays.a.push_back(ValueOf(s, s.entries[k]) / (s.order == System::Order::Halves ? 2 : 1));
+    arrays.a.push_back(ValueOf(s, s.entries[k]) / arrays.parts);
   }
   std::partial_sum(arrays.i.begin(), arrays.i.end(), arrays.i.begin());
   return arrays;
@@ -432,7 +434,7 @@ PetscErrorCode SetValues(const System &s, Mat A)
   PetscCall(MatGetOwnershipRange(A, &first, &last));
   if (arrays)
     for (size_t k = 0; k < arrays->a.size(); k++)
-      arrays->a[k] = ValueOf(s, s.entries[arrays->from[k]]) / (s.order == System::Order::Halves ? 2 : 1);
+      arrays->a[k] = ValueOf(s, s.entries[arrays->from[k]]) / arrays->parts;
   else
     for (const Entry &e : s.entries)
       if (e.row >= first && e.row < last) PetscCall(MatSetValue(A, e.row, e.column, ValueOf(s, e), INSERT_VALUES));
