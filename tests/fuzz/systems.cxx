@@ -384,8 +384,8 @@ namespace
 struct Arrays {
   std::vector<PetscInt>    i, j;
   std::vector<PetscScalar> a;
-  std::vector<size_t>      from; /* the entries of the system */
-  int parts = 1; /* that an entry is in, also where the order of the system is another one later */
+  std::vector<size_t>      from;      /* the entries of the system */
+  int                      parts = 1; /* that an entry is in, also where the order of the system is another one later */
 };
 const char *const kArrays = "finepc_fuzz_arrays";
 
@@ -433,8 +433,7 @@ PetscErrorCode SetValues(const System &s, Mat A)
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kArrays, (void **)&arrays));
   PetscCall(MatGetOwnershipRange(A, &first, &last));
   if (arrays)
-    for (size_t k = 0; k < arrays->a.size(); k++)
-      arrays->a[k] = ValueOf(s, s.entries[arrays->from[k]]) / arrays->parts;
+    for (size_t k = 0; k < arrays->a.size(); k++) arrays->a[k] = ValueOf(s, s.entries[arrays->from[k]]) / arrays->parts;
   else
     for (const Entry &e : s.entries)
       if (e.row >= first && e.row < last) PetscCall(MatSetValue(A, e.row, e.column, ValueOf(s, e), INSERT_VALUES));

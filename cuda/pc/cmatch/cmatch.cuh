@@ -365,7 +365,8 @@ __device__ __forceinline__ double NearNullEntry(double w, double zero)
 
 __device__ __forceinline__ bool IsWholeComponent(double rs, bool coupled, double size, double nothing)
 {
-  return !coupled && (fabs(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
+  return !coupled && (size > 0 || nothing == 0) &&
+         (fabs(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
 }
 
 __device__ __forceinline__ double Rounded(double d, double size, double stored)

@@ -472,11 +472,14 @@ inline PetscReal CMATCHNothing(const CMATCHHierarchy &H, LocalInt l)
   return kCMATCHNothing * CMATCHRowsEach(H, l - 1);
 }
 
-/* Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size.
- */
+/*
+   Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size.
+   On a coarse level a row of no size is one that P has lost, as patterns that are kept may lose it, and does not end.
+*/
 inline bool CMATCHEnds(double rs, double others, double size, PetscReal nothing)
 {
-  return others == 0 && ((rs < 0 ? -rs : rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
+  return others == 0 && (size > 0 || nothing == 0) &&
+         ((rs < 0 ? -rs : rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
 }
 
 /* A positive diagonal entry in the place of d, which is not positive by rounding alone; otherwise d as it is stored. */
