@@ -191,6 +191,7 @@ void CheckSame(const RanksTwin &x, const RanksTwin &y)
     CHECK(a.plain == b.plain);
     CHECK(a.fit.loose == b.fit.loose);
     CHECK(a.fit.pieces == b.fit.pieces);
+    CHECK(a.fit.left == b.fit.left);
     CHECK(a.P_nnz == b.P_nnz);
     CHECK(std::equal(a.column, a.column + a.foreign, b.column));
     const size_t own = (size_t)a.n * a.width, rows = (size_t)a.coarse + a.foreign + 1;

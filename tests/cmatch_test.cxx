@@ -548,6 +548,7 @@ void CheckSame(const Twin &x, const Twin &y, bool factors = true)
     CHECK(a.plain == b.plain);
     CHECK(a.fit.loose == b.fit.loose);
     CHECK(a.fit.pieces == b.fit.pieces);
+    CHECK(a.fit.left == b.fit.left);
     CHECK((a.aggregate == b.aggregate));
     CHECK((a.P_j == b.P_j));
     CHECK(SameBits(a.P_a, b.P_a));

@@ -92,7 +92,9 @@ __global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
   /* all lanes of a warp take part in each of the ballots, whatever the one before has told their group */
   const unsigned strong = GroupBallot<GroupSize>(any), own_strong = GroupBallot<GroupSize>(inside);
   const unsigned ballot = __ballot_sync(kFullWarp, strong && !own_strong && threadIdx.x % GroupSize == 0);
+  const unsigned left   = __ballot_sync(kFullWarp, strong && f.aggregate && mine < 0 && threadIdx.x % GroupSize == 0);
   if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&f.fit->loose, __popc(ballot));
+  if (left && threadIdx.x % kWarpSize == 0) atomicAdd(&f.fit->left, __popc(left));
 }
 
 /* A thread takes a row. */

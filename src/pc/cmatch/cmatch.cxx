@@ -363,9 +363,11 @@ static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
     const CMATCHLevel &level = H->level[l];
     const bool         next  = l < H->several || l + 1 < H->levels;
 
+    sum[l][CMATCH_LEFT][0]   = l ? 0 : (PetscInt64)level.fit.left - level.first_fit.left;
     sum[l][CMATCH_LOOSE][0]  = (PetscInt64)level.fit.loose - level.first_fit.loose;
     sum[l][CMATCH_PIECES][0] = (PetscInt64)level.fit.pieces - level.first_fit.pieces;
     sum[l][CMATCH_CUT][0]    = (PetscInt64)level.cut + level.plain - level.first_cut;
+    sum[l][CMATCH_LEFT][1]   = l ? 0 : level.n;
     sum[l][CMATCH_LOOSE][1]  = level.n;
     sum[l][CMATCH_PIECES][1] = next ? level.coarse : 0;
     sum[l][CMATCH_CUT][1]    = next ? level.n : 0;
@@ -379,11 +381,13 @@ static PetscErrorCode FindMisfits(PC pc, PCLocalPhase *together, bool *fits)
   cmatch->misfit  = CMATCHMisfit{};
   *fits           = true;
   for (LocalInt l = 0; l < kCMATCHMostLevels; l++)
-    for (const CMATCHMisfitKind kind : {CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT}) {
+    for (const CMATCHMisfitKind kind : {CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT, CMATCH_LEFT}) {
       const PetscInt64 count = PetscMax(sum[l][kind][0], 0), of = sum[l][kind][1];
-      const PetscReal  most  = kind == CMATCH_CUT ? kCMATCHMostCut : kCMATCHMisfits;
+      const PetscReal  most  = kind == CMATCH_LEFT ? 0 : kind == CMATCH_CUT ? kCMATCHMostCut : kCMATCHMisfits;
       const bool       few   = count <= kCMATCHFewMisfits; /* of a small level they do not matter */
-      const PetscReal  share = few ? 0 : (PetscReal)count / (most * (PetscReal)PetscMax(of, 1));
+      const PetscReal  share = kind == CMATCH_LEFT ? (count ? PETSC_MAX_REAL : 0)
+                               : few               ? 0
+                                                   : (PetscReal)count / (most * (PetscReal)PetscMax(of, 1));
       if (share > 1) *fits = false;
       if (!of || share <= worst) continue;
       worst          = share;

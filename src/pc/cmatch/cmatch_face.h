@@ -17,7 +17,7 @@ enum class NearNull {
 };
 
 /* What fits worst, on a level: so many of its rows, aggregates or rows of P, beyond those when the aggregates were made. */
-enum CMATCHMisfitKind { CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT, CMATCH_MISFITS };
+enum CMATCHMisfitKind { CMATCH_LEFT, CMATCH_LOOSE, CMATCH_PIECES, CMATCH_CUT, CMATCH_MISFITS };
 struct CMATCHMisfit {
   LocalInt         level;
   CMATCHMisfitKind kind;

@@ -1,12 +1,13 @@
 /*
    How well aggregates that were made for other values fit a level. Strong edges are those of cmatch_aggregate_host.cxx, weighed
-   with the operator of the level. Two numbers of each level are compared with those right after the aggregates were made:
+   with the operator of the level. These numbers of each level are compared with those right after the aggregates were made:
 
      loose    rows that have strong edges, but none to a row of their own aggregate, unless the smoother does for them. Such a row
    was single or left to the smoother when it had no strong edges, or what held it in its aggregate has become weak. The smoother
               does for a row whose entries beside the diagonal sum to less than kCMATCHDominated of it, and for one in no aggregate
               below kCMATCHUnheld: the matching may have left it by an operator with smaller sums.
-     pieces   what the aggregates fall into if only strong edges hold rows together; rows that the smoother does for do not count.
+     left     the loose rows that are in no aggregate
+   pieces   what the aggregates fall into if only strong edges hold rows together; rows that the smoother does for do not count.
 
    Edges to rows of other ranks count where the heaviest edge of a row is looked for, and nowhere else.
 */
@@ -68,6 +69,7 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
       parent[PetscMax(a, b)] = PetscMin(a, b);
     }
     fit.loose += any && !inside;
+    fit.left += any && !last && mine < 0;
   }
   for (LocalInt i = 0; i < n && !last; i++) fit.pieces += largest[i] >= 0 && L.aggregate[i] >= 0 && parent[i] == i;
   return fit;

@@ -332,8 +332,8 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelS
 /* Shows how well the aggregates of the set-up before fitted, if this one has begun with them. */
 static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, PetscViewer viewer)
 {
-  static const char *const kinds[] = {"rows held by no strong coupling", "more pieces than aggregates",
-                                      "rows of the prolongator that have lost entries"};
+  static const char *const kinds[] = {"rows in no aggregate that are coupled now", "rows held by no strong coupling",
+                                      "more pieces than aggregates", "rows of the prolongator that have lost entries"};
   const CMATCHMisfit      &misfit  = cmatch->misfit;
 
   PetscFunctionBegin;
