@@ -1871,3 +1871,27 @@ TEST_CASE("gmresfused: several ranks where NCCL is not possible", "[gmresfused][
   CHECK(Contains(errors.text, "-ksp_gmresfused_communication auto"));
   CHECK(Contains(errors.text, WhyNoNCCL()));
 }
+
+TEST_CASE("gmresfused: the program's first product after a solve", "[gmresfused][gpu]")
+{
+  NEEDS_DEVICE();
+  const Backend &backend = DeviceBackend();
+  for (int repeat = 0; repeat < 3; repeat++)
+    for (LocalInt n : {2, 31, 32, 33, 64, 150}) {
+      CAPTURE(n, repeat);
+      HostMatrix diagonal;
+      diagonal.n = n;
+      for (LocalInt row = 0; row < n; row++) {
+        diagonal.j.push_back(row);
+        diagonal.a.push_back(0.1);
+        diagonal.i.push_back(row + 1);
+      }
+      const MatObject A   = CreateMat(diagonal, backend.mat);
+      const KSPObject ksp = MakeKSP(A, "-ksp_type gmresfused", PCJACOBI);
+      const VecObject b = RightVec(A, 2), x = RightVec(A, 3), y = RightVec(A, 4);
+      MUST(KSPSolve(ksp, b, x));
+      MUST(MatMult(A, x, y)); /* of PETSc by cuSPARSE, for the first time with this matrix */
+      const std::vector<double> left = Values(x), right = Values(y);
+      for (LocalInt row = 0; row < n; row++) CHECK(std::abs(right[row] - 0.1 * left[row]) <= 1e-14 * std::abs(left[row]));
+    }
+}

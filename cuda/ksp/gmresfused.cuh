@@ -472,6 +472,11 @@ bool GMRESPlanResident(GMRESFusedWork *, const GMRESOperators *, KSPGMRESFusedPa
 PetscErrorCode GMRESAllocateResident(GMRESFusedWork *, LocalInt restart);
 /* The iterations to the end of the cycle, at whose beginning the work is. */
 PetscErrorCode GMRESLaunchResident(GMRESFusedWork *, cudaStream_t);
+/*
+   Clears the shared memory where the cycles have left their numbers: a kernel of cuSPARSE, with which the program may multiply
+   next, reads words there that it has not written, and with some of them computes something wrong (docs/known-faults.md).
+*/
+PetscErrorCode GMRESClearResident(const GMRESFusedWork *, cudaStream_t);
 
 /* ----------------------------------- gmresfused_ranks.cu -------------------------------------- */
 

@@ -573,6 +573,7 @@ PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(LaunchCorrection(work, false, stream));
+  if (work->resident) PetscCall(GMRESClearResident(work, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

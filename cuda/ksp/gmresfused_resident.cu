@@ -238,6 +238,15 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
   if (threadIdx.x == 0) g.state->s = state.s;
 }
 
+/* Writes zeros to all the shared memory that a block may ask for. */
+__global__ void __launch_bounds__(kGMRESBlock, 1) ClearShared(size_t words)
+{
+  extern __shared__ int4 shared[];
+  volatile int *const    word = (volatile int *)shared;
+
+  for (size_t k = threadIdx.x; k < words; k += kGMRESBlock) word[k] = 0;
+}
+
 } // namespace
 
 bool GMRESPlanResident(GMRESFusedWork *work, const GMRESOperators *op, KSPGMRESFusedPath path, LocalInt restart, LocalInt *lanes)
@@ -257,6 +266,15 @@ PetscErrorCode GMRESAllocateResident(GMRESFusedWork *work, LocalInt restart)
 
   PetscFunctionBegin;
   PetscCall(GMRESNeedWords(work, (blocks + 1) * GMRESSumsOf(restart + 1, 1), blocks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESClearResident(const GMRESFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaFuncSetAttribute(ClearShared, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)work->room));
+  ClearShared<<<work->processors, kGMRESBlock, work->room, stream>>>(work->room / sizeof(int));
+  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
