@@ -123,3 +123,65 @@ TEST_CASE("confirm: several right-hand sides, of which recurrences have lost som
       }
     }
 }
+
+namespace
+{
+
+/* A diagonal matrix with rows of zeros, which the preconditioners take as isolated rows with an inverse of 0. */
+HostMatrix WithZeroRows(LocalInt n)
+{
+  HostMatrix A;
+  A.n = n;
+  for (LocalInt row = 0; row < n; row++) {
+    A.j.push_back(row);
+    A.a.push_back(row % 5 == 3 ? 0. : 2.);
+    A.i.push_back(row + 1);
+  }
+  return A;
+}
+
+} // namespace
+
+TEST_CASE("confirm: what is left of the residual is where the preconditioner is 0", "[confirm][cgfused][rrbcg][mpi]")
+{
+  constexpr LocalInt n = 40;
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCAFSAI, PCSFSAI, PCCMATCH})
+      for (const char *norm : {"unpreconditioned", "natural", "preconditioned"})
+        for (const char *path : {"general", "auto"}) {
+          CAPTURE(backend.name, pc, norm, path);
+          const MatObject A = CreateMat(WithZeroRows(n), backend.mat, PETSC_COMM_WORLD);
+          const KSPObject ksp =
+            MakeKSP(A, std::string("-ksp_type cgfused -ksp_rtol 1e-8 -ksp_norm_type ") + norm + " -ksp_cgfused_path " + path, pc);
+          const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
+          KSPConvergedReason reason;
+          MUST(VecSet(x, 0));
+          MUST(KSPSolve(ksp, b, x));
+          MUST(KSPGetConvergedReason(ksp, &reason));
+          CHECK(Left(A, b, x) > 0.1);
+          if (std::string(norm) == "unpreconditioned") CHECK(reason < 0);
+        }
+}
+
+TEST_CASE("confirm: gmresfused with entries beyond single precision's squares", "[confirm][gmresfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCAFSAI, PCBISAI})
+      for (double scale : {1e-30, 1e25, 1e30}) {
+        CAPTURE(backend.name, pc, scale);
+        HostMatrix P = Poisson(20, 20), Q = P;
+        for (PetscScalar &a : P.a) a *= scale;
+        Q.a[Q.i[7]] = -scale; /* one entry, beside ones of usual size */
+        for (const HostMatrix *M : {&P, &Q}) {
+          const MatObject    A   = CreateMat(*M, backend.mat, PETSC_COMM_WORLD);
+          const KSPObject    ksp = MakeKSP(A, "-ksp_type gmresfused -ksp_pc_side right -ksp_rtol 1e-8 -ksp_max_it 400", pc);
+          const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
+          KSPConvergedReason reason;
+          MUST(VecSet(x, 0));
+          MUST(KSPSolve(ksp, b, x));
+          MUST(KSPGetConvergedReason(ksp, &reason));
+          if (M == &P) CHECK(reason > 0);
+          if (reason > 0) CHECK(Left(A, b, x) <= 1.02e-8);
+        }
+      }
+}
