@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "covering.h"
@@ -1470,39 +1471,39 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[loca
 /* The text is the same on all ranks, and names the rank whose block it is, or the row by its number in the matrix. */
 TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][pc][bad][mpi]")
 {
+  std::vector<int> owners(Size());
+  std::iota(owners.begin(), owners.end(), 0);
   for (const Type &type : Types())
-    for (const Kind &kind : type.kinds())
-      for (const BadMatrix &bad : type.bad)
-        for (int owner = 0; owner < Size(); owner++) {
-          CAPTURE(type.name, kind.name, bad.text, owner);
-          const HostBlocks H     = type.ranks();
-          const MatObject  good  = kind.Create(H, PETSC_COMM_WORLD);
-          const PetscInt   first = FirstRow(good, owner) / H.bs;
-          const MatObject  A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
-          const KSPObject  ksp   = MakeKSP(A, type, type.block_local),
-                          strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged") + type.block_local);
-          const std::string text = bad.Text(Size() > 1 ? owner : -1, FirstRow(good, owner));
-          for (int repeat = 0; repeat < 2; repeat++) {
-            CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
-            CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
-            CHECK(Contains(LocalOf(PCOf(ksp))->failure, text));
-            CHECK(Infinite(Applied(PCOf(ksp)))); /* This is true of the ranks that have a factor, too. */
-            const std::string view = ViewText((KSP)ksp);
-            CAPTURE(view);
-            if (Rank() == 0) {
-              CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
-              CHECK(Contains(view, text));
-            }
-            MUST(KSPSetOperators(ksp, good, good));
-            CHECK(ReasonOfSolve(ksp) == KSP_CONVERGED_RTOL);
-            CHECK(std::string(LocalOf(PCOf(ksp))->failure).empty());
-            MUST(KSPSetOperators(ksp, A, A));
-          }
-          const VecObject b = RightVec(A), x = RightVec(A);
-          Errors          errors;
-          CHECK(KSPSolve(strict, b, x) != 0);
-          CHECK(Contains(errors.text, text));
+    for (const auto &[kind, bad, owner] : Covering(type.kinds(), type.bad, owners)) {
+      CAPTURE(type.name, kind.name, bad.text, owner);
+      const HostBlocks H     = type.ranks();
+      const MatObject  good  = kind.Create(H, PETSC_COMM_WORLD);
+      const PetscInt   first = FirstRow(good, owner) / H.bs;
+      const MatObject  A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
+      const KSPObject  ksp   = MakeKSP(A, type, type.block_local),
+                      strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged") + type.block_local);
+      const std::string text = bad.Text(Size() > 1 ? owner : -1, FirstRow(good, owner));
+      for (int repeat = 0; repeat < 2; repeat++) {
+        CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
+        CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
+        CHECK(Contains(LocalOf(PCOf(ksp))->failure, text));
+        CHECK(Infinite(Applied(PCOf(ksp)))); /* This is true of the ranks that have a factor, too. */
+        const std::string view = ViewText((KSP)ksp);
+        CAPTURE(view);
+        if (Rank() == 0) {
+          CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
+          CHECK(Contains(view, text));
         }
+        MUST(KSPSetOperators(ksp, good, good));
+        CHECK(ReasonOfSolve(ksp) == KSP_CONVERGED_RTOL);
+        CHECK(std::string(LocalOf(PCOf(ksp))->failure).empty());
+        MUST(KSPSetOperators(ksp, A, A));
+      }
+      const VecObject b = RightVec(A), x = RightVec(A);
+      Errors          errors;
+      CHECK(KSPSolve(strict, b, x) != 0);
+      CHECK(Contains(errors.text, text));
+    }
 }
 
 TEST_CASE("several ranks: the first of two bad blocks is the one that is named", "[local][pc][bad][mpi]")
@@ -1667,40 +1668,41 @@ TEST_CASE("several ranks: a matrix that is not assembled on one rank is an error
 /* Wherever one rank's set-up meets an error, no rank waits for another, all have an error, and afterwards the same object works. */
 TEST_CASE("several ranks: an error at any place of one rank's set-up is one of all", "[local][pc][bad][mpi]")
 {
-  for (const Type &type : Types())
-    for (const Kind &kind : type.kinds())
-      for (const std::string &options : {std::string(type.block_local), type.others + std::string(type.block_local)})
-        for (const int rank : std::set<int>{0, Size() - 1}) {
-          CAPTURE(type.name, kind.name, options, rank);
-          const MatObject A     = kind.Create(type.ranks(), PETSC_COMM_WORLD);
-          const PCObject  fresh = MakePC(A, type, options);
-          MUST(PCSetUp(fresh));
-          const auto expected = Applied(fresh);
-          /* PETSc's factorization leaves memory behind after an error. */
-          const bool by_petsc = !std::strcmp(type.name, PCBISAI) && !Contains(options, "-@factor finepc");
-          for (bool again : {false, true}) /* the first set-up, and one with new values */
-            for (int number = 1, reached = 1; reached; number++) {
-              CAPTURE(again, number);
-              const PetscLogDouble before = HostBytes();
-              PCObject             pc     = MakePC(A, type, options);
-              if (again) MUST(PCSetUp(pc));
-              if (again) Touch(A);
-              {
-                Errors               errors;
-                const FailingMalloc  failing(rank, number);
-                const PetscErrorCode code = PCSetUp(pc);
-                reached                   = failing.Reached(rank);
-                CAPTURE(errors.text);
-                REQUIRE((code != PETSC_SUCCESS) == (bool)reached);
-              }
-              if (!reached) break;
-              MUST(PCSetUp(pc));
-              CHECK(SameBits(Applied(pc), expected));
-              pc.Reset();
-              if (!by_petsc) CHECK(HostBytes() == before);
-              REQUIRE(number < 1000);
-            }
+  const std::set<int> ranks{0, Size() - 1};
+  for (const Type &type : Types()) {
+    const std::string variants[] = {type.block_local, type.others + std::string(type.block_local)};
+    for (const auto &[kind, options, rank] : Covering(type.kinds(), variants, ranks)) {
+      CAPTURE(type.name, kind.name, options, rank);
+      const MatObject A     = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+      const PCObject  fresh = MakePC(A, type, options);
+      MUST(PCSetUp(fresh));
+      const auto expected = Applied(fresh);
+      /* PETSc's factorization leaves memory behind after an error. */
+      const bool by_petsc = !std::strcmp(type.name, PCBISAI) && !Contains(options, "-@factor finepc");
+      for (bool again : {false, true}) /* the first set-up, and one with new values */
+        for (int number = 1, reached = 1; reached; number++) {
+          CAPTURE(again, number);
+          const PetscLogDouble before = HostBytes();
+          PCObject             pc     = MakePC(A, type, options);
+          if (again) MUST(PCSetUp(pc));
+          if (again) Touch(A);
+          {
+            Errors               errors;
+            const FailingMalloc  failing(rank, number);
+            const PetscErrorCode code = PCSetUp(pc);
+            reached                   = failing.Reached(rank);
+            CAPTURE(errors.text);
+            REQUIRE((code != PETSC_SUCCESS) == (bool)reached);
+          }
+          if (!reached) break;
+          MUST(PCSetUp(pc));
+          CHECK(SameBits(Applied(pc), expected));
+          pc.Reset();
+          if (!by_petsc) CHECK(HostBytes() == before);
+          REQUIRE(number < 1000);
         }
+    }
+  }
 }
 
 TEST_CASE("vectors of another size than the factor are an error", "[local][pc]")
