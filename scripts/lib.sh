@@ -54,21 +54,25 @@ build_finepc() {
   build "$build_dir" "$@"
 }
 
-# test_with_sanitizers [TEST..]: builds what a machine without CUDA builds, the host twins alone, in a folder of its own and with
-# the sanitizers of addresses and of undefined behaviour, and runs these tests there.
+# run_in FOLDER TEST..: runs these tests of a build.
+run_in() { ctest --test-dir "$1" --output-on-failure -j "$(nproc)" --no-tests=error -R "^($(IFS='|' && echo "${*:2}"))\$"; }
+
+# test_with_sanitizers "TARGET.." TEST..: builds these programs as a machine without CUDA does, the host twins alone, in a folder of
+# their own and with the sanitizers of addresses and of undefined behaviour, and runs these tests there.
 test_with_sanitizers() {
-  local folder=$build_dir/sanitizers
+  local folder=$build_dir/sanitizers targets
+  read -ra targets <<<"$1"
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
-  build "$folder" finepc_tests finepc_emulated_tests finepc_fuzz
-  ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" --no-tests=error -R "^($(IFS='|' && echo "$*"))\$"
+  build "$folder" "${targets[@]}"
+  run_in "$folder" "${@:2}"
 }
 
-# test_emulated_ranks [TEST..]: builds the test program with the emulator of a GPU in a folder of its own, without sanitizers, which
+# test_in_emulator TEST..: builds the test programs with the emulator of a GPU in a folder of their own, without sanitizers, which
 # would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time goes to the compiler, which -O1
 # has do less.
-test_emulated_ranks() {
+test_in_emulator() {
   local folder=$build_dir/emulator
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
-  build "$folder" finepc_emulated_ranks
-  ctest --test-dir "$folder" --output-on-failure --no-tests=error -R "^($(IFS='|' && echo "$*"))\$"
+  build "$folder" finepc_emulated_tests finepc_emulated_ranks
+  run_in "$folder" "$@"
 }
