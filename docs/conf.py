@@ -2,12 +2,16 @@
 import json
 import pathlib
 import re
+import sys
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
 from sphinx.util.docutils import SphinxDirective
 
 here = pathlib.Path(__file__).parent
+sys.path.insert(0, str(here))
+import results  # noqa: E402
+
 header = (here.parent / "include/finepc.h").read_text()
 
 project = "finepc"
@@ -29,16 +33,16 @@ html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 9,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {page: [] for page in ("index", "which", "trouble", "smoothers", "glossary", "generated/contributing",
-                                       "generated/changelog")}
+# A page that belongs to no section has no sidebar.
+html_sidebars = {page: [] for page in [*(path.stem for path in here.glob("*.md")), "generated/contributing", "generated/changelog"]}
 html_math_renderer = "mathml"
-exclude_patterns = ["generated/fragments/**", "README.md"]
+exclude_patterns = ["generated/fragments/**", "shared/**", "README.md"]
 # The names of manual pages and option keys -> their pages; written by generate.py.
 pages = json.loads((here / "generated/pages.json").read_text())
 
@@ -131,9 +135,21 @@ class Plot(SphinxDirective):
         return [figure]
 
 
+class Made(SphinxDirective):
+    """{made} NAME...: where the figures above come from, files of benchmarks/results."""
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        line = nodes.paragraph(classes=["made"])
+        line += self.parse_inline(results.made(str(here.parent), self.arguments[0].split()))[0]
+        return [line]
+
+
 def setup(app):
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_displaymath, None))
     app.add_directive("plot", Plot)
+    app.add_directive("made", Made)
     app.connect("doctree-resolved", link_names)
     app.connect("doctree-resolved", wrap_tables)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,7 +2,8 @@
 """Makes the pages of the site that follow from the sources and from the results of benchmarks, in docs/generated:
 
 manualpages/    a page for each manual page in the sources (/*@ @*/, /*E E*/, /*MC M*/), with an index
-fragments/      tables of options, for the pages of the types to include; tables and lists of results
+fragments/      tables of options, for the pages of the types to include; tables and lists of results. README.md, which includes
+                nothing, has a copy of one of them, and a copy that is out of date is an error
 results/        the result files of benchmarks/results
 plots/          plots of results
 pages.json      which name has which page, for conf.py"""
@@ -74,6 +75,9 @@ def main():
     write("results/index.md", results.index(root))
     for name, text in results.fragments(root).items():
         write(f"fragments/{name}.md", text)
+    if results.headline_table(root) not in read(f"{root}/README.md"):
+        raise SystemExit("README.md: its table of measured times is not that of docs/tables/one_h100.tsv, which is\n\n"
+                         + results.headline_table(root))
     os.makedirs(f"{here}/generated/plots", exist_ok=True)
     results.plots(root, f"{here}/generated/plots")
 

@@ -132,6 +132,39 @@ def which_table(root):
     return "\n".join(rows) + "\n"
 
 
+def kept(root, name):
+    """A table of docs/tables, of figures of other programs that no file of benchmarks/results has: heads and rows."""
+    with open(f"{root}/docs/tables/{name}.tsv", encoding="utf-8") as f:
+        lines = [line.rstrip("\n").split("\t") for line in f if not line.startswith("#")]
+    if any(len(line) != len(lines[0]) for line in lines):
+        raise SystemExit(f"docs/tables/{name}.tsv: a row has not as many cells as the first one")
+    return lines[0], lines[1:]
+
+
+def one_h100_table(root):
+    """finepc, AmgX and cuDSS on the same card and the same day."""
+    heads, rows = kept(root, "one_h100")
+    return table_of(["problem", "finepc, the fastest"] + heads[3:], [row[1:] for row in rows])
+
+
+def gpus_h100_table(root):
+    return table_of(*kept(root, "gpus_h100"))
+
+
+def headline_table(root):
+    """The rows of that table that README.md has: the fastest of finepc and of AmgX, and cuDSS."""
+    rows = []
+    for chosen, problem, finepc, _, classical, aggregation, *cudss in kept(root, "one_h100")[1]:
+        if chosen != "1":
+            continue
+        time, _, how = finepc.partition(" ")
+        amgx = [x for x in (classical, aggregation) if x != "fails"]
+        amgx = min(amgx, key=lambda x: float(x.split()[0])).split()[0] + " ms" if amgx else "fails"
+        direct = " / ".join(cudss) + " ms" if cudss[1] else cudss[0]
+        rows.append([problem, f"{time} ms, {how}", amgx, direct])
+    return table_of(["problem", "finepc", "AmgX 2.5", "cuDSS 1.0: first / new values / another right-hand side"], rows)
+
+
 def measured_table(root, kind):
     """The fastest run of a type for each problem, beside the fastest of Jacobi where one was measured."""
     table, rows = compared(root), []
@@ -143,8 +176,8 @@ def measured_table(root, kind):
         times = [milliseconds(1e3 * result[key]) for key in ("setup_s", "solve_s")] + [milliseconds(found[0].total)]
         times.append(milliseconds(jacobi[0].total) if jacobi else "not measured")
         rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times,
-                     f"{found[0].commit}, {link(root, found[0].file)}"])
-    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms", "commit, file"]
+                     link(root, found[0].file)])
+    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms", "file"]
     return table_of(heads, rows)
 
 
@@ -248,7 +281,32 @@ def fragments(root):
     found["bisai_factor_sweeps"] = factor_sweeps_table(root)
     found["bisai_single_apply"] = single_apply_table(root)
     found["gmresfused_hard"] = same_iterations_table(root)
+    found["one_h100"] = one_h100_table(root)
+    found["gpus_h100"] = gpus_h100_table(root)
     return found
+
+
+# ---- where figures come from ----
+
+def made(root, names):
+    """One line for the figures above it: the machine, and links to the files of benchmarks/results."""
+    machines = {}
+    for name in names:
+        if os.path.exists(f"{root}/benchmarks/results/{name}.json"):
+            data = load(root, name)
+        else:
+            with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
+                head = re.match(r"\w+: backend (\w+), (.*?)(?:, driver ([\d.]+))?, (\d+) ranks?.*?PETSc ([\d.]+)", f.readline())
+            data = dict(zip(("backend", "device", "driver", "ranks", "petsc"), head.groups())) if head else {}
+        ranks = int(data.get("ranks", 0))
+        if data.get("backend") == "cuda":
+            driver = (data["driver"] or "").split(".")[0]
+            where = f"{'one' if ranks == 1 else ranks} {data['device'].replace(' 80GB HBM3', '')}, driver {driver}, "
+        else:
+            where = f"a host, {'one rank' if ranks == 1 else f'{ranks} ranks'}, " if data.get("backend") else ""
+        machines.setdefault(where + f"PETSc {data['petsc']}" if data.get("petsc") else "", []).append(link(root, name))
+    words = [f"{where}: {', '.join(links)}" if where else ", ".join(links) for where, links in machines.items()]
+    return "Measured on " + "; ".join(words) + "." if any(machines) else "Figures: " + "; ".join(words) + "."
 
 
 # ---- result files as pages ----

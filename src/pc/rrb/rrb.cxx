@@ -256,7 +256,6 @@ static PetscErrorCode Create(PC pc)
   Options Database Keys:
 + -pc_rrb_levels <0> - red-black levels before the exact factorization of what they leave, up to full RRB; 0: as few as leave at
   most 1024 points, or one in 15000, but never more than 4096
-                       more than 4096
 . -pc_rrb_nx <0> - points of a line of the grid; 0: it is found
 . -pc_rrb_ny <0> - lines of the grid; 0: it is found
 - -pc_rrb_lift <true> - rows that sum to less than 0, beyond rounding, are made to sum to 0 before the first level that lumps;
