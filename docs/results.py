@@ -116,7 +116,8 @@ def cell(found):
         if run.ok:
             words.append(f"{milliseconds(run.total)} ({run.result['iterations']}, `{run.solver}`)")
         elif not words:
-            words.append(f"{run.result['status']} (`{run.solver}`)")
+            status = {"missed": "stopped early"}.get(run.result["status"], run.result["status"])
+            words.append(f"{status} (`{run.solver}`)")
     return "; ".join(words) if words else "not measured"
 
 
@@ -167,7 +168,7 @@ def headline_table(root):
 
 def measured_table(root, kind):
     """The fastest run of a type for each problem, beside the fastest of Jacobi where one was measured."""
-    table, rows = compared(root), []
+    table, rows, files = compared(root), [], []
     for system, words, _, _ in PROBLEMS:
         found, jacobi = ([r for r in table[system][which] if r.ok] for which in (kind, "jacobi"))
         if not found:
@@ -175,10 +176,10 @@ def measured_table(root, kind):
         result = found[0].result
         times = [milliseconds(1e3 * result[key]) for key in ("setup_s", "solve_s")] + [milliseconds(found[0].total)]
         times.append(milliseconds(jacobi[0].total) if jacobi else "not measured")
-        rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times,
-                     link(root, found[0].file)])
-    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms", "file"]
-    return table_of(heads, rows)
+        rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times])
+        files += [run.file for run in (found[0], *jacobi[:1]) if run.file not in files]
+    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms"]
+    return table_of(heads, rows) + f"\n```{{made}} {' '.join(files)}\n```\n"
 
 
 def link(root, name):
@@ -243,7 +244,7 @@ def single_apply_table(root):
 
 
 def same_iterations_table(root, bound=0.02):
-    """gmresfused on hard systems beside modified Gram-Schmidt: which of its counts are further off than the bound asked."""
+    """gmresfused on hard systems beside modified Gram-Schmidt: which of its counts are further off than the bound."""
     rows, missed, count = [], [], 0
     for system, runs_of in solves(load(root, "gmresfused_hard_host")).items():
         for restart in (10, 30, 100):
@@ -260,7 +261,6 @@ def same_iterations_table(root, bound=0.02):
                 if kind == "gmresfused":
                     count += theirs["status"] == "ok"
                     if off:
-                        words += ", missed"
                         missed.append(f"`{system}` with a restart of {restart}")
                 row.append(words)
             row += [f"{runs_of[f'{kind}-{restart}']['true_residual']:.1e}" for kind in ("gmresfused", "single")]
@@ -269,7 +269,7 @@ def same_iterations_table(root, bound=0.02):
              "basis in single", "true residual, `gmresfused`", "true residual, basis in single"]
     listed = ", ".join(missed[:-1]) + " and " + missed[-1] if len(missed) > 1 else "".join(missed)
     text = f"\nWhere PETSc's modified Gram-Schmidt converges, {count - len(missed)} of {count} counts of `gmresfused` are within "
-    return table_of(heads, rows) + text + f"{100 * bound:.0f} % of it" + (f"; missed: {listed}.\n" if missed else ".\n")
+    return table_of(heads, rows) + text + f"{100 * bound:.0f} % of it" + (f"; the others are {listed}.\n" if missed else ".\n")
 
 
 def fragments(root):
@@ -291,7 +291,7 @@ def fragments(root):
 def made(root, names):
     """One line for the figures above it: the machine, and links to the files of benchmarks/results."""
     machines = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         if os.path.exists(f"{root}/benchmarks/results/{name}.json"):
             data = load(root, name)
         else:
