@@ -148,6 +148,13 @@ def one_h100_table(root):
     return table_of(["problem", "finepc, the fastest"] + heads[3:], [row[1:] for row in rows])
 
 
+def direct_table(root):
+    """A direct solver beside finepc, for the systems that README.md shows."""
+    rows = [[row[1], row[2].split()[0], row[6], row[7], row[8]] for row in kept(root, "one_h100")[1] if row[0] == "1"]
+    return table_of(["ms, one H100", "finepc, each right-hand side", "cuDSS: first", "cuDSS: new values and a solve",
+                     "cuDSS: another right-hand side"], rows)
+
+
 def gpus_h100_table(root):
     return table_of(*kept(root, "gpus_h100"))
 
@@ -282,6 +289,7 @@ def fragments(root):
     found["bisai_single_apply"] = single_apply_table(root)
     found["gmresfused_hard"] = same_iterations_table(root)
     found["one_h100"] = one_h100_table(root)
+    found["direct_h100"] = direct_table(root)
     found["gpus_h100"] = gpus_h100_table(root)
     return found
 

@@ -76,7 +76,8 @@ def read_if_there(path):
 
 def pages_for_users(root):
     """README.md and the pages of the site, without those that are generated."""
-    return [f"{root}/README.md"] + files(root, "docs/*.md", "docs/start/*.md", "docs/types/*.md", "docs/performance/*.md")
+    folders = ("", "start/", "types/", "recipes/", "performance/", "shared/")
+    return [f"{root}/README.md"] + files(root, *(f"docs/{folder}*.md" for folder in folders))
 
 
 def check_readme(root, option, name):
