@@ -146,6 +146,10 @@ class Cases:
             if run([python, script, f"-{kind}", names[0]]).returncode == 0:
                 fail(f"the {kind} type is there without the library")
         self.expect(run([python, f"{self.source}/docs/examples/first.py", self.library]), "reason: 2") # KSP_CONVERGED_RTOL
+        with open(f"{self.source}/docs/recipes/reservoirs.md", encoding="utf-8") as f:
+            lines = re.search(r"```sh\n(.*?)```", f.read(), re.S).group(1).split() # the options that the page recommends
+        program = [python, f"{self.source}/docs/examples/reservoir.py", "-dll_append", self.library]
+        self.expect(run([*program, "-n", "40", *lines, "-options_left"]), "reason 2,", "There are no unused options")
 
     def linked(self):
         program = f"{self.build}/tests/twice_linked"
