@@ -174,7 +174,9 @@ PETSC_EXTERN const char *const PCBISAISides[];
   PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
 
   Values:
-+ `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
++ `PC_BISAI_FACTOR_AUTO` (auto) - finepc's own where the matrix is on a GPU or sweeps are set, and PETSc's on the host and
+                                  wherever levels of fill, a shift or an ordering are set
+. `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
                                     fill
 . `PC_BISAI_FACTOR_FINEPC` (finepc) - finepc's own block ILU(0), where the matrix is: on the GPU or on the host
 - `PC_BISAI_FACTOR_CUDA` (cuda) - the same, by its old name
@@ -183,7 +185,7 @@ PETSC_EXTERN const char *const PCBISAISides[];
 
 .seealso: `PCBISAI`, `PCBISAISetFactor()`
 E*/
-typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_FINEPC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
+typedef enum { PC_BISAI_FACTOR_AUTO, PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_FINEPC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
 PETSC_EXTERN const char *const PCBISAIFactors[];
 
 /*E

@@ -13,6 +13,7 @@
 #include "blocks.h"
 #include "covering.h"
 #include "pc_support.h"
+#include "pc/bisai/bisai_face.h"
 
 namespace
 {
@@ -265,7 +266,7 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
     MUST(PCBISAIGetSweeps(object, &integer));
     CHECK(integer == sweeps);
   };
-  check(defaults, 1, 0, 0, PC_BISAI_FACTOR_PETSC, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL,
+  check(defaults, 1, 0, 0, PC_BISAI_FACTOR_AUTO, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL,
         FINEPC_SINGLE, 0);
   check(pc, 3, 2, 4, PC_BISAI_FACTOR_CUDA, 2, MAT_SHIFT_INBLOCKS, 0.125, MATORDERINGRCM, FINEPC_DOUBLE, 5);
 
@@ -300,7 +301,7 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name);
     const MatObject A    = kind.create(Grid(), PETSC_COMM_SELF);
-    const PCObject  pc   = MakeBISAI(A, "-pc_bisai_factor_precision double"),
+    const PCObject  pc   = MakeBISAI(A, "-pc_bisai_factor petsc -pc_bisai_factor_precision double"),
                    fresh = MakeBISAI(A, "-pc_bisai_factor finepc -pc_bisai_factor_precision double");
     MUST(PCSetUp(pc));
     MUST(PCSetUp(fresh));
@@ -339,7 +340,7 @@ TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai
       HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 380), bs, 381);
       std::fill_n(A.Find(0, 0), bs, 0.);
       const MatObject mat = kind.create(A, PETSC_COMM_SELF);
-      const PCObject  pc  = MakeBISAI(mat, "-pc_bisai_factor_shift_amount 0.5");
+      const PCObject  pc  = MakeBISAI(mat, "-pc_bisai_factor petsc -pc_bisai_factor_shift_amount 0.5");
       MUST(PCSetUp(pc));
       CHECK(Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
       auto before = Applied(pc);
@@ -395,6 +396,76 @@ TEST_CASE("bisai: choices that do not go together are refused with a remedy", "[
   }
 }
 
+/*
+   Where the matrix is decides unless an option that one factorization alone has does. The device is told to the function here, so
+   that this needs none; the view of a set-up says it of the places that there are.
+*/
+TEST_CASE("bisai: whose factors auto takes", "[bisai][pc][options][view]")
+{
+  struct Case {
+    const char *options;
+    bool        by_petsc_on_host, by_petsc_on_device;
+    std::string asked;
+  };
+  for (const Case &c :
+       {Case{"", true, false, ""}, Case{"-pc_bisai_factor_shift_amount 0.5 -pc_bisai_factor_precision double", true, false, ""},
+        Case{"-pc_bisai_factor_levels 1", true, true, ", for -pc_bisai_factor_levels 1"},
+        Case{"-pc_bisai_factor_shift_type inblocks", true, true, ", for -pc_bisai_factor_shift_type INBLOCKS"},
+        Case{"-pc_bisai_factor_mat_ordering_type rcm", true, true, ", for -pc_bisai_factor_mat_ordering_type rcm"},
+        Case{"-pc_bisai_factor_sweeps 2", false, false, ", for -pc_bisai_factor_sweeps 2"}})
+    for (const Kind &kind : Kinds()) {
+      CAPTURE(kind.name, c.options);
+      const MatObject A        = kind.create(Grid(), PETSC_COMM_SELF);
+      const PCObject  pc       = MakeBISAI(A, c.options);
+      bool            by_petsc = false;
+      MUST(BISAIChooseFactor(pc, PETSC_MEMTYPE_HOST, &by_petsc));
+      CHECK(by_petsc == c.by_petsc_on_host);
+      MUST(BISAIChooseFactor(pc, PETSC_MEMTYPE_CUDA, &by_petsc));
+      CHECK(by_petsc == c.by_petsc_on_device);
+      const std::string before = ViewText((PC)pc);
+      MUST(PCSetUp(pc));
+      const std::string text = ViewText((PC)pc);
+      CAPTURE(before, text);
+      const std::string petsc = "factors by PETSc, on the host (auto" + c.asked + "): ILU(",
+                        ours = "factors by finepc" + std::string(kind.OnDevice() ? ", on the GPU" : ", on the host as the matrix") +
+                               " (auto" + c.asked + "): ILU(0)";
+      CHECK(Contains(text, petsc) == (kind.OnDevice() ? c.by_petsc_on_device : c.by_petsc_on_host));
+      CHECK(Contains(text, ours) == !Contains(text, petsc));
+      if (c.asked.empty()) CHECK(Contains(before, "factors by finepc where the matrix is on a GPU, by PETSc otherwise (auto)\n"));
+      else CHECK(Contains(before, "(auto" + c.asked + "): ILU("));
+    }
+}
+
+TEST_CASE("bisai: auto follows options and places from one set-up to the next", "[bisai][pc][options][cycle]")
+{
+  for (const Kind &kind : Kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A   = kind.create(Grid(), PETSC_COMM_SELF);
+    const PCObject  pc  = MakeBISAI(A, "-pc_bisai_factor_precision double");
+    const auto      set = [&](MatFactorShiftType shift, PetscInt sweeps) {
+      MUST(PCBISAISetFactorShiftType(pc, shift));
+      MUST(PCBISAISetFactorSweeps(pc, sweeps));
+      MUST(PCSetUp(pc));
+    };
+    for (int repeat = 0; repeat < 2; repeat++) {
+      set(MAT_SHIFT_NONE, 0);
+      const auto exact = Applied(pc);
+      CHECK(Contains(ViewText((PC)pc), kind.OnDevice() ? "factors by finepc" : "factors by PETSc"));
+      set(MAT_SHIFT_INBLOCKS, 0);
+      CHECK(Contains(ViewText((PC)pc), "factors by PETSc"));
+      CHECK(Difference(Applied(pc), exact) <= 1e-12);
+      set(MAT_SHIFT_NONE, 40);
+      CHECK(Contains(ViewText((PC)pc), "factors by finepc"));
+      CHECK(Difference(Applied(pc), exact) <= 1e-12);
+    }
+    Errors errors;
+    MUST(PCBISAISetFactorLevels(pc, 1));
+    CHECK(PCSetUp(pc) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "-pc_bisai_factor_levels 1 takes PETSc's factorization and -pc_bisai_factor_sweeps 40 finepc's: "
+                                "leave out one of them"));
+  }
+}
+
 /* ------------------------------------------- views -------------------------------------------- */
 
 TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
@@ -410,7 +481,8 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
     MUST(PCSetUp(ours));
     const std::string text = ViewText((PC)pc), other = ViewText((PC)ours);
     CAPTURE(text, other);
-    CHECK(Contains(text, "factors by PETSc, on the host: ILU(1), ordering natural, shift type NONE"));
+    CHECK(Contains(text, "factors by PETSc, on the host (auto, for -pc_bisai_factor_levels 1): ILU(1), ordering natural, shift "
+                         "type NONE"));
     CHECK(Contains(text, std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host") +
                            ", block size 3, inverses stored in single precision, patterns made at the last set-up"));
     CHECK(Contains(text, "72 block rows, 326 blocks of the matrix"));
@@ -437,7 +509,7 @@ TEST_CASE("bisai: the view counts what was replaced", "[bisai][pc][view][bad]")
   HostBlocks A = Grid();
   for (PetscInt e = 0; e < 9; e++) A.Find(0, 0)[e] = 1 + (e % 3 == e / 3 ? 1e-15 : 0); /* This block is singular to rounding. */
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_factor cuda"}) {
+    for (const char *options : {"-pc_bisai_factor petsc", "-pc_bisai_factor cuda"}) {
       CAPTURE(kind.name, options);
       const MatObject mat = kind.create(A, PETSC_COMM_SELF);
       const PCObject  pc  = MakeBISAI(mat, options);
@@ -544,7 +616,7 @@ TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the
                             "-ksp_error_if_not_converged"})) {
     CAPTURE(kind.name, (int)singular, bs, options);
     const MatObject mat = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF), baij = CreateBAIJ(SingularBlock(singular, bs));
-    const KSPObject ksp  = MakeGMRES(mat, options, PCBISAI),
+    const KSPObject ksp  = MakeGMRES(mat, std::string("-pc_bisai_factor petsc ") + options, PCBISAI),
                     ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
     MUST(KSPSetUp(ksp));
     MUST(KSPSetUp(ours));
@@ -573,9 +645,9 @@ TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-up
 {
   const HostBlocks good = RandomBlocks(RandomStencil(6, 6, 1, false, 340), 3, 342);
   for (const Kind &kind : Kinds())
-    for (const char *options :
-         {"", "-pc_bisai_sweeps 1 -pc_bisai_power 2", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 2",
-          "-pc_bisai_factor_mat_ordering_type rowlength -pc_bisai_factor_shift_type inblocks"}) {
+    for (const char *options : {"-pc_bisai_factor petsc", "-pc_bisai_factor petsc -pc_bisai_sweeps 1 -pc_bisai_power 2",
+                                "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 2",
+                                "-pc_bisai_factor_mat_ordering_type rowlength -pc_bisai_factor_shift_type inblocks"}) {
       CAPTURE(kind.name, options);
       const MatObject mat = kind.create(good, PETSC_COMM_SELF);
       const PCObject  pc  = MakeBISAI(mat, options);
@@ -822,7 +894,7 @@ TEST_CASE("bisai: sweeps of the factor in the view, and with PETSc's factor", "[
 {
   const MatObject A  = CreateAIJ(RandomBlocks(RandomStencil(6, 6, 1, false, 482), 3, 483), MATAIJ);
   const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor finepc -pc_bisai_factor_sweeps 3"),
-                 bad = MakeBISAI(A, "-pc_bisai_factor_sweeps 1");
+                 bad = MakeBISAI(A, "-pc_bisai_factor petsc -pc_bisai_factor_sweeps 1");
   MUST(PCSetUp(pc));
   CHECK(Contains(ViewText((PC)pc), "ILU(0) by 3 sweeps over all rows"));
   Errors errors;

@@ -528,7 +528,7 @@ TEST_CASE("other nonzeros in place are a fresh set-up, whatever the nonzero stat
     if (type.name == std::string(PCRRB)) continue; /* all matrices on a grid have the same nonzeros */
     const bool               is_bisai = type.name == std::string(PCBISAI);
     const HostBlocks         good     = type.ranks();
-    std::vector<std::string> options  = {is_bisai ? "" : "-@reuse_pattern"};
+    std::vector<std::string> options  = {is_bisai ? "-@factor petsc" : "-@reuse_pattern"};
     if (is_bisai) options.push_back("-@factor finepc -@sweeps 1");
     else if (type.get_factors) options.push_back("-@reuse_pattern -@overlap 2");
     for (const Kind &kind : type.kinds())

@@ -404,32 +404,33 @@ Type BISAI()
              [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 7)[3] = -inf; }},
     {"Block row 9& has no diagonal block: store one, if only of zeros", PC_FACTOR_STRUCT_ZEROPIVOT, NoDiagonal(9), false},
   };
-  type.patterns    = {""};
-  type.variants    = {"",
-                      "-@power 3",
-                      "-@side columns -@power 2",
-                      "-@side columns_rows",
-                      "-@side rows_columns -@factor finepc -@sweeps 1",
-                      "-@sweeps 2",
-                      "-@factor finepc",
-                      "-@factor finepc -@power 2",
-                      "-@factor finepc -@factor_sweeps 2",
-                      "-@factor finepc -@sweeps 2",
-                      "-@factor finepc -@factor_precision double -@sweeps 1",
-                      "-@factor_mat_ordering_type rcm -@factor_levels 1",
-                      "-@factor_mat_ordering_type rcm -@sweeps 1"};
-  type.fresh       = type.variants;
-  type.kept        = "patterns kept from the last set-up";
-  type.others      = "-@factor finepc -@sweeps 1";
-  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor finepc -@sweeps 40 -@factor_precision double",
-                      "-@factor finepc -@factor_sweeps 34 -@sweeps 40 -@factor_precision double"};
-  type.exact_for   = [] { return std::vector<HostBlocks>{RandomBlocks(Poisson(30), 3, 361), RandomBlocks(Poisson(35), 1, 362)}; };
-  type.view_always = {"patterns of power 1 of L, 1 of U; relaxation sweeps 0",
-                      "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
-  type.view_after  = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
-                      "72 block rows, 326 blocks of the matrix",
-                      "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block rows"};
-  type.view_ranks  = "120 block rows";
+  type.patterns  = {""};
+  type.variants  = {"",
+                    "-@factor petsc -@power 3",
+                    "-@side columns -@power 2",
+                    "-@side columns_rows",
+                    "-@side rows_columns -@factor finepc -@sweeps 1",
+                    "-@factor petsc -@sweeps 2",
+                    "-@factor finepc",
+                    "-@factor finepc -@power 2",
+                    "-@factor finepc -@factor_sweeps 2",
+                    "-@factor finepc -@sweeps 2",
+                    "-@factor finepc -@factor_precision double -@sweeps 1",
+                    "-@factor_mat_ordering_type rcm -@factor_levels 1",
+                    "-@factor_mat_ordering_type rcm -@sweeps 1"};
+  type.fresh     = type.variants;
+  type.kept      = "patterns kept from the last set-up";
+  type.others    = "-@factor finepc -@sweeps 1";
+  type.exact     = {"-@factor petsc -@sweeps 40 -@factor_precision double", "-@factor finepc -@sweeps 40 -@factor_precision double",
+                    "-@factor finepc -@factor_sweeps 34 -@sweeps 40 -@factor_precision double"};
+  type.exact_for = [] { return std::vector<HostBlocks>{RandomBlocks(Poisson(30), 3, 361), RandomBlocks(Poisson(35), 1, 362)}; };
+  type.view_always     = {"patterns of power 1 of L, 1 of U; relaxation sweeps 0"};
+  type.view_before     = {"factors by finepc where the matrix is on a GPU, by PETSc otherwise (auto)\n"};
+  type.view_after      = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
+                          "72 block rows, 326 blocks of the matrix",
+                          "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block rows",
+                          " (auto): ILU(0)"};
+  type.view_ranks      = "120 block rows";
   type.single_diagonal = true;
 
   type.options = {
@@ -441,16 +442,16 @@ Type BISAI()
     OptionOf("-@side", "PCBISAISetSide", "rows", "columns", To(PCBISAISetSide, PC_BISAI_SIDE_COLUMNS),
              {Text("left"), Call(PCBISAISetSide, (PCBISAISide)7, "has no value 7")})
       .Shows("L inverted by rows, U by rows"),
-    OptionOf("-@factor", "PCBISAISetFactor", "petsc", "finepc", To(PCBISAISetFactor, PC_BISAI_FACTOR_FINEPC),
+    OptionOf("-@factor", "PCBISAISetFactor", "auto", "finepc", To(PCBISAISetFactor, PC_BISAI_FACTOR_FINEPC),
              {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
-      .Shows("factors by PETSc"),
+      .Shows(" (auto): "),
     OptionOf("-@factor_levels", "PCBISAISetFactorLevels", "0", "1", To(PCBISAISetFactorLevels, (PetscInt)1),
              NotBetween(PCBISAISetFactorLevels, 0, 1000)),
     OptionOf("-@factor_shift_type", "PCBISAISetFactorShiftType", "NONE", "INBLOCKS",
              To(PCBISAISetFactorShiftType, MAT_SHIFT_INBLOCKS),
              {Text("some"), Call(PCBISAISetFactorShiftType, (MatFactorShiftType)9, "has no value 9")})
       .Makes(Useless::Values)
-      .With("-@factor_shift_amount 0.5", ZeroPivot),
+      .With("-@factor petsc -@factor_shift_amount 0.5", ZeroPivot),
     OptionOf("-@factor_shift_amount", "PCBISAISetFactorShiftAmount", "2.22045e-14", "0.25", To(PCBISAISetFactorShiftAmount, 0.25),
              {Text("-1", kAtLeast0), Text("nan"), Call(PCBISAISetFactorShiftAmount, nan, kAtLeast0)})
       .Makes(Useless::Values)

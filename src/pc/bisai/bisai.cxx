@@ -10,7 +10,7 @@
 #include "bisai_face.h"
 
 const char *const PCBISAISides[]   = {"rows", "columns", "columns_rows", "rows_columns", "PCBISAISide", "PC_BISAI_SIDE_", nullptr};
-const char *const PCBISAIFactors[] = {"petsc", "finepc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
+const char *const PCBISAIFactors[] = {"auto", "petsc", "finepc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
 
 template <auto Member>
 using Param = Field<&PC_BISAI::params, Member>;
@@ -74,6 +74,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   bisai->stats          = BISAIStats{};
   bisai->turned         = false;
   bisai->own_factor     = false;
+  bisai->by_petsc       = false;
   bisai->reused         = PETSC_FALSE;
   bisai->built          = false;
   PetscCall(PCReset_Local(pc));
@@ -172,17 +173,21 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
   PetscMemType where;
   PetscInt     bs, all;
   LocalInt     rows;
+  bool         by_petsc;
 
   PetscFunctionBegin;
   PetscCall(MatGetBSRMemType(pc->pmat, &where));
+  PetscCall(BISAIChooseFactor(pc, where, &by_petsc));
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   PetscCall(MatGetLocalSize(pc->pmat, &all, nullptr));
   PetscCall(LocalIntCast(all, "rows", &rows));
-  *keep = (PetscBool)(bisai->built && bisai->same_nonzeros && bisai->where == where && bisai->bs == bs);
+  *keep =
+    (PetscBool)(bisai->built && bisai->same_nonzeros && bisai->where == where && bisai->bs == bs && bisai->by_petsc == by_petsc);
   if (!*keep) PetscCall(PCReset_BISAI(pc));
   PetscCall(PCLocalPlace(pc, where, rows));
-  bisai->built  = false;
-  bisai->turned = false;
+  bisai->built    = false;
+  bisai->turned   = false;
+  bisai->by_petsc = by_petsc;
   for (int t = 0; t < 2; t++) {
     bisai->stats.fallback_lines[t] = 0;
     bisai->stats.lost_entries[t]   = 0;
@@ -218,11 +223,9 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscBool keep = PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(BISAICheckChoice(pc));
   PetscCall(Prepare(pc, &keep));
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
-  PetscCall(
-    MatGetBSR(pc->pmat, bisai->factor == PC_BISAI_FACTOR_PETSC ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->blocks, &mat));
+  PetscCall(MatGetBSR(pc->pmat, bisai->by_petsc ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->blocks, &mat));
   PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   bisai->bs           = mat.A.bs;
   bisai->n            = mat.A.n;
@@ -323,8 +326,9 @@ static PetscErrorCode Create(PC pc)
 . -pc_bisai_power_upper <0> - the same for U alone
 . -pc_bisai_side <rows> - whether block rows of L and U are inverted or their block columns, as the paper does: `rows`, `columns`,
   `columns_rows`, which is L by columns and U by rows, or `rows_columns`
-. -pc_bisai_factor <petsc> - where L and U come from: `petsc`, on the host, or `finepc`, block ILU(0) where the matrix is, so that a
-  Newton or time loop with `aijcusparse` never goes through the host; `cuda` is the old name of `finepc`
+. -pc_bisai_factor <auto> - where L and U come from: `petsc`, on the host; `finepc`, block ILU(0) where the matrix is, so that a
+  Newton or time loop with `aijcusparse` never goes through the host; or `auto`, `finepc` where the matrix is on a GPU or sweeps are
+  set, and `petsc` on the host and wherever levels, a shift or an ordering are set; `cuda` is the old name of `finepc`
 . -pc_bisai_factor_levels <0> - levels of fill, with `petsc`
 . -pc_bisai_factor_shift_type <none> - shift of zero pivots inside diagonal blocks, with `petsc`: `none` or `inblocks`, for block
   size 1 also `nonzero` and `positive_definite`
@@ -358,7 +362,7 @@ static PetscErrorCode Create(PC pc)
   values after each set-up.
 
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone. With
-  `PC_BISAI_FACTOR_FINEPC` and `MATAIJCUSPARSE` such a set-up does not go through the host.
+  finepc's own factor and `MATAIJCUSPARSE` such a set-up does not go through the host.
 
   Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
   diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:

@@ -193,7 +193,8 @@ PetscErrorCode PCBISAIGetSide(PC pc, PCBISAISide *side)
 
   Input Parameters:
 + pc - the preconditioner context
-- factor - `PC_BISAI_FACTOR_PETSC` (default), `PC_BISAI_FACTOR_FINEPC`, or `PC_BISAI_FACTOR_CUDA`, which is its old name
+- factor - `PC_BISAI_FACTOR_AUTO` (default), `PC_BISAI_FACTOR_PETSC`, `PC_BISAI_FACTOR_FINEPC`, or `PC_BISAI_FACTOR_CUDA`, which is
+           its old name
 
   Options Database Key:
 . -pc_bisai_factor <factor> - where `PCBISAI` gets its block triangular factors from
@@ -204,6 +205,9 @@ PetscErrorCode PCBISAIGetSide(PC pc, PCBISAISide *side)
   PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses are on
   the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays there, and its
   rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
+
+  `PC_BISAI_FACTOR_AUTO` takes finepc's factor where the matrix is on a GPU, and PETSc's where it is on the host. Levels of fill, a
+  shift type or an ordering that are set take PETSc's everywhere, and sweeps finepc's. The view says which was taken.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactor()`
 @*/
@@ -247,7 +251,7 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
   Level: intermediate
 
   Note:
-  The levels are those of `PCFactorSetLevels()` for `PCILU`. More than 0 levels need `PC_BISAI_FACTOR_PETSC`.
+  The levels are those of `PCFactorSetLevels()` for `PCILU`. More than 0 levels need PETSc's factor, see `PCBISAISetFactor()`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorLevels()`
 @*/
@@ -292,7 +296,8 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
   Level: intermediate
 
   Note:
-  The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need `PC_BISAI_FACTOR_PETSC`.
+  The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
+`PCBISAISetFactor()`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
 @*/

@@ -25,7 +25,7 @@ struct PC_BISAI : PC_Local {
 
   /* The values of the options. */
   BISAIParams        params;
-  PCBISAIFactor      factor        = PC_BISAI_FACTOR_PETSC;
+  PCBISAIFactor      factor        = PC_BISAI_FACTOR_AUTO;
   PetscInt           levels        = 0; /* levels of fill, 0 .. kBISAIMostLevels */
   MatFactorShiftType shift_type    = MAT_SHIFT_NONE;
   PetscReal          shift_amount  = 100.0 * PETSC_MACHINE_EPSILON;
@@ -34,13 +34,14 @@ struct PC_BISAI : PC_Local {
 
   /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
   bool         built        = false;
-  LocalInt     bs           = 1;  /* rows of a block */
-  LocalInt     n            = 0;  /* block rows of this rank */
-  LocalInt     operator_nnz = 0;  /* blocks of the rank's diagonal block */
-  BSR          N[2]         = {}; /* NL and NU */
-  BSR          R[2]         = {}; /* -L and -U, for the relaxation */
-  BISAIColumns columns[2]   = {}; /* of L and U and their inverses, where these are computed by columns */
-  LocalInt    *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
+  bool         by_petsc     = false; /* whose factors `factor` has come to */
+  LocalInt     bs           = 1;     /* rows of a block */
+  LocalInt     n            = 0;     /* block rows of this rank */
+  LocalInt     operator_nnz = 0;     /* blocks of the rank's diagonal block */
+  BSR          N[2]         = {};    /* NL and NU */
+  BSR          R[2]         = {};    /* -L and -U, for the relaxation */
+  BISAIColumns columns[2]   = {};    /* of L and U and their inverses, where these are computed by columns */
+  LocalInt    *order[2]     = {};    /* [n] the operator's rows, and its columns, in the order of the factor; or null */
   BILUStats    factor_stats = {};
   bool         own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
   BISAIStats   stats        = {};
@@ -73,8 +74,16 @@ PetscErrorCode BISAIGetTriangularFactors(PC, const BSRMat *, PetscBool keep, PCL
 /* Gives back to PETSc what it has lent for the factors. */
 PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *);
 
-/* It is an error if the options ask for what the factorization that they choose does not have. */
-PetscErrorCode BISAICheckChoice(PC);
+/*
+   Whose factors the options choose for a matrix in this memory. With `auto` an option that PETSc's or our own factorization alone
+   has decides, if one is set, and the memory otherwise. It is an error if the options ask for what the factorization that they
+   choose does not have.
+*/
+PetscErrorCode BISAIChooseFactor(PC, PetscMemType where, bool *by_petsc);
+
+/* What PETSc's factorization alone has, and what our own alone has, of what the options ask for: keys and values, or nothing. */
+std::string BISAIAskedOfPETSc(const PC_BISAI *);
+std::string BISAIAskedOfUs(const PC_BISAI *);
 
 /* Makes the work vectors for so many columns. */
 PetscErrorCode BISAINeedVectors(PC_BISAI *, LocalInt columns);

@@ -2,6 +2,7 @@
 #include <petsc/private/pcimpl.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "entry.h"
@@ -212,33 +213,50 @@ static PetscErrorCode FactorByOurselves(PC pc, const BSRView *A, PetscBool keep)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Our own block ILU(0) has no fill, no shift and no ordering. PETSc doubles the amount of a shift until the pivot is large enough.
- */
-PetscErrorCode BISAICheckChoice(PC pc)
+std::string BISAIAskedOfPETSc(const PC_BISAI *bisai)
 {
-  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
-  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
+  if (bisai->levels) return "-pc_bisai_factor_levels " + std::to_string(bisai->levels);
+  if (bisai->shift_type != MAT_SHIFT_NONE)
+    return std::string("-pc_bisai_factor_shift_type ") + MatFactorShiftTypes[bisai->shift_type];
+  if (bisai->ordering != MATORDERINGNATURAL) return "-pc_bisai_factor_mat_ordering_type " + bisai->ordering;
+  return "";
+}
+
+std::string BISAIAskedOfUs(const PC_BISAI *bisai)
+{
+  return bisai->factor_sweeps ? "-pc_bisai_factor_sweeps " + std::to_string(bisai->factor_sweeps) : "";
+}
+
+/*
+   Our own block ILU(0) has no fill, no shift and no ordering, and PETSc's is exact. PETSc doubles the amount of a shift until the
+   pivot is large enough.
+*/
+PetscErrorCode BISAIChooseFactor(PC pc, PetscMemType where, bool *by_petsc)
+{
+  const PC_BISAI   *bisai = (const PC_BISAI *)pc->data;
+  const MPI_Comm    comm  = PetscObjectComm((PetscObject)pc);
+  const std::string petsc = BISAIAskedOfPETSc(bisai), ours = BISAIAskedOfUs(bisai);
 
   PetscFunctionBegin;
   PetscCheck(bisai->shift_type != MAT_SHIFT_NONZERO || bisai->shift_amount > 0, comm, PETSC_ERR_ARG_OUTOFRANGE,
              "-pc_bisai_factor_shift_type nonzero with -pc_bisai_factor_shift_amount 0 would never end: give an amount above 0");
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC) {
-    PetscCheck(bisai->factor_sweeps == 0, comm, PETSC_ERR_SUP,
-               "-pc_bisai_factor petsc factors exactly, but -pc_bisai_factor_sweeps is %" PetscInt_FMT
-               ": use -pc_bisai_factor finepc",
-               bisai->factor_sweeps);
-    PetscFunctionReturn(PETSC_SUCCESS);
+  switch (bisai->factor) {
+  case PC_BISAI_FACTOR_AUTO:
+    PetscCheck(petsc.empty() || ours.empty(), comm, PETSC_ERR_SUP,
+               "%s takes PETSc's factorization and %s finepc's: leave out one of them", petsc.c_str(), ours.c_str());
+    *by_petsc = ours.empty() && (!petsc.empty() || !PetscMemTypeDevice(where));
+    break;
+  case PC_BISAI_FACTOR_PETSC:
+    PetscCheck(ours.empty(), comm, PETSC_ERR_SUP, "-pc_bisai_factor petsc factors exactly, without %s: use -pc_bisai_factor finepc",
+               ours.c_str());
+    *by_petsc = true;
+    break;
+  default:
+    PetscCheck(petsc.empty(), comm, PETSC_ERR_SUP,
+               "-pc_bisai_factor finepc is block ILU(0) in the natural ordering, without %s: use -pc_bisai_factor petsc",
+               petsc.c_str());
+    *by_petsc = false;
   }
-  PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
-             "-pc_bisai_factor finepc is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT
-             ": use -pc_bisai_factor petsc",
-             bisai->levels);
-  PetscCheck(bisai->shift_type == MAT_SHIFT_NONE, comm, PETSC_ERR_SUP,
-             "-pc_bisai_factor finepc takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
-  PetscCheck(
-    bisai->ordering == MATORDERINGNATURAL, comm, PETSC_ERR_SUP,
-    "-pc_bisai_factor finepc has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc",
-    bisai->ordering.c_str());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -248,8 +266,7 @@ PetscErrorCode BISAIGetTriangularFactors(PC pc, const BSRMat *mat, PetscBool kee
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code =
-    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
+  const PetscErrorCode code = bisai->by_petsc ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
   PetscCall(PetscLogEventEnd(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

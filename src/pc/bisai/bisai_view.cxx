@@ -14,34 +14,49 @@ static const char *Line(const PC_BISAI *bisai, BISAITriangle triangle)
   return BISAIByColumns(bisai->params.side, triangle) ? "column" : "row";
 }
 
-/* Shows where the triangular factors come from. */
+/* What `auto` has decided by, for the line about the factors; nothing where the options name the factorization. */
+static std::string Choice(const PC_BISAI *bisai)
+{
+  const std::string asked = BISAIAskedOfPETSc(bisai) + BISAIAskedOfUs(bisai);
+
+  if (bisai->factor != PC_BISAI_FACTOR_AUTO) return "";
+  return asked.empty() ? " (auto)" : " (auto, for " + asked + ")";
+}
+
+/* Shows where the triangular factors come from. What `auto` takes is known before a set-up only if an option decides. */
 static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  const bool      done = pc->setupcalled && !pc->failedreason, chooses = bisai->factor == PC_BISAI_FACTOR_AUTO;
+  const bool      petscs = !BISAIAskedOfPETSc(bisai).empty(), ours = !BISAIAskedOfUs(bisai).empty();
+  PetscInt        levels = 0;
 
   PetscFunctionBegin;
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC) {
+  if (done) {
+    const PetscInt mine = bisai->by_petsc ? 0 : bisai->factor_stats.levels;
+
+    PetscCallMPI(MPIU_Allreduce(&mine, &levels, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  }
+  if (chooses && !pc->setupcalled && petscs == ours) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc where the matrix is on a GPU, by PETSc otherwise (auto)\n"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (pc->setupcalled ? bisai->by_petsc : chooses ? petscs : bisai->factor == PC_BISAI_FACTOR_PETSC) {
     PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "factors by PETSc, on the host: ILU(%" PetscInt_FMT
+                                     "factors by PETSc, on the host%s: ILU(%" PetscInt_FMT
                                      "), ordering %s, shift type %s, amount %g\n",
-                                     bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
-                                     (double)bisai->shift_amount));
+                                     Choice(bisai).c_str(), bisai->levels, bisai->ordering.c_str(),
+                                     MatFactorShiftTypes[bisai->shift_type], (double)bisai->shift_amount));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const char *place     = "";
   char        order[64] = "";
-  PetscInt    levels    = 0;
 
-  if (pc->setupcalled && !pc->failedreason) {
-    const PetscInt mine = bisai->factor_stats.levels;
-
-    PetscCallMPI(MPIU_Allreduce(&mine, &levels, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
-    place = PetscMemTypeDevice(bisai->where) ? ", on the GPU" : ", on the host as the matrix";
-  }
+  if (done) place = PetscMemTypeDevice(bisai->where) ? ", on the GPU" : ", on the host as the matrix";
   if (levels > 0) PetscCall(PetscSNPrintf(order, sizeof(order), " in %" PetscInt_FMT " levels of rows", levels));
   if (bisai->factor_sweeps)
     PetscCall(PetscSNPrintf(order, sizeof(order), " by %" PetscInt_FMT " sweeps over all rows", bisai->factor_sweeps));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s: ILU(0)%s\n", place, order));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s%s: ILU(0)%s\n", place, Choice(bisai).c_str(), order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
