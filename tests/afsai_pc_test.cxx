@@ -76,6 +76,32 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
         PETSC_FALSE);
 }
 
+/* With 5 steps ex15 takes eight times the iterations of PCJACOBI, with 20 fewer. */
+TEST_CASE("the view says where too few steps may be worse than Jacobi", "[afsai][pc][view][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A      = CreateMat(Shared("ex15"), backend.mat, PETSC_COMM_SELF);
+    const PetscInt  jacobi = Solve(MakeKSP(A, "-ksp_type cg -ksp_norm_type unpreconditioned -ksp_rtol 1e-8", PCJACOBI)).iterations;
+    for (PetscInt steps : {5, 20}) {
+      const KSPObject ksp =
+        MakeKSP(A, "-ksp_type cg -ksp_norm_type unpreconditioned -ksp_rtol 1e-8 -pc_afsai_max_steps " + std::to_string(steps),
+                PCAFSAI);
+      const Solution solution = Solve(ksp);
+      for (int repeat = 0; repeat < 2; repeat++) { /* the second time with the pattern that was kept */
+        const std::string text = ViewText((KSP)ksp);
+        CAPTURE(steps, jacobi, solution.iterations, repeat, text);
+        CHECK(Contains(text, "too few steps: ") == (steps == 5));
+        CHECK(Contains(text, " of 6867 rows took all 5, and the last one still lowered psi by more than 0.1 of it") ==
+              (steps == 5));
+        CHECK((solution.iterations > jacobi) == (steps == 5));
+        Touch(A);
+        MUST(PCSetUp(PCOf(ksp)));
+      }
+    }
+  }
+}
+
 TEST_CASE("setters do nothing to other types, getters say so", "[afsai][pc][options]")
 {
   const MatObject A  = CreateMat(Plate(), MATAIJ);

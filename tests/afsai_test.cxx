@@ -539,6 +539,28 @@ TEST_CASE("sizes 0 and 1", "[afsai]")
       }
 }
 
+/* Row 1 gains a_10^2 in its one step, and row 2 has none. */
+TEST_CASE("rows whose last step is not a small one are counted", "[afsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      const auto count = [&](double coupling, LocalInt max_steps, LocalInt initial_power) {
+        const HostMatrix A      = FromDense(3, {1, coupling, 0, coupling, 1, 0, 0, 0, 1});
+        AFSAIParams      params = Params(p.setup, p.factor, max_steps);
+        params.initial_power    = initial_power;
+        const HostFactor found = ComputeFactor(A, params, backend.where), kept = ComputeFactor(A, params, backend.where, 0, &found);
+        CHECK(kept.stats.unfinished == 0); /* these stats are new; those of a PC stay */
+        return found.stats.unfinished;
+      };
+      CHECK(count(0.5, 1, 0) == 1);
+      CHECK(count(0.3, 1, 0) == 0);
+      CHECK(count(0.5, 2, 0) == 0);
+      CHECK(count(0.5, 0, 1) == 0);
+      CHECK(count(0.5, 1, 1) == 0);
+    }
+}
+
 TEST_CASE("a set-up repeated gives the same bits", "[afsai]")
 {
   const HostMatrix A = RandomStencil(20, 20, 20, false, 31);
@@ -566,6 +588,7 @@ void CompareTwins(const HostMatrix &A, const AFSAIParams &params, LocalInt first
   if (!different) CHECK(host.stats.max_row == device.stats.max_row);
   CHECK(host.stats.double_rows == device.stats.double_rows);
   CHECK(host.stats.diagonal_rows == device.stats.diagonal_rows);
+  CHECK(std::abs(host.stats.unfinished - device.stats.unfinished) <= std::max<LocalInt>(1, A.n / 50));
   CHECK(host.stats.log_psi_before == Approx(device.stats.log_psi_before));
   CHECK(host.stats.log_psi_after == Approx(device.stats.log_psi_after).epsilon(1e-4).margin(1e-4));
   CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);

@@ -19,6 +19,7 @@ struct FSAIPatternStats {
   LocalInt capped_rows; /* rows that were cut to the most entries that are allowed */
   LocalInt dropped;     /* entries that the postfilter took away */
   LocalInt max_row;     /* entries of the longest row of G, its diagonal included */
+  LocalInt unfinished;  /* rows of aFSAI whose last step, of as many as are allowed, was not a small one */
 };
 
 /* The counts of a set-up. After a failure only `failure` and `failure_row` are set. */

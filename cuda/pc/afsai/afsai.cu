@@ -56,7 +56,7 @@ enum RowState : LocalInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -
 struct Tally {
   Count next;      /* next item of the work list */
   Count pool_used; /* may pass the pool's capacity: then rows are left pending */
-  Count too_large, bad_pivot, diagonal;
+  Count too_large, bad_pivot, diagonal, unfinished;
   Count max_A_row; /* entries of the longest row of A */
 };
 
@@ -459,6 +459,8 @@ public:
       task_.length[local] = length;
       task_.offset[local] = task_.pool.base + offset;
       task_.d[local]      = 1 / (task_.d[local] * psi);
+      if (!task_.rules.keep && steps_ && steps_ == task_.rules.max_steps && psi_step_ - psi_ > (T)kAFSAISmallStep * psi_step_)
+        atomicAdd(&task_.tally->unfinished, (Count)1);
       if (task_.needs) {
         atomicAdd(task_.needs->row + min(k_, kNeeds - 1), 1u);
         atomicAdd(task_.needs->candidates + min(candidates_, kNeeds - 1), 1u);
@@ -768,6 +770,7 @@ public:
       }
     } else PetscCall(ProcessAll<double>());
     stats_.diagonal_rows = (LocalInt)host_.diagonal;
+    if (!keep_) stats_.unfinished = (LocalInt)host_.unfinished;
     if (!keep_) PetscCall(Assemble());
     PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_, &stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */

@@ -26,6 +26,14 @@ struct AFSAIParams {
 };
 
 /*
+   The last of the steps that a row may take ought to be a small one. Between few steps and enough some rows have found what nearly
+   cancels them and others have not, and the iterations can be far more than with the diagonal alone, as on ex15 with 3 to 8 steps.
+   A row counts as unfinished if its last step has lowered psi by more than kAFSAISmallStep of it, and the view gives advice if more
+   than kAFSAIUnfinishedRows of the rows are.
+*/
+constexpr PetscReal kAFSAISmallStep = 0.1, kAFSAIUnfinishedRows = 0.1;
+
+/*
    Computes the rows first .. n - 1 of G~, with columns 0 .. n - 1, and d [n - first], both in the memory of A. The rows of A before
    `first` are only read; they belong to other ranks. S is null, or has the pattern with which the rows first .. n - 1 start, in the
    place of initial_power; only its columns left of the diagonal count, and its values are null. With keep, G has its pattern

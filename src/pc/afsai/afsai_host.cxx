@@ -42,9 +42,10 @@ public:
   bool Make(LocalInt i, const std::vector<LocalInt> *keep, const std::vector<LocalInt> *given)
   {
     Clear();
-    i_    = i;
-    g_[i] = 1;
-    psi_  = 1;
+    i_         = i;
+    g_[i]      = 1;
+    psi_       = 1;
+    unfinished = false;
     if (keep) return Append(*keep) && Finish(true);
     SeeRow(i);
     if (given && !Append(*given)) return false;
@@ -59,6 +60,7 @@ public:
       const std::vector<LocalInt> chosen     = Largest();
       if (chosen.empty()) break;
       if (!Append(chosen)) return false;
+      unfinished = step + 1 == params_.max_steps && psi_before - psi_ > (T)kAFSAISmallStep * psi_before;
       if (params_.stop_rule == PC_AFSAI_STOP_RATIO ? psi_ <= (T)params_.tolerance * psi_initial
                                                    : psi_before - psi_ < (T)params_.tolerance * psi_before)
         break;
@@ -70,6 +72,7 @@ public:
   std::vector<LocalInt>  columns;
   std::vector<PetscReal> values;
   PetscReal              psi;
+  bool                   unfinished; /* whether it took all steps, and the last one was not small */
 
 private:
   /*
@@ -241,6 +244,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const C
     const auto make = [&](auto &maker) {
       if (!maker.Make(i, keep ? &start : nullptr, S ? &start : nullptr)) return false;
       psi = maker.psi;
+      stats->unfinished += maker.unfinished;
       G_j.insert(G_j.end(), maker.columns.begin(), maker.columns.end());
       G_a.insert(G_a.end(), maker.values.begin(), maker.values.end());
       return true;
