@@ -1,6 +1,7 @@
 """Which preconditioners and solvers are tried on a matrix with given properties, PETSc's own beside finepc's."""
 import dataclasses
 
+AFSAI_STEPS = 20  # as many as a row takes by default
 FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "gmresfused", "rrbcg", "baijcuda")
 
 
@@ -97,12 +98,11 @@ def _general(properties, backend, ranks):
         pairs.append(("gmres pbjacobi", f"{gmres} -pc_type pbjacobi"))
     pairs += [_triangular(properties, ranks, "gmres"), _triangular(properties, ranks, "bcgs")]
     pairs.append(("gmres gamg", f"{gmres} -pc_type gamg"))
-    factor = " -pc_bisai_factor finepc" if backend == "cuda" else ""
     bisai = [
-        ("bisai", "-pc_type bisai" + factor),
-        ("bisai power 2", "-pc_type bisai -pc_bisai_power 2" + factor),
-        ("bisai power 3", "-pc_type bisai -pc_bisai_power 3" + factor),
-        ("bisai relaxed", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_sweeps 2" + factor),
+        ("bisai", "-pc_type bisai"),
+        ("bisai power 2", "-pc_type bisai -pc_bisai_power 2"),
+        ("bisai power 3", "-pc_type bisai -pc_bisai_power 3"),
+        ("bisai relaxed", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_sweeps 2"),
         ("bisai fill 1", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_factor_levels 1"),
     ]
     pairs += [(f"gmres {label}", f"-mat_type block {gmres} {options}") for label, options in bisai]
@@ -125,11 +125,27 @@ def _nonsymmetric(properties, backend, ranks):
     return _general(properties, backend, ranks)
 
 
+def afsai_steps(options):
+    """The steps of afsai as the preconditioner, or None of anything else"""
+    words = options.split()
+    if not _has(words, "-pc_type", "afsai"):
+        return None
+    return int(words[words.index("-pc_afsai_max_steps") + 1]) if "-pc_afsai_max_steps" in words else AFSAI_STEPS
+
+
+def _has(words, key, value):
+    return (key, value) in zip(words, words[1:])
+
+
 def chosen(every, only):
-    """Those of which a word of `only` is the label, or an option's value such as a type; an unknown word is returned"""
+    """Those of which a word of `only` is the label, or an option's value such as a type; an unknown word is returned. Beside
+    afsai with some steps goes afsai with others: few of them can be far worse than jacobi where more are better."""
     wanted = [word.strip() for word in only if word.strip()]
     unknown = [word for word in wanted if not any(_matches(candidate, word) for candidate in every)]
-    return [candidate for candidate in every if any(_matches(candidate, word) for word in wanted)], unknown
+    found = [candidate for candidate in every if any(_matches(candidate, word) for word in wanted)]
+    adaptive = {candidate.backend for candidate in found if afsai_steps(candidate.options) is not None}
+    return [candidate for candidate in every
+            if candidate in found or (candidate.backend in adaptive and afsai_steps(candidate.options) is not None)], unknown
 
 
 def _matches(candidate, word):

@@ -67,7 +67,7 @@ def text(result):
             parts[-1] += (f"The next is {name(result.runner_up)}, with {seconds(result.runner_up.total_s)}: "
                           f"{result.runner_up.options}")
         parts += result.advice
-    else:
+    elif not any(row.ok for row in result.rows):
         parts.append("\nNothing reached the tolerance in time. A higher --time-limit, a larger --rtol, or a direct solver "
                      "(-pc_type lu) may help.")
     parts += result.notes

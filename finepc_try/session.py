@@ -7,7 +7,7 @@ import tempfile
 import numpy
 
 from . import advice, analyse, report, run
-from .candidates import as_program_options, candidates, chosen
+from .candidates import afsai_steps, as_program_options, candidates, chosen
 from .matrix import TryError, load, write
 
 FALLBACK = {"spd": "indefinite", "semidefinite": "singular"}  # what is tried where no candidate of a kind converges
@@ -164,6 +164,7 @@ def _try_all(runner, path, properties, backends, ranks, only, kind, result, say)
 def _judge(result, rtol, library, bench):
     """The winner is the row with the least total that reached the tolerance of the true residual, which is checked here again."""
     fit = [row for row in result.rows if row.ok and row.true_residual <= 1.05 * rtol and row.total_s is not None]
+    fit = [row for row in fit if not _lonely(row, result)]
     fit.sort(key=lambda row: row.total_s)
     result.winner = fit[0] if fit else None
     result.runner_up = fit[1] if len(fit) > 1 else None
@@ -174,6 +175,19 @@ def _judge(result, rtol, library, bench):
             lines.insert(0, f"-dll_append {found}")
         result.options = "\n".join(lines) + "\n"
     result.advice = list(advice.sentences(fit))
+
+
+def _lonely(row, result):
+    """Whether a row is afsai, and there is none with other steps to compare it with. A note says that it is not recommended."""
+    steps = afsai_steps(row.options)
+    if steps is None:
+        return False
+    if any(other.backend == row.backend and other.total_s is not None and afsai_steps(other.options) not in (None, steps)
+           for other in result.rows):
+        return False
+    result.notes.append(f"{advice.name(row)} is not recommended, since no other number of steps was measured beside its {steps}: "
+                        "one number says too little, and a few steps can be far worse than more.")
+    return True
 
 
 def library_of(bench):

@@ -38,7 +38,7 @@ bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 
 from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
-from finepc_try.candidates import as_program_options, candidates  # noqa: E402
+from finepc_try.candidates import afsai_steps, as_program_options, candidates, chosen  # noqa: E402
 
 
 def line(n):
@@ -187,7 +187,7 @@ class Candidates(unittest.TestCase):
     def test_device(self):
         found = looked_at(blocks(6, 3))
         bisai = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmres bisai")
-        self.assertIn("-pc_bisai_factor finepc", bisai.options)
+        self.assertNotIn("-pc_bisai_factor ", bisai.options)  # which is finepc's own on a GPU by itself
         lines = as_program_options(bisai, found, 1e-6)
         for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
             self.assertIn(option, lines)
@@ -197,7 +197,7 @@ class Candidates(unittest.TestCase):
                 fused, lines = every["gmresfused " + label], as_program_options(every["gmresfused " + label], found, 1e-6)
                 self.assertFalse(fused.baseline)
                 self.assertEqual(fused.options, every["gmres " + label].options.replace("gmres ", "gmresfused "))
-                for option in ("-ksp_type gmresfused", "-ksp_pc_side right", "-mat_type baijcuda", "-pc_bisai_factor finepc"):
+                for option in ("-ksp_type gmresfused", "-ksp_pc_side right", "-mat_type baijcuda"):
                     self.assertIn(option, lines)
                 self.assertEqual(f"-pc_bisai_power {power}" in lines, power is not None)
         jacobi = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmresfused jacobi")
@@ -225,6 +225,39 @@ class Candidates(unittest.TestCase):
             result = session.TryResult("A", found, 1e-8, 1, [row])
             session._judge(result, 1e-8, "/x/libfinepc.so", bench)
             self.assertEqual("-dll_append /x/libfinepc.so" in result.options, wanted, result.options)
+
+
+    def test_steps_of_afsai(self):
+        """afsai is tried with two numbers of steps wherever it is tried, and recommended if both were measured."""
+        found = looked_at(plane(9, 9))
+        for backend in ("host", "cuda"):
+            every = candidates(found, backend, 1)
+            adaptive = [candidate for candidate in every if afsai_steps(candidate.options) is not None]
+            self.assertEqual([afsai_steps(candidate.options) for candidate in adaptive], [20, 40])
+            for only in adaptive:
+                self.assertEqual(chosen(every, [only.label])[0], adaptive)
+        self.assertIsNone(afsai_steps("-pc_type gamg -mg_levels_pc_type afsai"))
+        self.assertEqual([candidate.label for candidate in chosen(every, ["cg jacobi"])[0]], ["cg jacobi"])
+
+        def judged(*totals):
+            rows = [run.Row(candidate.label, "host", candidate.options, "ok" if total else "time limit", setup_s=total,
+                            solve_s=total, total_s=total, again_s=total, iterations=3, true_residual=1e-9, baseline=False)
+                    for candidate, total in zip(candidates(found, "host", 1), totals)]
+            for row, candidate in zip(rows, candidates(found, "host", 1)):
+                row.candidate = candidate
+            result = session.TryResult("A", found, 1e-8, 1, rows)
+            session._judge(result, 1e-8, "/x/libfinepc.so", bench)
+            return result
+
+        labels = [candidate.label for candidate in candidates(found, "host", 1)]
+        first, second = labels.index("cg afsai"), labels.index("cg afsai strong")
+        self.assertEqual((first, second), (3, 4))
+        both, one, alone = judged(9.0, 9.0, 9.0, 1.0, 2.0), judged(9.0, 8.0, 9.0, 1.0, None), judged(None, None, None, 1.0, None)
+        self.assertEqual((both.winner.label, both.notes), ("cg afsai", []))
+        self.assertEqual(one.winner.label, labels[1])
+        self.assertIsNone(alone.winner)
+        for result in (one, alone):
+            self.assertIn('"cg afsai" on the host is not recommended, since no other number of steps', result.notes[0])
 
 
 class Files(Folder):
