@@ -7,6 +7,7 @@ fragments/      tables of options, for the pages of the types to include; tables
 results/        the result files of benchmarks/results
 plots/          plots of results
 pages.json      which name has which page, for conf.py"""
+import glob
 import json
 import os
 import re
@@ -47,6 +48,17 @@ def adopt(text, folder_of_links):
     return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", link, text)
 
 
+def gpu_options():
+    """The option files for a GPU, each with what it is for"""
+    parts = []
+    for path in sorted(glob.glob(f"{root}/petsc-options/gpu_*.opts")):
+        lines = read(path).splitlines()
+        words = " ".join(line[2:] for line in lines if line.startswith("# ") and not line.startswith("# run: "))
+        options = "\n".join(line for line in lines if not line.startswith("#"))
+        parts.append(f"`petsc-options/{os.path.basename(path)}`: {words}\n\n```text\n{options}\n```\n")
+    return "\n".join(parts)
+
+
 ADOPTED = {"benchmarks/README.md": "/generated/benchmark.md", "CONTRIBUTING.md": "/generated/contributing.md",
            "CHANGELOG.md": "/generated/changelog.md"}
 
@@ -73,6 +85,7 @@ def main():
         text = results.page(root, name)
         write(f"results/{name}.md", adopt(text, "benchmarks/results"))
     write("results/index.md", results.index(root))
+    write("fragments/gpu_options.md", gpu_options())
     for name, text in results.fragments(root).items():
         write(f"fragments/{name}.md", text)
     if results.headline_table(root) not in read(f"{root}/README.md"):
