@@ -52,7 +52,8 @@ README = """| problem | finepc | other |
 | SPE10 | in a table without the column |
 """
 RESULT = {"systems": [{"name": "spe10", "results": [
-    {"label": "cgfused-cmatch", "status": "ok", "total_s": 0.01849, "iterations": 26, "ksp_type": "cgfused", "pc_type": "cmatch"}]}]}
+    {"label": "cgfused-cmatch", "status": "ok", "total_s": 0.01849, "iterations": 26, "ksp_type": "cgfused",
+     "pc_type": "cmatch"}]}]}
 
 
 class Case(unittest.TestCase):

@@ -428,7 +428,8 @@ Type BISAI()
   type.view_before     = {"factors by finepc where the matrix is on a GPU, by PETSc otherwise (auto)\n"};
   type.view_after      = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
                           "72 block rows, 326 blocks of the matrix",
-                          "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block rows",
+                          "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block "
+                               "rows",
                           " (auto): ILU(0)"};
   type.view_ranks      = "120 block rows";
   type.single_diagonal = true;
