@@ -112,6 +112,8 @@ def markdown(page):
     text += [escape(page.summary[0].upper() + page.summary[1:]) + ".", ""]
     if page.kind == "MC":
         prefix = {"P": "-pc_type", "K": "-ksp_type", "M": "-mat_type"}[page.name[0]]
+        if page.name.startswith("MATSOLVER"):
+            prefix = "-pc_factor_mat_solver_type"
         text += [f"`{prefix} {page.type_name}`", ""]
     if page.synopsis:
         wrapped = textwrap.fill(page.synopsis, 76, subsequent_indent="    ", break_long_words=False)

@@ -30,6 +30,11 @@
 #define MATSEQBAIJCUDA "seqbaijcuda"
 #define MATMPIBAIJCUDA "mpibaijcuda"
 
+/* Direct solvers: values of MatSolverType. A PETSc that has an interface of its own to cuDSS defines the same. */
+#if !defined(MATSOLVERCUDSS)
+  #define MATSOLVERCUDSS "cudss"
+#endif
+
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
 

@@ -136,7 +136,7 @@ def describe(page, inputs, outputs, defaults):
 
 def constants(header):
     """(name, value) of the names of types"""
-    return re.findall(r'^#define ((?:PC|KSP|MAT)\w+)\s+"(\w+)"', header, re.M)
+    return re.findall(r'^# *define ((?:PC|KSP|MAT)\w+)\s+"(\w+)"', header, re.M)
 
 
 def enumerations(header):

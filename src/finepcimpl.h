@@ -1,4 +1,4 @@
-/* The log events, which register.cxx registers and the faces use. */
+/* The log events, which register.cxx registers and the faces use, and what it calls to register solver packages. */
 #pragma once
 
 #include <finepc.h>
@@ -7,3 +7,5 @@ extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_SFSAIPattern
   FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues,
   FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather, FinePC_HaloConnect, FinePC_CGFusedCopy,
   FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;
+
+PetscErrorCode MatSolverTypeRegister_CUDSS();

@@ -7,6 +7,7 @@
 #include "ksp/cgcolumns.h"
 #include "ksp/gmresfused.h"
 #include "ksp/rrbcg.h"
+#include "mat/cudss.h"
 #include "pc/afsai/afsai.h"
 #include "pc/halo.h"
 #include "pc/bisai/bisai.h"
@@ -731,4 +732,37 @@ PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt, PetscBool *)
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *)
 {
   return NoCUDA();
+}
+
+PetscErrorCode CUDSSCreate_CUDA(CUDSS **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CUDSSVersion_CUDA(const CUDSS *, char[], size_t)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CUDSSAnalyse_CUDA(CUDSS *, CUDSSKind, const CUDSSParams *, const CSRView *, CUDSSStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CUDSSFactor_CUDA(CUDSS *, const CSRView *, CUDSSStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CUDSSSolve_CUDA(CUDSS *, PetscBool, LocalInt, const PetscScalar *, LocalInt, PetscMemType, PetscScalar *, LocalInt,
+                               PetscMemType)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CUDSSDestroy_CUDA(CUDSS **solver)
+{
+  PetscFunctionBegin;
+  if (*solver) PetscCall(NoCUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -28,6 +28,7 @@ static PetscErrorCode RegisterTypes()
   PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
   PetscCall(MatRegister(MATSEQBAIJCUDA, MatCreate_SeqBAIJCUDA));
   PetscCall(MatRegister(MATMPIBAIJCUDA, MatCreate_MPIBAIJCUDA));
+  PetscCall(MatSolverTypeRegister_CUDSS());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,7 +157,7 @@ PetscErrorCode FinePCFinalizePackage(void)
   built with.
 
 .seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `KSPCGFUSED`, `KSPRRBCG`, `KSPGMRESFUSED`, `MATBAIJCUDA`,
-  `FinePCFinalizePackage()`
+  `MATSOLVERCUDSS`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

@@ -267,6 +267,27 @@ def check_matrix_types(root):
     return names
 
 
+def check_solver_packages(root):
+    """Packages for MatGetFactor() have no setters: constant = manual page = keys = rows of the lists = page of the package."""
+    header, names = read(f"{root}/include/finepc.h"), []
+    for path in files(root, "src/mat/*.cxx"):
+        face = read(path)
+        for constant in sorted(set(re.findall(r"\bMatSolverTypeRegister\((\w+),", face))):
+            names.append(re.search(rf'# *define {constant}\s+"(\w+)"', header).group(1))
+            page = re.search(rf'/\*MC\n  {constant} - "{names[-1]}" - (.*?)M\*/', face, re.S)
+            check(page, f"{constant}: no /*MC page")
+            of_type = read_if_there(f"{root}/docs/types/{names[-1]}.md")
+            check_readme(root, f"-pc_factor_mat_solver_type {names[-1]}", names[-1])
+            check(f"generated/fragments/options_{names[-1]}.md" in of_type, f"docs/types/{names[-1]}.md does not show the options")
+            keys = set(re.findall(r'PetscOptions\w+\(\s*"(-\w+)"', face))
+            of_page = set(re.findall(r"^[+.-] (-mat_\w+) <", page.group(1) if page else "", re.M))
+            check(keys and keys == of_page, f"{names[-1]}: the options are {sorted(keys)}, the page has {sorted(of_page)}")
+            for text in map(read, pages_for_users(root)):
+                for key in set(re.findall(rf"-mat_{names[-1]}_\w+", text)) - keys:
+                    check(False, f"{key}: on a page, but no such option")
+    return names
+
+
 def files(root, *patterns):
     found = [path for pattern in patterns for path in glob.glob(f"{root}/{pattern}", recursive=True)]
     return sorted(path for path in found if os.path.isfile(path))
@@ -374,6 +395,8 @@ def main():
         check_type(options.source, options.build, kind, name)
     matrices = check_matrix_types(options.source)
     check(matrices, "src/register.cxx does not register matrix types")
+    packages = check_solver_packages(options.source)
+    check(packages, "src/mat/ registers no solver package")
     check_pages(options.source)
     check_views(options.source, options.build)
     check_layers(options.source)
@@ -382,7 +405,7 @@ def main():
     check_stored_runs(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
-    print(f"docs_test: {', '.join([name for _, name in types] + matrices)}: {len(problems)} problems")
+    print(f"docs_test: {', '.join([name for _, name in types] + matrices + packages)}: {len(problems)} problems")
     sys.exit(len(problems) > 0)
 
 

@@ -99,7 +99,7 @@ def test_docstrings(name):
 
 
 def test_constants_are_those_of_the_header():
-    for constant, value in re.findall(r'^#define ((?:PC|KSP|MAT)\w+)\s+"(\w+)"', header(), re.M):
+    for constant, value in re.findall(r'^# *define ((?:PC|KSP|MAT)\w+)\s+"(\w+)"', header(), re.M):
         assert getattr(finepc, constant) == value
     major, minor, subminor = re.findall(r"^#define FINEPC_VERSION_\w+\s+(\d+)", header(), re.M)
     assert finepc.__version__ == f"{major}.{minor}.{subminor}"
