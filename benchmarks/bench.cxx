@@ -885,11 +885,13 @@ int main(int argc, char **argv)
     return exit_code;
   }
   PetscCall(BackendSetUp(config.choice.c_str(), (PetscBool)!config.check, &config.backend));
-  if (!config.check) PetscCall(ReportHeader(config));
+  if (config.check) PetscCall(PackagesPrint(config.backend));
+  else PetscCall(ReportHeader(config));
   for (const auto &spec : config.systems) {
     System system;
 
     PetscCall(SystemCreateGuarded(spec, config, &system, &made));
+    if (made && !config.coordinates.empty()) PetscCall(SystemSetCoordinates(config.coordinates, &system));
     if (!made) passed = PETSC_FALSE;
     else if (config.check) PetscCall(SystemCheck(system, config.true_rtol, &passed));
     else PetscCall(MeasureSystem(config, &system, &used, &all, &written));

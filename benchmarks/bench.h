@@ -134,6 +134,7 @@ struct Config {
   PetscBool                refill         = PETSC_FALSE;
   PetscBool                smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
   PetscBool                breakdown      = PETSC_FALSE;
+  std::string              coordinates; /* a file with those of the points, or empty */
   Output                   output;
 };
 
@@ -141,6 +142,8 @@ struct Config {
 extern const char     kSystemKinds[]; /* all kinds with their arguments */
 extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
 extern PetscErrorCode SystemDestroy(System *system);
+/* The matrix gets the rigid body modes of points whose coordinates are a vector in a binary file of PETSc's. */
+extern PetscErrorCode SystemSetCoordinates(const std::string &path, System *system);
 extern PetscInt       SystemPoint(const System &system, PetscInt row); /* of a row, numbered naturally */
 /*
    x (x - 1) y (y - 1) exp(x y) at n x n points of the unit square, the discrete solution of the test problem in section 4.2 of
@@ -162,6 +165,8 @@ extern PetscErrorCode SystemSets(const Config &config, const System &system, std
 /* check.cxx */
 extern PetscErrorCode Asymmetry(Mat A, PetscReal *asymmetry); /* ||A - A^T|| / ||A|| */
 extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);
+/* A line with those packages for finepc-try that this PETSc has, or can open. */
+extern PetscErrorCode PackagesPrint(const Backend &backend);
 
 /* backend.cxx */
 extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */

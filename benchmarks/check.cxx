@@ -4,6 +4,7 @@
   part.
 */
 #include "bench.h"
+#include <finepc.h>
 #include <functional>
 
 PetscErrorCode Asymmetry(Mat A, PetscReal *asymmetry)
@@ -313,5 +314,40 @@ PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool 
   PetscCall(run(!coupled, "cg + jacobi converges", [&](PetscBool *ok) { return CheckConverges(system.A, true_rtol, ok); }));
   PetscCall(run(coupled, "cg + jacobi converges on the symmetric part",
                 [&](PetscBool *ok) { return CheckSymmetricPartConverges(system.A, true_rtol, ok); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PackagesPrint(const Backend &backend)
+{
+  Mat         A;
+  std::string found;
+
+  PetscFunctionBeginUser;
+  PetscCall(PCInitializePackage());
+  for (const char *type : {"hypre", "air", "amgx"}) {
+    PetscErrorCode (*create)(PC) = nullptr;
+    PetscCall(PetscFunctionListFind(PCList, type, &create));
+    if (create) found += std::string(" ") + type;
+  }
+  PetscCall(MatCreate(PETSC_COMM_WORLD, &A));
+  PetscCall(MatSetSizes(A, 1, 1, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetType(A, backend.mat_type));
+  PetscCall(MatSetUp(A));
+  PetscCall(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  for (const char *type : {MATSOLVERMUMPS, MATSOLVERSUPERLU_DIST, MATSOLVERCUDSS}) {
+    Mat       F = nullptr;
+    PetscBool there;
+
+    PetscCall(MatGetFactorAvailable(A, type, MAT_FACTOR_LU, &there));
+    if (!there) continue;
+    PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* cuDSS may be missing */
+    const PetscErrorCode code = MatGetFactor(A, type, MAT_FACTOR_LU, &F);
+    PetscCall(PetscPopErrorHandler());
+    if (!code) found += std::string(" ") + type;
+    PetscCall(MatDestroy(&F));
+  }
+  PetscCall(MatDestroy(&A));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "packages:%s\n", found.c_str()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -114,7 +114,7 @@ static PetscErrorCode ConfigFromOptions(Config *config)
 {
   char     *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
   PetscInt  n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char      choice[64] = "auto";
+  char      choice[64] = "auto", coordinates[PETSC_MAX_PATH_LEN] = "";
   PetscBool set_only, set_files, set_specs;
 
   PetscFunctionBeginUser;
@@ -145,6 +145,8 @@ static PetscErrorCode ConfigFromOptions(Config *config)
                              &config->breakdown, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points,
                                    &config->history_points, nullptr, 1));
+  PetscCall(PetscOptionsString("-coordinates", "Coordinates of the points, for the rigid body modes of multigrid", "", "",
+                               coordinates, sizeof(coordinates), nullptr));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", config->check, &config->check, nullptr));
   PetscOptionsEnd();
 
@@ -176,7 +178,8 @@ static PetscErrorCode ConfigFromOptions(Config *config)
     for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
   if (set_only)
     for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
-  config->choice = choice;
+  config->choice      = choice;
+  config->coordinates = coordinates;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

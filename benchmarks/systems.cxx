@@ -836,6 +836,33 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &requested, const B
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode SystemSetCoordinates(const std::string &path, System *system)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)system->A);
+  PetscInt       rows, bs;
+  Vec            x;
+  PetscViewer    viewer;
+  MatNullSpace   modes;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatGetLocalSize(system->A, &rows, nullptr));
+  PetscCall(MatGetBlockSize(system->A, &bs));
+  PetscCheck(bs == 2 || bs == 3, comm, PETSC_ERR_USER_INPUT,
+             "-coordinates is for 2 or 3 unknowns a point, as -matload_block_size says, and not for %" PetscInt_FMT, bs);
+  PetscCall(VecCreate(comm, &x));
+  PetscCall(VecSetSizes(x, rows, system->rows));
+  PetscCall(VecSetBlockSize(x, bs));
+  PetscCall(VecSetType(x, VECSTANDARD));
+  PetscCall(PetscViewerBinaryOpen(comm, path.c_str(), FILE_MODE_READ, &viewer));
+  PetscCall(VecLoad(x, viewer));
+  PetscCall(PetscViewerDestroy(&viewer));
+  PetscCall(MatNullSpaceCreateRigidBody(x, &modes));
+  PetscCall(MatSetNearNullSpace(system->A, modes));
+  PetscCall(MatNullSpaceDestroy(&modes));
+  PetscCall(VecDestroy(&x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode SystemDestroy(System *system)
 {
   PetscFunctionBeginUser;

@@ -1,8 +1,10 @@
-"""Which preconditioners and solvers are tried on a matrix with given properties, PETSc's own beside finepc's."""
+"""Which preconditioners and solvers are tried on a matrix with given properties: finepc's, PETSc's own, and those of other packages
+that this PETSc has."""
 import dataclasses
 
 AFSAI_STEPS = 20  # as many as a row takes by default
-FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "gmresfused", "rrbcg", "baijcuda")
+FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "gmresfused", "rrbcg", "baijcuda", "cudss")
+PACKAGES = ("cudss", "mumps", "superlu_dist", "hypre", "air", "amgx")  # which finepc_bench -check looks for
 
 
 @dataclasses.dataclass
@@ -20,61 +22,101 @@ class Candidate:
         return "aijcusparse" if cuda else "aij"
 
     @property
+    def direct(self):
+        return "-pc_factor_mat_solver_type" in self.options.split()
+
+    @property
     def baseline(self):
         """Whether it is of PETSc alone, the type of its matrix, too; whatever else needs the library"""
         return not any(word in FINEPC_TYPES for word in (self.matrix_type, *self.options.split()))
 
 
-def candidates(properties, backend, ranks, kind=None):
-    """All candidates for a matrix, on one backend; `kind` instead of that of the properties"""
+def candidates(properties, backend, ranks, kind=None, packages=(), thorough=False):
+    """All candidates for a matrix, on one backend; `kind` instead of that of the properties, and `packages` of this PETSc"""
     kind = kind or properties.kind
     if kind in ("spd", "semidefinite"):
-        pairs = _definite(properties, backend, ranks)
+        pairs = _definite(properties, backend, ranks, packages, thorough)
     elif kind == "indefinite":
-        pairs = _indefinite(properties, backend, ranks)
+        pairs = _indefinite(properties, backend, ranks, packages, thorough)
     else:
-        pairs = _nonsymmetric(properties, backend, ranks)
+        pairs = _general(properties, backend, ranks, packages, thorough)
     if kind in ("semidefinite", "singular"):
         pairs = [(label, options + " -ksp_constant_null_space") for label, options in pairs]
+    else:
+        pairs += _direct(properties, backend, ranks, packages)
     return [Candidate(label, options, backend) for label, options in pairs]
+
+
+def _direct(properties, backend, ranks, packages):
+    """Direct solvers. Richardson's method solves once if the residual is small enough then, and refines the solution if not."""
+    symmetric = properties.symmetric and not properties.one_sided  # a Cholesky factor is one of the upper triangle
+    factor = "cholesky" if symmetric else "lu"
+    chosen_packages = [("petsc", factor)] if ranks == 1 else []
+    if "cudss" in packages and backend == "cuda" and ranks == 1:
+        chosen_packages.append(("cudss", factor))
+    if "mumps" in packages:
+        chosen_packages.append(("mumps", factor))
+    if "superlu_dist" in packages:
+        chosen_packages.append(("superlu_dist", "lu"))
+    return [(f"{factor} {package}", f"-ksp_type richardson -pc_type {factor} -pc_factor_mat_solver_type {package}")
+            for package, factor in chosen_packages]
+
+
+def _multigrid(packages, backend, symmetric):
+    """Multigrid methods of other packages; PFLARE's is for matrices that are not symmetric"""
+    types = [("hypre", "-pc_type hypre")] if "hypre" in packages else []
+    if "amgx" in packages and backend == "cuda":
+        types.append(("amgx", "-pc_type amgx"))
+    if "air" in packages and not symmetric:
+        types.append(("air", "-pc_type air"))
+    return types
 
 
 def _block(properties):
     return properties.block_size > 1
 
 
-def _definite(properties, backend, ranks):
+def _definite(properties, backend, ranks, packages, thorough):
     fused = backend == "cuda"
     # One unknown a point, and couplings of the sign that elliptic problems have
     elliptic = not _block(properties) and properties.nonpositive_offdiagonal >= 0.6
     # On a stencil cmatch stands beside rrb, which is the faster one unless couplings differ much with the direction
     elliptic = elliptic or bool(properties.stencil)
-    pairs = [("cg jacobi", "-ksp_type cg -pc_type jacobi")]
+    types = [("jacobi", "-pc_type jacobi")]
     if _block(properties):
-        pairs.append(("cg pbjacobi", "-ksp_type cg -pc_type pbjacobi"))
-    if ranks == 1:
-        pairs.append(("cg icc", "-ksp_type cg -pc_type icc"))
-    else:
-        pairs.append(("cg bjacobi icc", "-ksp_type cg -pc_type bjacobi -sub_pc_type icc"))
-    pairs.append(("cg gamg", "-ksp_type cg -pc_type gamg"))
-    types = [
+        types.append(("pbjacobi", "-pc_type pbjacobi"))
+    types.append(("icc", "-pc_type icc") if ranks == 1 else ("bjacobi icc", "-pc_type bjacobi -sub_pc_type icc"))
+    types.append(("gamg", "-pc_type gamg"))
+    types += _multigrid(packages, backend, True)
+    pairs = [(f"cg {label}", f"-ksp_type cg {options}") for label, options in types]
+    ours = [
         ("afsai", "-pc_type afsai"),
         ("afsai strong", "-pc_type afsai -pc_afsai_max_steps 40 -pc_afsai_tolerance 1e-4"),
         ("sfsai", "-pc_type sfsai"),
         ("sfsai power 1", "-pc_type sfsai -pc_sfsai_power 1"),
     ]
-    if elliptic:
-        types.append(("cmatch", "-pc_type cmatch"))
-    if fused:
-        pairs.append(("cgfused jacobi", "-ksp_type cgfused -pc_type jacobi"))
-    cg = "cgfused" if fused else "cg"
-    pairs += [(f"{cg} {label}", f"-ksp_type {cg} {options}") for label, options in types]
-    pairs.append(("cg gamg afsai", "-ksp_type cg -pc_type gamg -mg_levels_pc_type afsai "
-                  "-mg_levels_ksp_chebyshev_esteig_steps 40"))  # with fewer the bound of the spectrum may be too small
+    if thorough:
+        ours += [
+            ("afsai 20", "-pc_type afsai -pc_afsai_max_steps 20 -pc_afsai_tolerance 1e-4"),
+            ("afsai 60", "-pc_type afsai -pc_afsai_max_steps 60 -pc_afsai_tolerance 1e-4"),
+            ("sfsai power 2 filtered", "-pc_type sfsai -pc_sfsai_power 2 -pc_sfsai_prefilter 0.05"),
+            ("sfsai power 3 filtered", "-pc_type sfsai -pc_sfsai_power 3 -pc_sfsai_prefilter 0.1"),
+        ]
+    if elliptic or thorough:
+        ours.append(("cmatch", "-pc_type cmatch"))
+    if thorough:
+        ours.append(("cmatch mis2", "-pc_type cmatch -pc_cmatch_coarsening mis2"))
+    ours.append(("gamg afsai", "-pc_type gamg -mg_levels_pc_type afsai "
+                 "-mg_levels_ksp_chebyshev_esteig_steps 40"))  # with fewer the bound of the spectrum may be too small
     if properties.stencil:
-        pairs.append(("cg rrb", "-ksp_type cg -pc_type rrb"))
-        if properties.stencil == "5-point" and ranks == 1 and properties.kind == "spd":
-            pairs.append(("rrbcg rrb", "-ksp_type rrbcg -pc_type rrb"))
+        ours.append(("rrb", "-pc_type rrb"))
+    # On a GPU every one of them with cgfused, too: a type that is compared with PETSc's cg alone would look slower than it is
+    if fused:
+        pairs += [(f"cgfused {label}", f"-ksp_type cgfused {options}") for label, options in types + ours]
+    else:
+        pairs += [(f"cg {label}", f"-ksp_type cg {options}") for label, options in ours]
+    if properties.stencil == "5-point" and ranks == 1 and properties.kind == "spd":
+        pairs.append(("rrbcg rrb", "-ksp_type rrbcg -pc_type rrb"))
     return pairs
 
 
@@ -90,7 +132,7 @@ def _krylov(solver):
     return f"-ksp_type {solver} -ksp_pc_side right"
 
 
-def _general(properties, backend, ranks):
+def _general(properties, backend, ranks, packages, thorough):
     """What fits matrices that are neither symmetric nor definite"""
     gmres, bcgs = _krylov("gmres"), _krylov("bcgs")
     pairs = [("gmres jacobi", f"{gmres} -pc_type jacobi"), ("bcgs jacobi", f"{bcgs} -pc_type jacobi")]
@@ -98,6 +140,7 @@ def _general(properties, backend, ranks):
         pairs.append(("gmres pbjacobi", f"{gmres} -pc_type pbjacobi"))
     pairs += [_triangular(properties, ranks, "gmres"), _triangular(properties, ranks, "bcgs")]
     pairs.append(("gmres gamg", f"{gmres} -pc_type gamg"))
+    pairs += [(f"gmres {label}", f"{gmres} {options}") for label, options in _multigrid(packages, backend, False)]
     bisai = [
         ("bisai", "-pc_type bisai"),
         ("bisai power 2", "-pc_type bisai -pc_bisai_power 2"),
@@ -105,24 +148,35 @@ def _general(properties, backend, ranks):
         ("bisai relaxed", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_sweeps 2"),
         ("bisai fill 1", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_factor_levels 1"),
     ]
+    if thorough:
+        bisai += [("bisai fill 2", "-pc_type bisai -pc_bisai_power 3 -pc_bisai_factor_levels 2"),
+                  ("bisai columns", "-pc_type bisai -pc_bisai_side columns -pc_bisai_power 2")]
     pairs += [(f"gmres {label}", f"-mat_type block {gmres} {options}") for label, options in bisai]
     if backend == "cuda":
         fused = _krylov("gmresfused")
         pairs.append(("gmresfused jacobi", f"{fused} -pc_type jacobi"))
-        pairs += [(f"gmresfused {label}", f"-mat_type block {fused} {options}") for label, options in bisai[:3]]
+        pairs += [(f"gmresfused {label}", f"-mat_type block {fused} {options}")
+                  for label, options in (bisai if thorough else bisai[:3])]
     pairs.append(("bcgs bisai power 2", f"-mat_type block {bcgs} {bisai[1][1]}"))
     return pairs
 
 
-def _indefinite(properties, backend, ranks):
+def _indefinite(properties, backend, ranks, packages, thorough):
     # The short recurrence of minres needs a positive definite preconditioner, and tests the norm that this one makes.
     minres = "-ksp_type minres -ksp_norm_type preconditioned"
     pairs = [("minres none", f"{minres} -pc_type none"), ("minres jacobi", f"{minres} -pc_type jacobi -pc_jacobi_abs")]
-    return pairs + _general(properties, backend, ranks)
+    return pairs + _general(properties, backend, ranks, packages, thorough)
 
 
-def _nonsymmetric(properties, backend, ranks):
-    return _general(properties, backend, ranks)
+def given(texts, backends):
+    """Candidates of a user's own, of texts "label: options" """
+    found = []
+    for text in texts:
+        label, colon, options = (part.strip() for part in text.partition(":"))
+        if not (label and colon and options.startswith("-")):
+            raise ValueError(f"\"{text}\" is not of the form \"label: -option value ...\"")
+        found += [Candidate(label, options, backend) for backend in backends]
+    return found
 
 
 def afsai_steps(options):

@@ -4,7 +4,7 @@ import sys
 
 from . import report
 from .matrix import TryError
-from .session import try_matrix
+from .session import list_candidates, try_matrix
 
 DESCRIPTION = """Tries on a matrix which preconditioners and solvers of finepc and of PETSc are the fastest, on the GPU where there
 is one, and on the host elsewhere. Every row of the table is checked on the true residual: a wrong guess about the matrix costs
@@ -29,11 +29,22 @@ def main(arguments=None):
     parser.add_argument("--block-size", type=int, metavar="N", help="unknowns a point, instead of a guess")
     parser.add_argument("--output", default="finepc-try", metavar="FOLDER",
                         help="for the options, the JSON and the plot (default: %(default)s)")
+    parser.add_argument("--with", dest="also", action="append", default=[], metavar="CANDIDATE",
+                        help="one more candidate, \"label: -ksp_type cg -pc_type icc\"; may be given several times")
+    parser.add_argument("--thorough", action="store_true", help="more settings of each type, which takes longer")
+    parser.add_argument("--coordinates", metavar="FILE", help="coordinates of the points, a line or row for each, as text or .npy: "
+                        "multigrid gets their rigid body modes")
+    parser.add_argument("--list", action="store_true", help="only print what would be tried, and how long it can take")
     args = parser.parse_args(arguments)
     try:
+        if args.list:
+            print(list_candidates(args.matrix, backend=args.backend, ranks=args.ranks, time_limit=args.time_limit, only=args.only,
+                                  block_size=args.block_size, also=args.also, thorough=args.thorough))
+            return 0
         report.check_folder(args.output)
         result = try_matrix(args.matrix, args.rhs, backend=args.backend, ranks=args.ranks, rtol=args.rtol,
-                            time_limit=args.time_limit, only=args.only, block_size=args.block_size, progress=_print)
+                            time_limit=args.time_limit, only=args.only, block_size=args.block_size, also=args.also,
+                            thorough=args.thorough, coordinates=args.coordinates, progress=_print)
         print(result, flush=True)  # Whatever happens to the files, what was measured has been said.
         report.write_files(result, args.output, _print)
     except (TryError, OSError) as error:

@@ -56,6 +56,31 @@ def write(path, A, b):
         file.write(b.astype(">f8").tobytes())
 
 
+def points(coordinates, rows, block_size):
+    """A vector with the coordinates of each point, for as many dimensions as there are unknowns at a point"""
+    if isinstance(coordinates, (str, os.PathLike)):
+        path = os.fspath(coordinates)
+        try:
+            coordinates = numpy.load(path) if path.endswith(".npy") else numpy.loadtxt(path, ndmin=2)
+        except (OSError, ValueError) as error:
+            raise TryError(f"Cannot read {path}: {error}") from error
+    x = numpy.asarray(coordinates, dtype=float)
+    if block_size not in (2, 3):
+        raise TryError(f"Rigid body modes are for 2 or 3 unknowns a point, and here it is {block_size}: --block-size sets another")
+    if x.size != rows or (x.ndim == 2 and x.shape[1] != block_size):
+        raise TryError(f"There must be {rows // block_size} points with {block_size} coordinates each; the shape is "
+                       f"{' by '.join(map(str, x.shape))}")
+    if not numpy.isfinite(x).all():
+        raise TryError("A coordinate is not finite")
+    return x.reshape(-1)
+
+
+def write_vector(path, x):
+    with open(path, "wb") as file:
+        file.write(numpy.array([VEC_FILE_CLASSID, len(x)], dtype=">i4").tobytes())
+        file.write(x.astype(">f8").tobytes())
+
+
 # ------------------------------------------- files --------------------------------------------
 
 

@@ -7,7 +7,8 @@ import tempfile
 from .advice import name, seconds
 from .matrix import TryError
 
-COLUMNS = ("candidate", "on", "set-up", "solve", "total", "iterations", "memory", "true residual", "first use", "warm", "result")
+COLUMNS = ("candidate", "on", "set-up", "solve", "total", "relative", "iterations", "memory", "true residual", "first use", "warm",
+           "result")
 
 
 def size(value):
@@ -29,11 +30,11 @@ def short(row):
     return text + (f" ({row.note})" if row.note else "")
 
 
-def cells(row):
+def cells(row, least):
     solved = row.total_s is not None
     warm = f"{row.warm_runs} run" + ("s" if row.warm_runs > 1 else "") if row.warm_runs else "no"
     return (row.label, row.backend, seconds(row.setup_s), seconds(row.solve_s), seconds(row.total_s),
-            str(row.iterations) if solved else "", size(row.memory_bytes),
+            f"{row.total_s / least:.3g}" if solved and least else "", str(row.iterations) if solved else "", size(row.memory_bytes),
             f"{row.true_residual:.1e}" if row.true_residual is not None else "", seconds(row.first_s), warm, row.status)
 
 
@@ -43,9 +44,10 @@ def ordered(rows):
 
 
 def table(rows):
-    lines = [COLUMNS] + [cells(row) for row in ordered(rows)]
+    least = min((row.total_s for row in rows if row.ok), default=None)
+    lines = [COLUMNS] + [cells(row, least) for row in ordered(rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(cell.ljust(width) if k in (0, 1, 10) else cell.rjust(width)
+    return "\n".join("  ".join(cell.ljust(width) if k in (0, 1, len(COLUMNS) - 1) else cell.rjust(width)
                                for k, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
 
 
@@ -66,10 +68,15 @@ def text(result):
         if result.runner_up:
             parts[-1] += (f"The next is {name(result.runner_up)}, with {seconds(result.runner_up.total_s)}: "
                           f"{result.runner_up.options}")
+            spreads = [row.spread for row in (result.winner, result.runner_up) if row.spread is not None]
+            if spreads:
+                apart = result.runner_up.total_s / result.winner.total_s - 1
+                verdict = "either may be the faster one" if apart <= max(spreads) else "it stays the faster one"
+                parts[-1] += (f"\nBoth were run twice: they are {100 * apart:.1f} % apart, and two runs of one differ by up to "
+                              f"{100 * max(spreads):.1f} %, so that {verdict}.")
         parts += result.advice
     elif not any(row.ok for row in result.rows):
-        parts.append("\nNothing reached the tolerance in time. A higher --time-limit, a larger --rtol, or a direct solver "
-                     "(-pc_type lu) may help.")
+        parts.append("\nNothing reached the tolerance in time. A higher --time-limit or a larger --rtol may help.")
     parts += result.notes
     parts += [f"{kind}: {path}" for kind, path in result.files.items()]
     return "\n".join(parts)

@@ -40,6 +40,7 @@ class Row:
     warm_runs: int = 0
     density: float = None
     baseline: bool = False
+    spread: float = None  # by how much the totals of two runs differ, relative to the smaller one
     view: list = dataclasses.field(default_factory=list)
     history: list = dataclasses.field(default_factory=list)
     history_stride: int = 1
@@ -89,9 +90,10 @@ def gpu_name():
 class Runner:
     """Runs candidates on one file"""
 
-    def __init__(self, bench, ranks=1, rtol=1e-8, time_limit=60.0, block_size=1, max_it=20000):
+    def __init__(self, bench, ranks=1, rtol=1e-8, time_limit=60.0, block_size=1, max_it=20000, coordinates=None):
         self.bench, self.ranks, self.rtol, self.time_limit, self.block_size = bench, ranks, rtol, time_limit, block_size
-        self.max_it = max_it
+        self.max_it, self.coordinates = max_it, coordinates
+        self._packages = {}
         self.fastest = float("inf")  # the least first use of a candidate that reached the tolerance
         self.device, self.petsc, self.commit = {}, "", ""
         self.environment = _environment(ranks)
@@ -106,10 +108,22 @@ class Runner:
 
     def has_gpu(self):
         """(whether the program can use a GPU, why not)"""
-        code, said, late = self._process(self.command("cuda", ["-check", "-systems", "poisson2d5:4"]), 120.0, host=False)
+        code, said, late = self._check("cuda")
         if code == 0:
             return True, ""
         return False, "no answer within two minutes" if late else _reason(said, code)
+
+    def packages(self, backend):
+        """Those of candidates.PACKAGES that the program can use there"""
+        if backend not in self._packages:
+            self._check(backend)
+        return self._packages[backend]
+
+    def _check(self, backend):
+        result = self._process(self.command(backend, ["-check", "-systems", "poisson2d5:4"]), 120.0, host=False)
+        listed = [line.split()[1:] for line in result[1].splitlines() if line.startswith("packages:")]
+        self._packages[backend] = listed[0] if listed else []
+        return result
 
     def run(self, candidate, path):
         """The candidate's row. Where the solver ends before the true residual is small enough, which norms of preconditioned
@@ -150,6 +164,8 @@ class Runner:
                          "-set_limit", f"{limit:g}", "-skip_above", f"{limit / 4:g}"]
             if self.block_size > 1:
                 arguments += ["-matload_block_size", str(self.block_size)]
+            if self.coordinates:
+                arguments += ["-coordinates", self.coordinates]
             late_after = limit + GRACE + os.path.getsize(path) / 20e6
             code, said, late = self._process(self.command(candidate.backend, arguments), late_after, candidate.backend == "host")
             result = self._result(report)

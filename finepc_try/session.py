@@ -7,9 +7,10 @@ import tempfile
 import numpy
 
 from . import advice, analyse, report, run
-from .candidates import afsai_steps, as_program_options, candidates, chosen
-from .matrix import TryError, load, write
+from .candidates import afsai_steps, as_program_options, candidates, chosen, given
+from .matrix import TryError, load, points, write, write_vector
 
+CLOSE = 1.1  # rows whose totals differ by less are run once more before one of them is named the fastest
 FALLBACK = {"spd": "indefinite", "semidefinite": "singular"}  # what is tried where no candidate of a kind converges
 
 
@@ -39,7 +40,7 @@ class TryResult:
 
 
 def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_limit=60.0, only=(), output=None, block_size=None,
-               bench=None, library=None, progress=None):
+               bench=None, library=None, progress=None, also=(), thorough=False, coordinates=None):
     """Tries on a matrix what fits it, and says what was the fastest.
 
     matrix: a path (Matrix Market or PETSc's binary, also with .gz) or a matrix of scipy, numpy or petsc4py.
@@ -53,6 +54,9 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
         end is a sentence in the notes of the result.
     block_size: that of the matrix instead of a guess.
     bench, library: paths of finepc_bench and libfinepc.so instead of those that are found.
+    also: candidates of one's own, texts "label: options".
+    thorough: more settings of each type, which takes longer.
+    coordinates: of the points, for the rigid body modes of multigrid: an array with a row for each point, or a path.
     progress: a function that is given lines and parts of lines: lambda text: print(text, end="", flush=True)
 
     What is wrong with the matrix or an argument raises TryError; a candidate that fails is a row that says why."""
@@ -71,8 +75,7 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
         say(f"  {line}\n")
     result = TryResult(name, properties, rtol, ranks, [])
     b = _right_hand_side(A, b, properties, result.notes)
-    for note in result.notes:
-        say(f"  {note}\n")
+    x = None if coordinates is None else points(coordinates, A.shape[0], properties.block_size)
     runner = run.Runner(bench, ranks, rtol, time_limit, properties.block_size)
     backends = _backends(backend, runner, say)
     with contextlib.ExitStack() as stack:
@@ -83,14 +86,18 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
         except OSError as error:
             raise TryError(f"Cannot write the system for the candidates to {work}: {error}; TMPDIR names another folder") from error
         del A, b
-        kinds = [properties.kind]
-        _try_all(runner, path, properties, backends, ranks, only, None, result, say)
+        if x is not None:
+            runner.coordinates = os.path.join(work, "coordinates.petsc")
+            write_vector(runner.coordinates, x)
+            result.notes.append("Multigrid had the rigid body modes of the coordinates: your program has to call "
+                                "MatSetNearNullSpace() for the same.")
+        _try_all(runner, path, _every(runner, properties, backends, ranks, only, None, also, thorough), result, say)
         fallback = FALLBACK.get(properties.kind)
-        if fallback and not only and not any(row.ok for row in result.rows):
+        # A direct solver takes any matrix, and says nothing about the kind.
+        if fallback and not only and not any(row.ok for row in result.rows if not row.candidate.direct):
             result.notes.append("No method for positive definite matrices reached the tolerance, so that others were tried.")
-            say(f"  {result.notes[-1]}\n")
-            kinds.append(fallback)
-            _try_all(runner, path, properties, backends, ranks, only, fallback, result, say)
+            _try_all(runner, path, _every(runner, properties, backends, ranks, only, fallback, (), thorough), result, say)
+        _repeat_close(runner, path, result, say)
     result.device, result.petsc, result.commit = runner.device, runner.petsc, runner.commit
     _judge(result, rtol, library, bench)
     report.write_files(result, output, say)
@@ -142,14 +149,58 @@ def _backends(backend, runner, say):
     raise TryError(f"The GPU cannot be used: {why}")
 
 
-def _try_all(runner, path, properties, backends, ranks, only, kind, result, say):
-    every = [candidate for backend in backends for candidate in candidates(properties, backend, ranks, kind)]
+def _every(runner, properties, backends, ranks, only, kind, also, thorough):
+    """The candidates for a matrix, without those that `only` leaves out, and those of the user's own"""
+    every = [candidate for backend in backends
+             for candidate in candidates(properties, backend, ranks, kind, runner.packages(backend), thorough)]
     if only:
         only = only.split(",") if isinstance(only, str) else list(only)
         labels = ", ".join(dict.fromkeys(candidate.label for candidate in every))
         every, unknown = chosen(every, only)
         if unknown:
             raise TryError(f"No candidate for this matrix is, or uses, {', '.join(unknown)}; there are {labels}")
+    try:
+        return every + given(also, backends)
+    except ValueError as error:
+        raise TryError(str(error)) from error
+
+
+def list_candidates(matrix, *, backend="auto", ranks=1, time_limit=60.0, only=(), block_size=None, bench=None, also=(),
+                    thorough=False):
+    """A text with all that try_matrix() would run with these arguments, and how long it can take"""
+    _check_options(backend, ranks, 1e-8, time_limit, block_size)
+    A, _, name = load(matrix)
+    properties = analyse.analyse(A)
+    properties.block_size = block_size or properties.block_size
+    runner = run.Runner(run.find_bench(bench), ranks, 1e-8, time_limit, properties.block_size)
+    every = _every(runner, properties, _backends(backend, runner, lambda text: None), ranks, only, None, also, thorough)
+    width = max((len(candidate.label) for candidate in every), default=0)
+    lines = [f"{candidate.backend:4} {candidate.label:{width}}  {candidate.options}" for candidate in every]
+    shortest = min(run.SHORTEST, time_limit)
+    soon, late = advice.seconds(shortest * len(every)), advice.seconds(time_limit * len(every))
+    lines.append(f"{name}: {len(every)} candidates, which take at most {soon} where one of the first solves in less than "
+                 f"{shortest / run.PATIENCE:.2g} s, and {late} by the time limit of {time_limit:g} s for each.")
+    return "\n".join(lines)
+
+
+def _repeat_close(runner, path, result, say):
+    """Where the second is nearly as fast as the first, both are run once more: what differs less from the other than from itself is
+    not slower."""
+    fit = _fit(result)
+    close = [row for row in fit if row.total_s < CLOSE * fit[0].total_s]
+    for row in close if len(close) > 1 else []:
+        say(f"once more: {row.backend} {row.label}  ")
+        again = runner.run(row.candidate, path)
+        say(report.short(again) + "\n")
+        if not again.ok or again.total_s is None:
+            continue
+        row.spread = abs(again.total_s - row.total_s) / min(again.total_s, row.total_s)
+        if again.total_s < row.total_s:
+            for field in ("setup_s", "solve_s", "total_s", "again_s", "refill_s"):
+                setattr(row, field, getattr(again, field))
+
+
+def _try_all(runner, path, every, result, say):
     known = {(row.backend, row.label) for row in result.rows}
     every = [candidate for candidate in every if (candidate.backend, candidate.label) not in known]
     width = max((len(candidate.label) for candidate in every), default=0)
@@ -161,11 +212,16 @@ def _try_all(runner, path, properties, backends, ranks, only, kind, result, say)
         say(report.short(row) + "\n")
 
 
+def _fit(result):
+    """The rows that reached the tolerance, the fastest first"""
+    fit = [row for row in result.rows if row.ok and row.true_residual <= 1.05 * result.rtol and row.total_s is not None]
+    fit = [row for row in fit if not _lonely(row, result)]
+    return sorted(fit, key=lambda row: row.total_s)
+
+
 def _judge(result, rtol, library, bench):
     """The winner is the row with the least total that reached the tolerance of the true residual, which is checked here again."""
-    fit = [row for row in result.rows if row.ok and row.true_residual <= 1.05 * rtol and row.total_s is not None]
-    fit = [row for row in fit if not _lonely(row, result)]
-    fit.sort(key=lambda row: row.total_s)
+    fit = _fit(result)
     result.winner = fit[0] if fit else None
     result.runner_up = fit[1] if len(fit) > 1 else None
     if result.winner:
@@ -185,8 +241,10 @@ def _lonely(row, result):
     if any(other.backend == row.backend and other.total_s is not None and afsai_steps(other.options) not in (None, steps)
            for other in result.rows):
         return False
-    result.notes.append(f"{advice.name(row)} is not recommended, since no other number of steps was measured beside its {steps}: "
-                        "one number says too little, and a few steps can be far worse than more.")
+    note = (f"{advice.name(row)} is not recommended, since no other number of steps was measured beside its {steps}: "
+            "one number says too little, and a few steps can be far worse than more.")
+    if note not in result.notes:
+        result.notes.append(note)
     return True
 
 

@@ -38,7 +38,7 @@ bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 
 from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
-from finepc_try.candidates import afsai_steps, as_program_options, candidates, chosen  # noqa: E402
+from finepc_try.candidates import afsai_steps, as_program_options, candidates, chosen, given  # noqa: E402
 
 
 def line(n):
@@ -178,6 +178,49 @@ class Candidates(unittest.TestCase):
         self.assertFalse([label for label in coupled + self.labels(blocks(6, 3), "cuda") if label.startswith(("cg ", "cgfused"))])
         self.assertFalse([label for label in coupled if label.startswith("gmresfused")])
         self.assertIn("minres jacobi", self.labels(plane(12, 12) - 0.8 * sparse.identity(144)))
+
+    def test_packages(self):
+        """Direct solvers, and what else this PETSc has; a Cholesky factor is for matrices that are symmetric throughout."""
+        def every(A, packages, backend="cuda", ranks=1):
+            found = candidates(looked_at(A), backend, ranks, packages=packages)
+            return {candidate.label: candidate for candidate in found}
+
+        packages = ("cudss", "mumps", "superlu_dist", "hypre", "air", "amgx")
+        definite = every(plane(9, 9), packages)
+        for label in ("cholesky petsc", "cholesky cudss", "cholesky mumps", "lu superlu_dist", "cg hypre", "cgfused amgx"):
+            self.assertIn(label, definite)
+        self.assertFalse([label for label in definite if "air" in label.split()])
+        self.assertFalse(definite["cholesky cudss"].baseline)
+        self.assertTrue(definite["cholesky mumps"].baseline)
+        self.assertIn("-pc_factor_mat_solver_type cudss", as_program_options(definite["cholesky cudss"], looked_at(plane(9, 9)), 1e-6))
+        self.assertIn("lu petsc", every(boundary_rows(8), ()))
+        self.assertLess({"lu cudss", "gmres air", "gmres hypre"}, set(every(convection(8), packages)))
+        self.assertFalse({"cholesky cudss", "cgfused amgx"} & set(every(plane(9, 9), packages, backend="host")))
+        self.assertFalse({"cholesky cudss", "cholesky petsc"} & set(every(plane(9, 9), packages, ranks=2)))
+        self.assertFalse([label for label in every(closed(8), packages) if label.startswith(("cholesky", "lu"))])
+        self.assertFalse([label for label in every(plane(9, 9), (), backend="host") if "hypre" in label])
+
+    def test_fused(self):
+        """On a GPU every preconditioner that is tried with cg is tried with cgfused."""
+        labels = self.labels(blocks(6, 3) + blocks(6, 3).T, "cuda") + self.labels(plane(9, 9), "cuda")
+        alone = [label for label in labels if label.startswith("cg ")]
+        self.assertTrue(alone)
+        for label in alone:
+            self.assertIn("cgfused " + label[3:], labels)
+
+    def test_thorough(self):
+        for A in (plane(9, 9), blocks(6, 3)):
+            usual = candidates(looked_at(A), "cuda", 1)
+            more = candidates(looked_at(A), "cuda", 1, thorough=True)
+            self.assertLess({candidate.label for candidate in usual}, {candidate.label for candidate in more})
+            self.assertEqual(len({candidate.label for candidate in more}), len(more))
+
+    def test_given(self):
+        found = given(["mine: -ksp_type cg -pc_type sor"], ["host", "cuda"])
+        self.assertEqual([(candidate.label, candidate.backend) for candidate in found], [("mine", "host"), ("mine", "cuda")])
+        for wrong in ("-ksp_type cg", "mine:", ": -pc_type sor", "mine: sor"):
+            with self.assertRaises(ValueError):
+                given([wrong], ["host"])
 
     def test_ranks(self):
         several = self.labels(plane(9, 9), ranks=2)
@@ -575,6 +618,68 @@ exec {bench} "$@"
             attempt(plane(6, 6), backend="cuda", bench=refuses)
 
 
+class Repeated(unittest.TestCase):
+    """Rows that are close are run once more, and the text says how much two runs differ."""
+
+    def judged(self, totals, again):
+        rows = []
+        for k, total in enumerate(totals):
+            row = run.Row(f"c{k}", "host", "", "ok", setup_s=0.0, solve_s=total, total_s=total, again_s=total, iterations=3,
+                          true_residual=1e-9, baseline=True)
+            row.candidate = mock.Mock(label=f"c{k}", options="", matrix_type="aij", bound=1.0, backend="host")
+            rows.append(row)
+        result = session.TryResult("A", looked_at(plane(4, 4)), 1e-8, 1, rows)
+        times = iter(again)
+
+        class Runner:
+            def run(self, candidate, path):
+                total = next(times)
+                return run.Row(candidate.label, "host", "", "ok", setup_s=0.0, solve_s=total, total_s=total, again_s=total,
+                               iterations=3, true_residual=1e-9)
+
+        session._repeat_close(Runner(), "", result, lambda text: None)
+        session._judge(result, 1e-8, None, bench)
+        return result
+
+    def test_close(self):
+        result = self.judged([1.0, 1.05, 2.0], [1.2, 0.9])
+        self.assertEqual((result.winner.label, result.winner.total_s, result.runner_up.total_s), ("c1", 0.9, 1.0))
+        self.assertIn("either may be the faster one", str(result))
+        self.assertAlmostEqual(result.runner_up.spread, 0.2)
+        self.assertIn("it stays the faster one", str(self.judged([1.0, 1.05], [1.001, 1.051])))
+
+    def test_apart(self):
+        result = self.judged([1.0, 1.2], [])
+        self.assertIsNone(result.winner.spread)
+        self.assertNotIn("Both were run twice", str(result))
+
+
+class Points(Folder):
+    def test_rigid_body_modes(self):
+        """Elasticity of which bench has made the matrix: with the modes multigrid takes fewer iterations."""
+        path = self.path("elastic.petsc")
+        subprocess.run([bench, "-backend", "host", "-check", "-systems", "elasticity3d:8:1:1", "-bench_mat_view", f"binary:{path}"],
+                       check=True, stdout=subprocess.DEVNULL, timeout=100)
+        node = numpy.arange(8 * 9 * 9)
+        x = numpy.stack([node % 8 + 1, node // 8 % 9, node // 72], axis=1)  # the clamped face x = 0 is no part of the matrix
+        numpy.savetxt(self.path("x.txt"), x)
+        plain = attempt(path, only="cg gamg", block_size=3)
+        modes = attempt(path, only="cg gamg", block_size=3, coordinates=self.path("x.txt"))
+        self.assertTrue(plain.winner and modes.winner)
+        self.assertLess(modes.winner.iterations, plain.winner.iterations)
+        self.assertIn("MatSetNearNullSpace()", str(modes))
+
+    def test_wrong(self):
+        with self.assertRaisesRegex(TryError, "There must be 12 points with 3 coordinates each; the shape is 36 by 2"):
+            matrix.points(numpy.ones((36, 2)), 36, 3)
+        with self.assertRaisesRegex(TryError, "Rigid body modes are for 2 or 3 unknowns"):
+            matrix.points(numpy.ones((36, 1)), 36, 1)
+        with self.assertRaisesRegex(TryError, "not finite"):
+            matrix.points(numpy.full((12, 3), numpy.nan), 36, 3)
+        with self.assertRaisesRegex(TryError, "Cannot read"):
+            matrix.points(self.path("none.txt"), 36, 3)
+
+
 class Words(unittest.TestCase):
     def row(self, label, setup, solve, again, refill=None):
         return run.Row(label, "host", "", "ok", setup_s=setup, solve_s=solve, total_s=setup + solve, again_s=again, refill_s=refill,
@@ -613,6 +718,28 @@ class Program(Folder):
                      "right-hand sides with one set-up", "Many time steps"):
             self.assertIn(text, done.stdout)
         self.assertTrue({"plane.json", "plane.opts"} <= set(os.listdir(self.path("here"))))
+
+    def test_list(self):
+        """What would be tried, of which nothing is run, and one's own candidate"""
+        scipy.io.mmwrite(self.path("A.mtx"), plane(6, 6))
+        done = self.start("A.mtx", "--backend", "host", "--list", "--with", "mine: -ksp_type cg -pc_type sor", "--only", "jacobi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0].split(), ["host", "cg", "jacobi", "-ksp_type", "cg", "-pc_type", "jacobi"])
+        self.assertIn("host mine", lines[1])
+        self.assertIn("A: 2 candidates, which take at most 10 s", lines[2])
+        self.assertNotIn("finepc-try", os.listdir(self.folder))
+        wrong = self.start("A.mtx", "--backend", "host", "--list", "--with", "sor")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn('"sor" is not of the form', wrong.stderr)
+
+    def test_nothing_twice(self):
+        scipy.io.mmwrite(self.path("A.mtx"), plane(6, 6))
+        said = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--with", "mine: -ksp_type cg -pc_type sor").stdout
+        sentences = [line for line in said.splitlines() if line.endswith(".")]
+        self.assertIn("The right-hand side is random, from a fixed seed.", sentences)
+        self.assertEqual(len(sentences), len(set(sentences)))
+        self.assertIn("mine", said)
 
     def test_page(self):
         """The page has a row for each option, with its default, and the columns of the table."""
