@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Programs of PETSc, as they are, with afsai and sfsai on several ranks: at most 5 % more iterations than on one. A DMDA numbers its
-points otherwise on several ranks, which makes another factor, so that where there are more than that, the factor that reaches all
-ranks is made on as many ranks, and the factor with one hop may take 5 % more than that one. With cmatch, which takes few iterations,
-each solve may take one more than 5 %.
+"""Programs of PETSc, as they are, with afsai and sfsai on several ranks: at most 5 % more iterations than on one. A DMDA numbers
+its points otherwise on several ranks, which makes another factor, so that where there are more than that, the factor that
+reaches all ranks is made on as many ranks, and the factor with one hop may take 5 % more than that one. With cmatch, which
+takes few iterations, each solve may take one more than 5 %.
 
     programs_on_ranks.py --programs FOLDER --library libfinepc.so [--device] [--table FILE.md] [PROGRAM ..]
 
