@@ -461,7 +461,8 @@ the next one. While it does so the GPU makes the product of the next iteration a
   A solve that has converged by its norm is confirmed by b - A x, one product a solve. Where this is neither the residual of the
   recurrence, to one per cent, nor small enough for the test, nor what the last digits of the solution make, the solve goes on
   from its solution on the general path, and the view says so; it ends with `KSP_DIVERGED_BREAKDOWN` if more than half of the
-  residual is left. `KSPCG` says that it has converged.
+  residual is left. `KSPCG` says that it has converged. Solves in a trust region or to an objective are not confirmed, since
+  they could not go on from their solution.
 
   `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or as many as `KSPSetMatSolveBatchSize()` asks for,
   up to 16. Each column has its own scalars and its own test, and gets the iterates of `KSPSolve()`, to rounding; A and the
