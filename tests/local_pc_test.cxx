@@ -1668,7 +1668,8 @@ TEST_CASE("several ranks: a matrix that is not assembled on one rank is an error
 /* Wherever one rank's set-up meets an error, no rank waits for another, all have an error, and afterwards the same object works. */
 TEST_CASE("several ranks: an error at any place of one rank's set-up is one of all", "[local][pc][bad][mpi]")
 {
-  const std::set<int> ranks{0, Size() - 1};
+  std::vector<int> ranks{0};
+  if (Size() > 1) ranks.push_back(Size() - 1);
   for (const Type &type : Types()) {
     const std::string variants[] = {type.block_local, type.others + std::string(type.block_local)};
     for (const auto &[kind, options, rank] : Covering(type.kinds(), variants, ranks)) {
