@@ -1126,6 +1126,32 @@ TEST_CASE("cgfused: other sizes after a reset", "[cgfused]")
   }
 }
 
+TEST_CASE("cgfused: other sizes without a reset are an error", "[cgfused][gmresfused][rrbcg][bad]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *solver : {"cgfused", "gmresfused", "rrbcg"})
+      for (bool larger : {false, true}) {
+        CAPTURE(backend.name, solver, larger);
+        const char *const pc    = std::strcmp(solver, "rrbcg") ? PCAFSAI : PCRRB;
+        const MatObject   small = CreateMat(Poisson(9, 9), backend.mat), large = CreateMat(Poisson(16, 16), backend.mat);
+        const KSPObject   ksp = MakeKSP(larger ? small : large, std::string("-ksp_type ") + solver, pc);
+        const Mat         A   = larger ? large : small;
+        Solve(ksp);
+        MUST(PCSetType(PCOf(ksp), PCNONE)); /* a PC of the old size would be an error of its own */
+        MUST(PCSetType(PCOf(ksp), pc));
+        MUST(KSPSetOperators(ksp, A, A));
+        {
+          const VecObject b = RightVec(A), x = RightVec(A);
+          Errors          errors;
+          for (int repeat = 0; repeat < 3; repeat++) CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_ARG_INCOMP);
+          CHECK(Contains(errors.text, "call KSPReset()"));
+        }
+        MUST(KSPReset(ksp));
+        MUST(KSPSetOperators(ksp, A, A));
+        CHECK(Solve(ksp).reason > 0);
+      }
+}
+
 /* The hierarchy of a set-up may get the memory of the one before, whose graph must not be launched again. */
 TEST_CASE("cgfused: matching AMG, new values and new hierarchies", "[cgfused][cmatch][sanitizer]")
 {

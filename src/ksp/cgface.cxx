@@ -20,6 +20,30 @@ PetscErrorCode CGRefreshPreconditioner([[maybe_unused]] KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CGCheckSizes(KSP ksp)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
+  PetscInt       n, N, own, all;
+
+  PetscFunctionBegin;
+  if (!ksp->work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecGetLocalSize(ksp->work[0], &own));
+  PetscCall(VecGetSize(ksp->work[0], &all));
+  for (Vec v : {ksp->vec_rhs, ksp->vec_sol}) {
+    PetscCall(VecGetLocalSize(v, &n));
+    PetscCall(VecGetSize(v, &N));
+    PetscCheck(N == all, comm, PETSC_ERR_ARG_INCOMP,
+               "A vector of this solve has %" PetscInt_FMT " entries, and the KSP was set up for %" PetscInt_FMT
+               ": call KSPReset() before it gets a matrix of another size",
+               N, all);
+    PetscCheck(n == own, PETSC_COMM_SELF, PETSC_ERR_ARG_INCOMP,
+               "A vector of this solve has %" PetscInt_FMT " entries on this rank, and the KSP was set up for %" PetscInt_FMT
+               ": call KSPReset() before it gets a matrix of another size",
+               n, own);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGLeaveSolve(KSP ksp)
 {
   PetscInt locked;

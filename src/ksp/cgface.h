@@ -23,12 +23,16 @@ PetscErrorCode CGRefreshPreconditioner(KSP);
 */
 PetscErrorCode CGLeaveSolve(KSP);
 
+/* The vectors of a solve have the size of those that the KSP works with, which it keeps from another matrix until KSPReset(). */
+PetscErrorCode CGCheckSizes(KSP);
+
 /* A solve that can be an error and leaves the KSP ready for another one then. */
 template <PetscErrorCode (*Solve)(KSP)>
 PetscErrorCode CGSolve(KSP ksp)
 {
   PetscFunctionBegin;
-  const PetscErrorCode code = CallGuarded(Solve, ksp);
+  PetscErrorCode code = CGCheckSizes(ksp);
+  if (!code) code = CallGuarded(Solve, ksp);
   if (code) (void)CGLeaveSolve(ksp);
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
