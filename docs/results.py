@@ -279,9 +279,20 @@ def same_iterations_table(root, bound=0.02):
     return table_of(heads, rows) + text + f"{100 * bound:.0f} % of it" + (f"; the others are {listed}.\n" if missed else ".\n")
 
 
-def fragments(root):
+def crossovers_table(root):
+    """benchmarks/results/cmatch_crossovers.md with the names of problems that the other pages use"""
+    names = {"poisson2d5:1023": "2D Poisson, 1023², 5-point stencil", **{problem[0]: problem[1] for problem in PROBLEMS}}
     with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
-        found = {"which_table": which_table(root), "crossovers": f.read()}
+        rows = [line.strip("|\n").split("|") for line in f if line.startswith("|")]
+    head = ["ms, right-hand sides:", *(re.sub(r" right-hand sides?", "", cell.strip()) for cell in rows[0][1:-1]), "fastest from .. on"]
+    body = [[names[cells[0].strip()], *(cell.strip() for cell in cells[1:])] for cells in rows[2:]]
+    marks = [":--"] + ["--:"] * (len(head) - 2) + [":--"]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, marks, *body)]
+    return "\n".join(lines) + "\n\n```{made} cmatch_crossovers_3d cmatch_crossovers_2d\n```\n"
+
+
+def fragments(root):
+    found = {"which_table": which_table(root), "crossovers": crossovers_table(root)}
     for kind in ("cmatch", "afsai", "sfsai", "bisai", "rrb"):
         found[f"measured_{kind}"] = measured_table(root, kind)
     found["bisai_hard_steps"] = hard_steps_table(root)
