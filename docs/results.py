@@ -281,10 +281,11 @@ def same_iterations_table(root, bound=0.02):
 
 def crossovers_table(root):
     """benchmarks/results/cmatch_crossovers.md with the names of problems that the other pages use"""
-    names = {"poisson2d5:1023": "2D Poisson, 1023², 5-point stencil", **{problem[0]: problem[1] for problem in PROBLEMS}}
+    names = dict([("poisson2d5:1023", "2D Poisson, 1023², 5-point stencil"), *(problem[:2] for problem in PROBLEMS)])
     with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
         rows = [line.strip("|\n").split("|") for line in f if line.startswith("|")]
-    head = ["ms, right-hand sides:", *(re.sub(r" right-hand sides?", "", cell.strip()) for cell in rows[0][1:-1]), "fastest from .. on"]
+    numbers = [re.sub(r" right-hand sides?", "", cell.strip()) for cell in rows[0][1:-1]]
+    head = ["ms, right-hand sides:", *numbers, "fastest from .. on"]
     body = [[names[cells[0].strip()], *(cell.strip() for cell in cells[1:])] for cells in rows[2:]]
     marks = [":--"] + ["--:"] * (len(head) - 2) + [":--"]
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, marks, *body)]

@@ -109,6 +109,16 @@ def check_pages(root):
     check(0 < words <= 1200, f"README.md has {words} words, at most 1200; the rest belongs to docs/")
 
 
+def check_moose(root):
+    """The input block for MOOSE has the options of the shell lines above it."""
+    page = read(f"{root}/docs/recipes/reservoirs.md")
+    of_shell = re.search(r"```sh\n(.*?)```", page, re.S).group(1).split()
+    names, values, flags = (re.search(rf"^  petsc_options{what} = '([^']*)'$", page, re.M).group(1).split()
+                            for what in ("_iname", "_value", ""))
+    of_moose = flags + [word for pair in zip(names, values, strict=True) for word in pair]
+    check(sorted(of_shell) == sorted(of_moose), "docs/recipes/reservoirs.md: MOOSE's options are not those of the shell lines")
+
+
 def check_views(root, build):
     """The lines of a view that a page quotes are printed by the program that the page names, but for the numbers."""
     def without_numbers(line):
@@ -398,6 +408,7 @@ def main():
     packages = check_solver_packages(options.source)
     check(packages, "src/mat/ registers no solver package")
     check_pages(options.source)
+    check_moose(options.source)
     check_views(options.source, options.build)
     check_layers(options.source)
     check_nocuda(options.source)
