@@ -4,6 +4,7 @@
 */
 #include <finepc.h>
 
+#include "covering.h"
 #include "pc_support.h"
 #include "spread.h"
 
@@ -184,4 +185,51 @@ TEST_CASE("confirm: gmresfused with entries beyond single precision's squares", 
           if (reason > 0) CHECK(Left(A, b, x) <= 1.02e-8);
         }
       }
+}
+
+namespace
+{
+
+/* Chains of 9 rows whose smallest eigenvalue is the shift, before a square whose walls hold. */
+HostMatrix NearlySingularPieces(LocalInt pieces, double shift)
+{
+  constexpr LocalInt                                         size   = 9;
+  const LocalInt                                             before = pieces * size;
+  const HostMatrix                                           square = Poisson(20, 20);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(before + square.n);
+  for (LocalInt row = 0; row < before; row++) {
+    const bool first = row % size == 0, last = row % size == size - 1;
+    if (!first) rows[row].push_back({row - 1, -1});
+    rows[row].push_back({row, 2 - first - last + shift});
+    if (!last) rows[row].push_back({row + 1, -1});
+  }
+  for (LocalInt row = 0; row < square.n; row++)
+    for (LocalInt k = square.i[row]; k < square.i[row + 1]; k++) rows[before + row].push_back({before + square.j[k], square.a[k]});
+  return FromRows(rows);
+}
+
+} // namespace
+
+/* The products with these chains are large, and lose what the norm that GMRES knows in a long cycle has gained. */
+TEST_CASE("confirm: gmresfused with bisai on nearly singular pieces", "[confirm][gmresfused]")
+{
+  const auto solve = [](Mat A, const std::string &solver, KSPConvergedReason *reason) {
+    const KSPObject ksp = MakeKSP(A, solver + " -ksp_pc_side right -ksp_rtol 1e-6 -ksp_gmres_restart 200 -ksp_max_it 600", PCBISAI);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    MUST(VecSet(x, 0));
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetConvergedReason(ksp, reason));
+    return Left(A, b, x);
+  };
+  for (const auto &[backend, pieces, shift] : Covering(Backends(), std::vector<LocalInt>{1, 3}, std::vector<double>{1e-6, 1e-7})) {
+    CAPTURE(backend.name, pieces, shift);
+    const MatObject    A = CreateMat(NearlySingularPieces(pieces, shift), backend.mat);
+    KSPConvergedReason theirs, ours;
+    CHECK(solve(A, "-ksp_type gmres", &theirs) > 1e-2); /* what PETSc's solver leaves */
+    for (const char *solver : {"-ksp_type gmresfused", "-ksp_type gmresfused -ksp_gmresfused_step_size 1"}) {
+      CAPTURE(solver);
+      CHECK(solve(A, solver, &ours) <= 1.02e-6);
+      CHECK(ours == KSP_CONVERGED_RTOL);
+    }
+  }
 }
