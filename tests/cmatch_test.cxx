@@ -2633,6 +2633,44 @@ TEST_CASE("cmatch: almost singular matrices", "[cmatch][components]")
       }
 }
 
+/* One cell of so many is stiffer than the others, or softer. */
+static Coefficient RandomCells(double contrast, std::uint64_t seed)
+{
+  return [=](LocalInt x, LocalInt y, LocalInt z) {
+    Random random(seed + 1 + (std::uint64_t)x + 1009 * ((std::uint64_t)y + 1013 * (std::uint64_t)z));
+    for (int skip = 0; skip < 3; skip++) random.Next();
+    return random.Between(0, 1) < 0.3 ? contrast : 1.;
+  };
+}
+
+TEST_CASE("cmatch: random stiff or soft cells leave the cycle definite", "[cmatch][components]")
+{
+  const std::vector<double>                  jumps      = {1e4, 1e6, 1e8, 1e-4, 1e-6, 1e-8};
+  const std::vector<FinePCPrecision>         precisions = {FINEPC_SINGLE, FINEPC_DOUBLE};
+  const std::vector<std::array<LocalInt, 3>> grids      = {{40, 40, 1}, {10, 11, 9}};
+  for (const auto &[backend, jump, precision, cells, seed] :
+       Covering(Backends(), jumps, precisions, grids, std::vector<std::uint64_t>{1, 2, 3})) {
+    CAPTURE(backend.name, jump, precision, cells[2], seed);
+    const HostMatrix A = Volumes(cells, RandomCells(jump, seed));
+    Twin             twin(A, Precision(precision, 50), backend.where);
+    REQUIRE(twin.stats.failure == CMATCH_OK);
+    CHECK(twin.stats.raised == 0);
+    const Solution solution = Solve(A, Multiply(A, RandomValues(A.n, 87)), &twin, 150);
+    CHECK(solution.residual <= 1e-8);
+    CHECK(solution.iterations <= (jump > 1 ? 90 : 40));
+  }
+  /* The whole inverse. In single precision the largest jump leaves some cells of one component without a correction. */
+  for (const auto &[backend, jump, precision, seed] : Covering(Backends(), jumps, precisions, std::vector<std::uint64_t>{1, 2})) {
+    CAPTURE(backend.name, jump, precision, seed);
+    const HostMatrix A = Volumes({12, 11, 1}, RandomCells(jump, seed));
+    Twin             twin(A, Precision(precision, 10), backend.where);
+    REQUIRE(twin.stats.failure == CMATCH_OK);
+    const Dense  root   = FunctionOf(ToDense(A), [](double x) { return std::sqrt(x); });
+    const Vector values = Decompose(root * (DenseInverse(&twin, A.n) * root)).values;
+    CHECK(values.front() > (jump * Unit(precision) < 1 ? 0.05 : -1e-6));
+  }
+}
+
 TEST_CASE("cmatch: jumps beyond single precision", "[cmatch][components]")
 {
   for (const Backend &backend : Backends())
