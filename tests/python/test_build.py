@@ -1,5 +1,6 @@
 """What builds the package: generate.py leaves nothing out in silence, and find_petsc.py finds the PETSc of an environment."""
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -9,8 +10,8 @@ import pytest
 SOURCE = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
-def run(*command):
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+def run(*command, env=None):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, env=env)
 
 
 @pytest.mark.parametrize("declaration, error", [
@@ -64,3 +65,15 @@ def test_find_petsc(tmp_path):
     assert found() == f"{packages}/petsc;"
     make_petsc(tmp_path / "petsc" / "arch-a")
     assert found() == f"{tmp_path}/petsc;arch-a"
+
+
+def test_pip_is_refused_where_no_petsc_is_found(tmp_path):
+    """CMake ends where find_petsc.py finds none, and pip is not asked for a petsc4py, which it would compile over the one there."""
+    with open(f"{SOURCE}/pyproject.toml", encoding="utf-8") as f:
+        wanted = re.findall(r"^(?:requires|dependencies) = \[(.*?)\]$", f.read(), re.M)
+    assert len(wanted) == 2 and not any("petsc" in packages for packages in wanted), wanted
+    venv.create(tmp_path / "environment", symlinks=True)
+    settings = {name: value for name, value in os.environ.items() if name not in ("PETSC_DIR", "PETSC_ARCH")}
+    result = run("cmake", "-S", SOURCE, "-B", str(tmp_path / "build"), "-DSKBUILD=2", "-DFINEPC_CUDA=OFF",
+                 f"-DPython3_EXECUTABLE={tmp_path}/environment/bin/python", env=settings)
+    assert result.returncode != 0 and "No PETSc and no petsc4py in the environment of" in result.stdout, result.stdout
