@@ -4,6 +4,9 @@
 */
 #include <finepc.h>
 
+#include <cmath>
+#include <cstring>
+
 #include "covering.h"
 #include "pc_support.h"
 #include "spread.h"
@@ -128,40 +131,86 @@ TEST_CASE("confirm: several right-hand sides, of which recurrences have lost som
 namespace
 {
 
-/* A diagonal matrix with rows of zeros, which the preconditioners take as isolated rows with an inverse of 0. */
-HostMatrix WithZeroRows(LocalInt n)
+constexpr LocalInt kWide = 9, kHigh = 8;
+
+bool IsZeroRow(PetscInt row)
 {
-  HostMatrix A;
-  A.n = n;
-  for (LocalInt row = 0; row < n; row++) {
-    A.j.push_back(row);
-    A.a.push_back(row % 5 == 3 ? 0. : 2.);
-    A.i.push_back(row + 1);
-  }
+  return row % 5 == 3;
+}
+
+/* A diagonal matrix, or the differences on a grid, with rows of zeros, which the preconditioners take as isolated, with an inverse
+ * of 0. */
+HostMatrix WithZeroRows(bool diagonal)
+{
+  HostMatrix A = Poisson(kWide, kHigh);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (IsZeroRow(row) || IsZeroRow(A.j[k]) || (diagonal && A.j[k] != row)) A.a[k] = 0;
   return A;
 }
 
+struct Method {
+  const char *solver;
+  PCType      pc;
+  const char *options;
+};
+
 } // namespace
 
-TEST_CASE("confirm: what is left of the residual is where the preconditioner is 0", "[confirm][cgfused][rrbcg][mpi]")
+/*
+   x solves all rows that can be solved. Norms with the preconditioner do not see the others, the norm of the residual does: it is
+   no convergence, and with GMRES a breakdown at any time, as with KSPGMRES.
+*/
+TEST_CASE("confirm: what is left of the residual is where the preconditioner is 0", "[confirm][cgfused][rrbcg][gmresfused][mpi]")
 {
-  constexpr LocalInt n = 40;
-  for (const Backend &backend : Backends())
-    for (PCType pc : {PCAFSAI, PCSFSAI, PCCMATCH})
-      for (const char *norm : {"unpreconditioned", "natural", "preconditioned"})
-        for (const char *path : {"general", "auto"}) {
-          CAPTURE(backend.name, pc, norm, path);
-          const MatObject A = CreateMat(WithZeroRows(n), backend.mat, PETSC_COMM_WORLD);
-          const KSPObject ksp =
-            MakeKSP(A, std::string("-ksp_type cgfused -ksp_rtol 1e-8 -ksp_norm_type ") + norm + " -ksp_cgfused_path " + path, pc);
-          const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
-          KSPConvergedReason reason;
-          MUST(VecSet(x, 0));
-          MUST(KSPSolve(ksp, b, x));
-          MUST(KSPGetConvergedReason(ksp, &reason));
-          CHECK(Left(A, b, x) > 0.1);
-          if (std::string(norm) == "unpreconditioned") CHECK(reason < 0);
-        }
+  const std::vector<Method> methods = {
+    {"cgfused", PCAFSAI, "-ksp_cgfused_path general"},
+    {"cgfused", PCAFSAI, ""},
+    {"cgfused", PCSFSAI, "-ksp_cgfused_path general"},
+    {"cgfused", PCSFSAI, ""},
+    {"cgfused", PCCMATCH, "-ksp_cgfused_path general"},
+    {"cgfused", PCCMATCH, ""},
+    {"rrbcg", PCRRB, "-pc_rrb_nx 9"},
+    {"rrbcg", PCRRB, "-pc_rrb_nx 9 -ksp_rrbcg_graph 0"},
+    {"gmresfused", PCAFSAI, ""},
+    {"gmresfused", PCSFSAI, "-ksp_gmresfused_path general"},
+  };
+  for (const auto &[method, backend, norm, diagonal] :
+       Covering(methods, Backends(), std::vector<const char *>{"unpreconditioned", "natural", "preconditioned"}, kBoth)) {
+    const bool left = !std::strcmp(norm, "preconditioned"), natural = !std::strcmp(norm, "natural"),
+               by_rrb = !std::strcmp(method.solver, "rrbcg"), by_gmres = !std::strcmp(method.solver, "gmresfused");
+    if ((by_rrb && (Ranks() > 1 || left)) || (by_gmres && natural)) continue;
+    CAPTURE(method.solver, method.pc, method.options, backend.name, norm, diagonal);
+    const MatObject    A   = CreateMat(WithZeroRows(diagonal), backend.mat, PETSC_COMM_WORLD);
+    const KSPObject    ksp = MakeKSP(A,
+                                     std::string("-ksp_type ") + method.solver + " -ksp_rtol 1e-8 -ksp_max_it 300 -ksp_norm_type " +
+                                       norm + " " + method.options,
+                                     method.pc);
+    const VecObject    b = RightVec(A, 2), x = RightVec(A, 5), r = RightVec(A, 7);
+    KSPConvergedReason reason;
+    PetscInt           begin;
+    PetscReal          norm_r, norm_b;
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    MUST(VecGetOwnershipRange(b, &begin, nullptr));
+    MUST(VecNorm(b, NORM_2, &norm_b));
+    MUST(MatMult(A, x, r));
+    MUST(VecAYPX(r, -1, b));
+    const std::vector<double> solution = Values(x);
+    CHECK(Finite(solution));
+    for (size_t k = 0; k < solution.size(); k++)
+      if (IsZeroRow(begin + (PetscInt)k)) {
+        if (!by_rrb) CHECK(solution[k] == 0); /* which solves for red points before it iterates */
+        MUST(VecSetValue(r, begin + (PetscInt)k, 0, INSERT_VALUES));
+      }
+    MUST(VecAssemblyBegin(r));
+    MUST(VecAssemblyEnd(r));
+    MUST(VecNorm(r, NORM_2, &norm_r));
+    if (left || natural) CHECK(reason == KSP_CONVERGED_RTOL);
+    else if (diagonal || by_rrb) CHECK(reason == KSP_DIVERGED_BREAKDOWN);
+    else CHECK(reason < 0); /* what rounding has left in the other rows may make r.z negative */
+    if (reason > 0 || !by_gmres) CHECK(norm_r <= 1e-6 * norm_b);
+  }
 }
 
 TEST_CASE("confirm: gmresfused with entries beyond single precision's squares", "[confirm][gmresfused][mpi]")
@@ -208,6 +257,29 @@ HostMatrix NearlySingularPieces(LocalInt pieces, double shift)
   return FromRows(rows);
 }
 
+/* A right-hand side or a guess for each column; A is the matrix on which vectors and dense matrices are. */
+MatObject ColumnsFor(Mat A, PetscInt columns, MatType type, std::uint64_t seed)
+{
+  MatObject B;
+  PetscInt  n, N;
+  MUST(MatGetLocalSize(A, &n, nullptr));
+  MUST(MatGetSize(A, &N, nullptr));
+  MUST(MatCreate(PETSC_COMM_WORLD, B.put()));
+  MUST(MatSetSizes(B, n, PETSC_DECIDE, N, columns));
+  MUST(MatSetType(B, type));
+  MUST(MatSetUp(B));
+  for (PetscInt c = 0; c < columns; c++) {
+    Vec             b;
+    const VecObject random = RightVec(A, seed + (std::uint64_t)c);
+    MUST(MatDenseGetColumnVecWrite(B, c, &b));
+    MUST(VecCopy(random, b));
+    MUST(MatDenseRestoreColumnVecWrite(B, c, &b));
+  }
+  MUST(MatAssemblyBegin(B, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(B, MAT_FINAL_ASSEMBLY));
+  return B;
+}
+
 } // namespace
 
 /* The products with these chains are large, and lose what the norm that GMRES knows in a long cycle has gained. */
@@ -231,5 +303,68 @@ TEST_CASE("confirm: gmresfused with bisai on nearly singular pieces", "[confirm]
       CHECK(solve(A, solver, &ours) <= 1.02e-6);
       CHECK(ours == KSP_CONVERGED_RTOL);
     }
+  }
+}
+
+/* KSPCG makes one product an iteration, and one for a guess; a solve that claims no norm is not confirmed. */
+TEST_CASE("confirm: a solve costs one product more, for each column of several", "[confirm][cgfused][columns][mpi]")
+{
+  constexpr PetscInt kColumns = 3, kLimit = 10;
+  for (const auto &[backend, guess, norm] :
+       Covering(Backends(), kBoth, std::vector<const char *>{"unpreconditioned", "natural", "none"})) {
+    CAPTURE(backend.name, guess, norm);
+    const MatObject   A       = CreateMat(Poisson(15, 12), backend.mat, PETSC_COMM_WORLD);
+    const bool        claims  = std::strcmp(norm, "none") != 0;
+    const std::string options = std::string("-ksp_rtol 1e-6 -ksp_norm_type ") + norm +
+                                (guess ? " -ksp_initial_guess_nonzero" : "") +
+                                (claims ? "" : " -ksp_max_it " + std::to_string(kLimit)) + " -ksp_cg_single_reduction 0";
+    Counted         counted{A};
+    const MatObject shell = ShellOf(&counted);
+    const auto      cost  = [&](const std::string &solver) {
+      const KSPObject    ksp = MakeKSP(shell, solver + options, PCNONE);
+      const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
+      KSPConvergedReason reason;
+      counted.products = 0;
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      CHECK((reason > 0) == claims);
+      return counted.products;
+    };
+    const int theirs = cost("-ksp_type cg ");
+    CHECK(theirs >= kLimit);
+    CHECK(cost("-ksp_type cgfused ") == theirs + (claims ? 1 : 0));
+    if (!claims) continue;
+
+    /* the columns, and as many iterations of theirs without an end to confirm */
+    PetscInt   its   = 0;
+    const auto block = [&](const std::string &more) {
+      const KSPObject ksp = MakeKSP(shell, "-ksp_type cgfused " + options + more, PCNONE);
+      const MatObject B = ColumnsFor(A, kColumns, backend.dense, 10), X = ColumnsFor(A, kColumns, backend.dense, 20);
+      counted.products = 0;
+      MUST(KSPMatSolve(ksp, B, X));
+      MUST(KSPGetIterationNumber(ksp, &its));
+      return counted.products;
+    };
+    const int confirmed = block("");
+    CHECK(its > kLimit);
+    CHECK(confirmed == block(" -ksp_norm_type none -ksp_max_it " + std::to_string(its)) + kColumns);
+  }
+}
+
+/* Its iterations make their own products, those of the guess and of the end are the matrix's. */
+TEST_CASE("confirm: a solve of rrbcg costs one product more", "[confirm][rrbcg]")
+{
+  for (const auto &[backend, guess, norm] :
+       Covering(Backends(), kBoth, std::vector<const char *>{"unpreconditioned", "natural", "none"})) {
+    CAPTURE(backend.name, guess, norm);
+    const MatObject A      = CreateMat(Poisson(30, 25), backend.mat);
+    const bool      claims = std::strcmp(norm, "none") != 0;
+    const KSPObject ksp =
+      MakeKSP(A,
+              std::string("-ksp_type rrbcg -ksp_max_it 100 -ksp_norm_type ") + norm + (guess ? " -ksp_initial_guess_nonzero" : ""),
+              PCRRB);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    MUST(KSPSetUp(ksp));
+    CHECK(CountEvents({"MatMult"}, [&] { MUST(KSPSolve(ksp, b, x)); })[0] == (guess ? 1 : 0) + (claims ? 1 : 0));
   }
 }

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "covering.h"
 #include "pc/local.h"
 #include "pc_support.h"
 
@@ -330,4 +332,42 @@ TEST_CASE("columns in any order, and entries that are stored twice", "[diagonal]
         MUST(PCSetUp(pc)); /* on the patterns of the first one, to rounding */
         CHECK(Difference(Applied(pc), Applied(expected)) <= 1e-5);
       }
+}
+
+/* PCRRB once took one of the entries of a column for all, and rrbcg claimed to have converged with a residual as large as b. */
+TEST_CASE("rrbcg: columns in any order, and entries that are stored twice", "[diagonal][rrbcg]")
+{
+  const std::string options = "-ksp_type rrbcg -ksp_rtol 1e-8 -ksp_norm_type ";
+  for (const auto &[backend, twice, norm] : Covering(Backends(), kBoth, std::vector<const char *>{"unpreconditioned", "natural"})) {
+    CAPTURE(backend.name, twice, norm);
+    const HostMatrix H = Scalars(TypeOf(PCRRB).good());
+    const MatObject  A = CreateMat(H, backend.mat), B = Shuffled(H, 1, backend.mat, twice);
+    const Solution   expected = Solve(MakeKSP(A, options + norm, PCRRB)), mine = Solve(MakeKSP(B, options + norm, PCRRB));
+    CHECK(mine.reason == KSP_CONVERGED_RTOL);
+    CHECK(mine.iterations == expected.iterations);
+    CHECK(mine.true_residual <= 1e-6);
+  }
+}
+
+/* A red point and a black one without couplings, of which the first is eliminated and the second is part of the iterations. */
+TEST_CASE("rrbcg: rows of zeros", "[diagonal][rrbcg]")
+{
+  const HostBlocks good = TypeOf(PCRRB).good();
+  for (const auto &[backend, stored, row, norm] :
+       Covering(Backends(), kBoth, std::vector<LocalInt>{200, 201}, std::vector<const char *>{"unpreconditioned", "natural"})) {
+    CAPTURE(backend.name, stored, row, norm);
+    const MatObject A   = CreateMat(WithoutRows(good, {row}, stored), backend.mat);
+    const KSPObject ksp = MakeKSP(A, std::string("-ksp_type rrbcg -ksp_rtol 1e-8 -pc_rrb_nx 48 -ksp_norm_type ") + norm, PCRRB);
+    SolveWithout(ksp, {row});
+    /* what the right-hand side has there stays in the residual, whose norm tells of it; r.z does not */
+    KSPConvergedReason reason;
+    const VecObject    b = RightVec(A, 3), x = RightVec(A, 5);
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    if (!std::strcmp(norm, "unpreconditioned")) CHECK(reason == KSP_DIVERGED_BREAKDOWN);
+    MUST(VecSetValue(b, row, 0, INSERT_VALUES));
+    MUST(VecAssemblyBegin(b));
+    MUST(VecAssemblyEnd(b));
+    SolveWithout(ksp, {row}); /* and the solver solves again */
+  }
 }

@@ -686,6 +686,39 @@ TEST_CASE("gmresfused: monitors and tests of the program see what those of KSPGM
         }
 }
 
+static PetscErrorCode FailInThird(KSP ksp, PetscInt it, PetscReal, void *)
+{
+  PetscFunctionBegin;
+  PetscCheck(it != 3, PetscObjectComm((PetscObject)ksp), PETSC_ERR_USER, "this monitor fails");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* PETSc leaves the preconditioner and b as they are in a solve when a solver returns an error, and refuses the third solve. */
+TEST_CASE("gmresfused: a solver whose monitor has failed some times solves again", "[gmresfused][bad][mpi]")
+{
+  for (const auto &[backend, side, path, pc] : Covering(Backends(), kSides, std::vector<const char *>{"general", "device", "auto"},
+                                                        std::vector<PCType>{PCJACOBI, PCBISAI})) {
+    CAPTURE(backend.name, side, path, pc);
+    const MatObject A     = CreateMat(Convection(15, 13, 3), backend.mat, PETSC_COMM_WORLD);
+    const KSPObject ksp   = MakeKSP(A, kOurs + Side(side) + "-ksp_rtol 1e-7 -ksp_gmresfused_path " + path, pc);
+    const Run       first = RunOf(ksp);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    CHECK(first.iterations > 3);
+    MUST(KSPMonitorSet(ksp, FailInThird, nullptr, nullptr));
+    for (int time = 0; time < 3; time++) {
+      Errors errors;
+      CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_USER);
+      CHECK(Contains(errors.text, "this monitor fails"));
+    }
+    MUST(VecScale(b, 1)); /* it is not locked any more */
+    MUST(KSPMonitorCancel(ksp));
+    const Run again = RunOf(ksp);
+    CHECK(again.reason == first.reason);
+    CHECK(again.iterations == first.iterations);
+    CHECK(Difference(again.x, first.x) <= 1e-10);
+  }
+}
+
 struct Norms {
   std::vector<double> seen;
   PetscInt            stop_at = 0;
@@ -873,6 +906,9 @@ TEST_CASE("gmresfused: no end with cmatch that the true residual refutes", "[gmr
       CHECK(its <= 60);
       const bool flexible = !std::strcmp(ours, "-ksp_gmresfused_flexible"), view_has = Views(ksp, "had another true residual");
       if (Rank() == 0) CHECK(view_has == !flexible);
+      CHECK(Views(ksp,
+                  "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, use fgmres, gmresfused or "
+                  "-pc_cmatch_precision double"));
     }
   }
 }
@@ -898,6 +934,11 @@ TEST_CASE("gmresfused: preconditioners with solvers inside", "[gmresfused][mpi]"
     for (size_t at; (at = text.find("PRE")) != std::string::npos;) text.replace(at, 3, prefix);
     return " -" + prefix + text;
   };
+  const std::string
+    telescope = " -pc_telescope_reduction_factor " + std::to_string(Ranks()),
+    fields =
+      " -pc_fieldsplit_type additive -pc_fieldsplit_block_size 2 -pc_fieldsplit_0_fields 0 -pc_fieldsplit_1_fields 1 "
+      "-fieldsplit_0_ksp_type preonly -fieldsplit_1_ksp_type preonly -fieldsplit_0_pc_type jacobi -fieldsplit_1_pc_type jacobi ";
   struct Case {
     PCType      pc;
     std::string options;
@@ -915,6 +956,17 @@ TEST_CASE("gmresfused: preconditioners with solvers inside", "[gmresfused][mpi]"
     {PCCOMPOSITE, " -pc_composite_pcs jacobi,bjacobi", false},
     {PCGAMG, " -pc_gamg_coarse_eq_limit 20", false},
     {PCGAMG, " -pc_gamg_coarse_eq_limit 20 -mg_levels_ksp_type gmres", true},
+    {PCMG, with("mg_levels_0_"), true}, /* one level, whose solver is a smoother */
+    {PCMG, " -mg_levels_0_ksp_type chebyshev -mg_levels_0_pc_type jacobi", false},
+    {PCGASM, with("sub_"), true},
+    {PCGASM, " -sub_ksp_type preonly -sub_pc_type ilu", false},
+    {PCREDISTRIBUTE, with("redistribute_"), true},
+    {PCREDISTRIBUTE, " -redistribute_ksp_type preonly -redistribute_pc_type bjacobi", false},
+    {PCTELESCOPE, telescope + with("telescope_"), true}, /* the other ranks have no solver inside */
+    {PCTELESCOPE, telescope + " -telescope_ksp_type preonly -telescope_pc_type jacobi", false},
+    {PCFIELDSPLIT, fields + with("fieldsplit_0_"), true},
+    {PCFIELDSPLIT, fields + with("fieldsplit_1_"), true},
+    {PCFIELDSPLIT, fields, false},
   };
   for (const Backend &backend : Backends()) {
     const MatObject A = CreateMat(Convection(16, 15, 2), backend.mat, PETSC_COMM_WORLD);
@@ -945,36 +997,6 @@ TEST_CASE("gmresfused: preconditioners with solvers inside", "[gmresfused][mpi]"
     CHECK(TrueResidual(ksp, A) <= 1.02e-8);
     CHECK(Views(ksp, "kept, since a cycle without them missed the true residual"));
   }
-}
-
-struct Counted {
-  Mat A;
-  int products = 0;
-};
-
-static PetscErrorCode MultiplyCounted(Mat shell, Vec x, Vec y)
-{
-  Counted *counted;
-
-  PetscFunctionBegin;
-  PetscCall(MatShellGetContext(shell, &counted));
-  counted->products++;
-  PetscCall(MatMult(counted->A, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static MatObject ShellOf(Counted *counted)
-{
-  MatObject shell;
-  PetscInt  n, N;
-  VecType   type;
-  MUST(MatGetVecType(counted->A, &type));
-  MUST(MatGetLocalSize(counted->A, &n, nullptr));
-  MUST(MatGetSize(counted->A, &N, nullptr));
-  MUST(MatCreateShell(PETSC_COMM_WORLD, n, n, N, N, counted, shell.put()));
-  MUST(MatShellSetVecType(shell, type));
-  MUST(MatShellSetOperation(shell, MATOP_MULT, (void (*)(void))MultiplyCounted));
-  return shell;
 }
 
 TEST_CASE("gmresfused: what the true norm costs, and where rounding ends", "[gmresfused][mpi]")

@@ -856,6 +856,31 @@ Solution Solve(KSP ksp)
   return solution;
 }
 
+static PetscErrorCode MultiplyCounted(Mat shell, Vec x, Vec y)
+{
+  Counted *counted;
+
+  PetscFunctionBegin;
+  PetscCall(MatShellGetContext(shell, &counted));
+  counted->products++;
+  PetscCall(MatMult(counted->A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+MatObject ShellOf(Counted *counted)
+{
+  MatObject shell;
+  PetscInt  n, N;
+  VecType   type;
+  MUST(MatGetVecType(counted->A, &type));
+  MUST(MatGetLocalSize(counted->A, &n, nullptr));
+  MUST(MatGetSize(counted->A, &N, nullptr));
+  MUST(MatCreateShell(PETSC_COMM_WORLD, n, n, N, N, counted, shell.put()));
+  MUST(MatShellSetVecType(shell, type));
+  MUST(MatShellSetOperation(shell, MATOP_MULT, (void (*)(void))MultiplyCounted));
+  return shell;
+}
+
 std::vector<int> CountEvents(const std::vector<std::string> &names, const std::function<void()> &f)
 {
   std::vector<int>    counts;

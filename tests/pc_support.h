@@ -183,6 +183,13 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
 HostMatrix ShortOf(PetscInt n, double part);
 HostBlocks Blocks(const HostMatrix &); /* of one entry */
 
+/* A matrix of all ranks that has nothing but the product of A, and counts its products. */
+struct Counted {
+  Mat A;
+  int products = 0;
+};
+MatObject ShellOf(Counted *);
+
 /* How often each of these log events is entered while f runs. */
 std::vector<int> CountEvents(const std::vector<std::string> &names, const std::function<void()> &f);
 
