@@ -260,6 +260,33 @@ TEST_CASE("sfsai: without a power, rows that would be long have power 1, and wit
     }
 }
 
+/* Each rank chooses for its block: the first one has the star, the others have chains. */
+TEST_CASE("sfsai: rows that would be long on one rank alone", "[sfsai][pc][mpi]")
+{
+  constexpr LocalInt                                         n    = 6000;
+  const HostMatrix                                           star = Star(n, true);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)n * Ranks());
+  for (LocalInt row = 0; row < (LocalInt)rows.size(); row++) {
+    for (LocalInt k = row < n ? star.i[row] : 0; row < n && k < star.i[row + 1]; k++) rows[row].push_back({star.j[k], star.a[k]});
+    if (row < n) continue;
+    rows[row].push_back({row, 3.});
+    if (row > n) rows[row].push_back({row - 1, -1.});
+    if (row + 1 < (LocalInt)rows.size()) rows[row].push_back({row + 1, -1.});
+  }
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = Spread(FromRows(rows), backend.mat, Even);
+    const KSPObject ksp = MakeKSP(A, SFSAI());
+    CHECK(Solve(ksp).reason > 0);
+    const std::string text = ViewText(ksp); /* collective */
+    CAPTURE(text);
+    if (Rank() == 0)
+      CHECK(Contains(text, Ranks() > 1 ? "pattern of power 2, or 1 on ranks whose rows would be long, prefilter 0."
+                                       : "power 1, chosen since rows of power 2 would be long"));
+    if (Rank() == 0) CHECK(Contains(text, "rows cut to the cap 0,"));
+  }
+}
+
 TEST_CASE("sfsai: without a power, usual matrices have power 2, to the last bit", "[sfsai][pc]")
 {
   for (const Backend &backend : Backends())
