@@ -21,7 +21,7 @@ std::vector<std::tuple<std::decay_t<decltype(*std::begin(std::declval<const List
   std::vector<std::tuple<std::decay_t<decltype(*std::begin(lists))>...>> all;
   for (const std::vector<size_t> &row : CoveringRows({std::size(lists)...})) {
     size_t     column = 0;
-    const auto next   = [&](const auto &list) { return *(std::begin(list) + (std::ptrdiff_t)row[column++]); };
+    const auto next   = [&](const auto &list) { return *std::next(std::begin(list), (std::ptrdiff_t)row[column++]); };
     all.push_back({next(lists)...}); /* in braces from left to right */
   }
   return all;
