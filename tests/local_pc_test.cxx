@@ -498,6 +498,29 @@ HostBlocks Far(LocalInt n, LocalInt bs)
   return A;
 }
 
+/* Other rows of as many entries each in A, by a second preallocation of rows. */
+void ReplaceByCSR(Mat A, const HostMatrix &rows)
+{
+  PetscInt    begin, end;
+  PetscMPIInt size;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  MUST(MPI_Comm_size(PetscObjectComm((PetscObject)A), &size));
+  const PetscRows    mine(rows.i, rows.j, begin, end);
+  const PetscScalar *a = rows.a.data() + rows.i[begin];
+  if (size > 1) MUST(MatMPIAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+  else MUST(MatSeqAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+}
+
+/* Each row is coupled with the rows that are `width` before and after it, in a ring. */
+HostMatrix Ring(LocalInt n, LocalInt width)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++)
+    for (LocalInt column : {row, (row + width) % n, (row + n - width) % n})
+      rows[row].push_back({column, column == row ? 2.5 + row % 3 : -1.});
+  return FromRows(rows);
+}
+
 /* The rows of A and of `more` in A, by a second preallocation of single entries. */
 void AddByCOO(Mat A, Mat more)
 {
@@ -553,6 +576,36 @@ TEST_CASE("other nonzeros in place are a fresh set-up, whatever the nonzero stat
           CHECK(SameBits(Applied(pc), Applied(fresh)));
         }
   }
+}
+
+/* Sizes and numbers of nonzeros are the same, and nothing but the columns tells one matrix from the next one. */
+TEST_CASE("as many nonzeros in other columns are a fresh set-up", "[local][pc][cycle][mpi]")
+{
+  constexpr LocalInt n = 240;
+  for (PCType name : {PCAFSAI, PCSFSAI, PCBISAI, PCCMATCH})
+    for (const Backend &backend : Backends()) {
+      const Type              &type    = TypeOf(name);
+      std::vector<std::string> options = {""};
+      if (name == std::string(PCBISAI)) options = {"-@factor petsc", "-@factor finepc -@sweeps 1"};
+      else options = {"-@reuse_pattern"};
+      if (type.get_factors && name != std::string(PCBISAI)) options.push_back("-@reuse_pattern -@overlap 2");
+      for (const std::string &choice : options) {
+        const MatObject A  = CreateMat(Ring(n, 2), backend.mat, PETSC_COMM_WORLD);
+        const PCObject  pc = MakePC(A, type, choice);
+        MUST(PCSetUp(pc));
+        Applied(pc);
+        for (LocalInt width : {3, 7, 3, 2}) {
+          CAPTURE(name, backend.name, choice, width);
+          ReplaceByCSR(A, Ring(n, width));
+          MUST(PCSetUp(pc));
+          CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
+          const MatObject copy  = CreateMat(Ring(n, width), backend.mat, PETSC_COMM_WORLD);
+          const PCObject  fresh = MakePC(copy, type, choice);
+          MUST(PCSetUp(fresh));
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+        }
+      }
+    }
 }
 
 TEST_CASE("KSPSetReusePreconditioner freezes the factor", "[local][pc][cycle]")
