@@ -630,6 +630,27 @@ TEST_CASE("cgfused: negative definite systems converge", "[cgfused]")
         CHECK(CompareSolvers(Changed(Poisson(12, 12), -1, 0), place, pc, Norm(norm), 1e-8).reason == KSP_CONVERGED_RTOL);
 }
 
+/* On each path, with preconditioners that give the sign back; values that change it meet a graph that has been made. */
+TEST_CASE("cgfused: preconditioners of negative definite matrices", "[cgfused][cmatch]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCAFSAI, PCSFSAI, PCCMATCH}) {
+      if (pc == std::string(PCCMATCH) && !std::strcmp(place.path, "resident")) continue; /* a cycle has many kernels */
+      CAPTURE(place.backend->name, place.path, pc);
+      const MatObject   A     = CreateMat(Changed(Poisson(20, 19), -1, 0), place.backend->mat);
+      const std::string all   = "-ksp_rtol 1e-6 -pc_cmatch_precision double -pc_cmatch_coarse_size 20 ";
+      const KSPObject   fused = MakeFused(A, place, pc, all), cg = MakeKSP(A, all, pc);
+      for (double factor : {1., 2., -1., 1., -3.}) {
+        CAPTURE(factor);
+        MUST(MatScale(A, factor));
+        const Run theirs = RunOf(cg);
+        CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+        Compare(RunOf(fused), theirs, 1e-8);
+        CheckPath(fused, place);
+      }
+    }
+}
+
 static PetscErrorCode Negate(PC, Vec x, Vec y)
 {
   PetscFunctionBegin;
