@@ -1128,6 +1128,33 @@ TEST_CASE("cgfused: the matrix changes", "[cgfused]")
       }
 }
 
+/* The Mat stays the same one, with as many entries in other columns, and its state does not tell. */
+TEST_CASE("cgfused: nonzeros that change in place", "[cgfused]")
+{
+  constexpr PetscInt n = 240;
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI}) {
+      CAPTURE(place.backend->name, place.path, pc);
+      const MatObject A     = CreateMat(Poisson(n, 1), place.backend->mat);
+      const KSPObject fused = MakeFused(A, place, pc, "-ksp_max_it 6"), cg = MakeKSP(A, "-ksp_max_it 6", pc);
+      for (PetscInt width : {2, 3, 40, 2}) {
+        CAPTURE(width);
+        std::vector<PetscInt>    i, j;
+        std::vector<PetscScalar> a;
+        for (PetscInt row = 0; row < n; row++)
+          for (PetscInt column : {row, (row + width) % n, (row + n - width) % n}) {
+            i.push_back(row);
+            j.push_back(column);
+            a.push_back(column == row ? 2.5 + row % 3 : -1.);
+          }
+        MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
+        MUST(MatSetValuesCOO(A, a.data(), INSERT_VALUES));
+        Compare(RunOf(fused), RunOf(cg), 1e-10);
+        CheckPath(fused, place);
+      }
+    }
+}
+
 TEST_CASE("cgfused: other sizes after a reset", "[cgfused]")
 {
   for (const Place &place : Places()) {
