@@ -1191,7 +1191,7 @@ TEST_CASE("cgfused: other sizes without a reset are an error", "[cgfused][gmresf
         {
           const VecObject b = RightVec(A), x = RightVec(A);
           Errors          errors;
-          for (int repeat = 0; repeat < 3; repeat++) CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_ARG_INCOMP);
+          for (int repeat = 0; repeat < 3; repeat++) CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_ARG_SIZ);
           CHECK(Contains(errors.text, "call KSPReset()"));
         }
         MUST(KSPReset(ksp));

@@ -23,24 +23,36 @@ PetscErrorCode CGRefreshPreconditioner([[maybe_unused]] KSP ksp)
 PetscErrorCode CGCheckSizes(KSP ksp)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
-  PetscInt       n, N, own, all;
+  PetscInt       rows, b_rows, x_rows, local, b_local, x_local, kept = 0, kept_local = 0;
+  Mat            A;
 
   PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetSize(A, &rows, nullptr));
+  PetscCall(MatGetLocalSize(A, &local, nullptr));
+  PetscCall(VecGetSize(ksp->vec_rhs, &b_rows));
+  PetscCall(VecGetLocalSize(ksp->vec_rhs, &b_local));
+  PetscCall(VecGetSize(ksp->vec_sol, &x_rows));
+  PetscCall(VecGetLocalSize(ksp->vec_sol, &x_local));
+  PetscCheck(rows == b_rows && rows == x_rows, comm, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, but the right-hand side has %" PetscInt_FMT
+             " and the vector of the solution %" PetscInt_FMT,
+             rows, b_rows, x_rows);
+  PetscCheck(local == b_local && local == x_local, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the right-hand side has %" PetscInt_FMT
+             " and the vector of the solution %" PetscInt_FMT,
+             local, b_local, x_local);
   if (!ksp->work) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(VecGetLocalSize(ksp->work[0], &own));
-  PetscCall(VecGetSize(ksp->work[0], &all));
-  for (Vec v : {ksp->vec_rhs, ksp->vec_sol}) {
-    PetscCall(VecGetLocalSize(v, &n));
-    PetscCall(VecGetSize(v, &N));
-    PetscCheck(N == all, comm, PETSC_ERR_ARG_INCOMP,
-               "A vector of this solve has %" PetscInt_FMT " entries, and the KSP was set up for %" PetscInt_FMT
-               ": call KSPReset() before it gets a matrix of another size",
-               N, all);
-    PetscCheck(n == own, PETSC_COMM_SELF, PETSC_ERR_ARG_INCOMP,
-               "A vector of this solve has %" PetscInt_FMT " entries on this rank, and the KSP was set up for %" PetscInt_FMT
-               ": call KSPReset() before it gets a matrix of another size",
-               n, own);
-  }
+  PetscCall(VecGetSize(ksp->work[0], &kept));
+  PetscCall(VecGetLocalSize(ksp->work[0], &kept_local));
+  PetscCheck(kept == rows, comm, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, but the KSP was set up for %" PetscInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             rows, kept);
+  PetscCheck(kept_local == local, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" PetscInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             local, kept_local);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

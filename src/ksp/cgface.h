@@ -23,7 +23,10 @@ PetscErrorCode CGRefreshPreconditioner(KSP);
 */
 PetscErrorCode CGLeaveSolve(KSP);
 
-/* The vectors of a solve have the size of those that the KSP works with, which it keeps from another matrix until KSPReset(). */
+/*
+   The vectors of a solve have the size of the matrix, and so have those that the KSP works with, which it keeps from another matrix
+   until KSPReset(): anything else is an error.
+*/
 PetscErrorCode CGCheckSizes(KSP);
 
 /* A solve that can be an error and leaves the KSP ready for another one then. */

@@ -114,7 +114,6 @@ static PetscErrorCode CheckOperators(KSP ksp)
   Mat              A, P;
   PetscObjectId    id;
   PetscObjectState state;
-  PetscInt         rows, b_rows, x_rows;
 
   PetscFunctionBegin;
   PetscCall(CheckRRB(ksp));
@@ -124,13 +123,6 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscCheck(
     A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
     "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
-  PetscCall(MatGetSize(A, &rows, nullptr));
-  PetscCall(VecGetSize(ksp->vec_rhs, &b_rows));
-  PetscCall(VecGetSize(ksp->vec_sol, &x_rows));
-  PetscCheck(rows == b_rows && rows == x_rows, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
-             "The matrix has %" PetscInt_FMT " rows, but the right-hand side has %" PetscInt_FMT
-             " and the vector of the solution %" PetscInt_FMT,
-             rows, b_rows, x_rows);
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
   PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
