@@ -125,17 +125,21 @@ HostMatrix Scaled(HostMatrix A, double scale)
   return A;
 }
 
-/* The backward error of a solution: ||b - A x|| / (||A|| ||x|| + ||b||). */
+/* The backward error of a solution: ||b - A x|| / (||A|| ||x|| + ||b||). Products are made where the matrix is, since PETSc's own
+   with a matrix on the GPU and vectors on the host end before the GPU has written them. */
 PetscReal BackwardError(Mat A, Vec x, Vec b, bool transposed = false)
 {
-  VecObject r;
+  VecObject solution, right, r;
   PetscReal norm, of_A, of_x, of_b;
-  MUST(VecDuplicate(b, r.put()));
-  MUST((transposed ? MatMultTranspose : MatMult)(A, x, r));
-  MUST(VecAXPY(r, -1, b));
+  MUST(MatCreateVecs(A, solution.put(), right.put()));
+  MUST(VecDuplicate(right, r.put()));
+  MUST(VecCopy(x, solution));
+  MUST(VecCopy(b, right));
+  MUST((transposed ? MatMultTranspose : MatMult)(A, solution, r));
+  MUST(VecAXPY(r, -1, right));
   MUST(VecNorm(r, NORM_2, &norm));
-  MUST(VecNorm(x, NORM_2, &of_x));
-  MUST(VecNorm(b, NORM_2, &of_b));
+  MUST(VecNorm(solution, NORM_2, &of_x));
+  MUST(VecNorm(right, NORM_2, &of_b));
   MUST(MatNorm(A, NORM_FROBENIUS, &of_A));
   return norm / (of_A * of_x + of_b);
 }
