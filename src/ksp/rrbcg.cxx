@@ -98,7 +98,10 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 3));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
-  if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* otherwise KSPSolve() says what is wrong */
+  if (!ksp->pc->failedreason && rrb->factor->has_schur) { /* otherwise KSPSolve() says what is wrong */
+    PetscCall(Prepare(ksp));
+    if (((KSP_RRBCG *)ksp->data)->device) PetscCall(VecSet(ksp->work[0], 0)); /* its memory is there before the first solve */
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
