@@ -7,14 +7,22 @@ from dataclasses import dataclass
 
 import matplotlib
 
+import manualpages
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 # Files that are about changes of the program and about its tests, not about what its users can expect of it.
 NOT_FOR_USERS = {"house", "device_tests"}
 
-# What the decision page compares: name of the system in the result files, what it is, result files (all if none are named, which
-# is for systems that were measured with one right-hand side alone), tolerance.
+# Result files of benchmarks/which, one for each of its parts. A system that is in one of them is compared by these alone: one GPU,
+# one day, and the same option sets for all. Until it is, the other files are taken.
+COMPARISON = ["which_" + part for part in (
+    "structures", "structures_gamg", "elasticity", "scalar", "scalar_gamg", "plane", "plane_gamg", "large", "large_gamg", "blocks",
+    "flow", "bisai_structures", "bisai_scalar", "bisai_plane", "elasticity60", "elasticity60_gamg")]
+# What the decision page compares: name of the system in the result files, what it is, result files besides, tolerance. None stands
+# for all files; names are for systems that were measured with one right-hand side alone; an empty list leaves the system out until
+# benchmarks/which has measured it.
 PROBLEMS = [
     ("poisson3d7:121", "3D Poisson, 121³ points, 7-point stencil", None, 1e-8),
     ("poisson3d7:201", "3D Poisson, 201³ points", None, 1e-8),
@@ -22,6 +30,7 @@ PROBLEMS = [
     ("spe10", "SPE10, reservoir, 1.12 million cells", None, 1e-8),
     ("poisson2d5:2047", "2D Poisson, 2047², 5-point stencil", ["cmatch_crossovers_2d", "which_2d"], 1e-8),
     ("elasticity3d:30:1e3:4", "elasticity, 30³ elements, jumps of 10³", None, 1e-8),
+    ("elasticity3d:60", "elasticity, 60³ elements, one material, 0.67 million rows", [], 1e-8),
     ("bcsstk16", "bcsstk16, structure, 4,884 rows", None, 1e-8),
     ("bcsstk24", "bcsstk24, structure, 3,562 rows", None, 1e-8),
     ("bcsstk28", "bcsstk28, solid element, 4,410 rows", None, 1e-8),
@@ -32,7 +41,10 @@ PROBLEMS = [
     ("ex19", "PETSc's ex19, 300², blocks of 4, not symmetric", None, 1e-5),
 ]
 TYPES = ["jacobi", "icc", "gamg", "cmatch", "afsai", "sfsai", "bisai", "rrb"]
-SHOWN = {"icc": "icc / ilu"}
+SHOWN = {"icc": "icc / ilu", "jacobi": "jacobi / pbjacobi"}
+KINDS = {"ilu": "icc", "bsrsv2": "icc", "pbjacobi": "jacobi"}  # a type that is shown in the column of another one
+OURS = ["cmatch", "afsai", "sfsai", "bisai", "rrb"]
+SPREAD = 0.05  # warm runs that differ by more are shown with the slowest of them
 SOLVER_OF_FINEPC = {"cgfused", "rrbcg", "gmresfused"}
 COLORS = {"jacobi": "#7f7f7f", "icc": "#8c564b", "gamg": "#000000", "cmatch": "#1f77b4", "afsai": "#d62728", "sfsai": "#ff7f0e",
           "bisai": "#9467bd", "rrb": "#2ca02c"}
@@ -50,13 +62,36 @@ class Run:
     options: str
     result: dict
 
+    rtol: float = 1e-8
+    default: bool = False
+
     @property
     def ok(self):
         return self.result["status"] == "ok"
 
     @property
     def total(self):
-        return 1e3 * self.result["total_s"]
+        return 1e3 * self.result["total_s"] if "total_s" in self.result else float("inf")
+
+    @property
+    def warm(self):
+        """Totals of the warm runs, in ms; none where the first use took so long that it was the only one."""
+        return sorted(1e3 * (run["setup_s"] + run["solve_s"]) for run in self.result["warm"])
+
+    @property
+    def words(self):
+        """The total; how long the slowest warm run took where they differ much; a mark for a first use."""
+        text, warm = milliseconds(self.total), self.warm
+        if not warm:
+            return text + "†"
+        return text + (f" to {milliseconds(warm[-1])}" if warm[-1] > (1 + SPREAD) * warm[0] else "")
+
+    @property
+    def failure(self):
+        status = self.result["status"]
+        if status == "failed" and re.search("memory|insufficient", self.result["note"], re.I):
+            return "out of memory"
+        return {"missed": "stopped early"}.get(status, status)
 
 
 def load(root, name):
@@ -64,9 +99,21 @@ def load(root, name):
         return json.load(f)
 
 
+def default_options(root):
+    """Options of finepc's types with their defaults, as they stand in option sets."""
+    return {f"{key} {value}" for page in manualpages.collect(root) if page.kind == "MC" for key, value, _ in page.keys if value}
+
+
+def has_defaults(options, defaults):
+    """Whether an option set has no more than the names of the types and options with their defaults."""
+    rest = re.findall(r"(-\S+) ?((?!-[a-z])\S+)?", options)
+    chosen = ("-ksp_type", "-pc_type", "-mat_type", "-ksp_pc_side")
+    return all(key in chosen or f"{key} {value}" in defaults for key, value in rest)
+
+
 def runs(root):
     """Every run of finepc_bench on one GPU and one rank."""
-    found = []
+    found, defaults = [], default_options(root)
     for path in sorted(glob.glob(f"{root}/benchmarks/results/*.json")):
         name = os.path.basename(path)[:-5]
         data = load(root, name)
@@ -74,15 +121,13 @@ def runs(root):
             continue
         for system in data["systems"]:
             for result in system["results"]:
-                if "total_s" not in result:
-                    continue
                 host = "baij" in result["options"] and "baijcuda" not in result["options"]
-                kind = {"ilu": "icc", "bsrsv2": "icc"}.get(result["pc_type"], result["pc_type"])
+                # A set that has failed before its objects were made has no type.
+                pc_type = result["pc_type"] or "".join(re.findall(r"-pc_type (\S+)", result["options"])[-1:])
+                kind = KINDS.get(pc_type, pc_type)
                 if kind in TYPES and not host:
-                    run = Run(name, data["commit"][:7], system["name"], kind, result["ksp_type"], result["label"],
-                              result["options"], result)
-                    run.rtol = data["true_rtol"]
-                    found.append(run)
+                    found.append(Run(name, data["commit"][:7], system["name"], kind, result["ksp_type"], result["label"],
+                                     result["options"], result, data["true_rtol"], has_defaults(result["options"], defaults)))
     return found
 
 
@@ -90,12 +135,21 @@ def compared(root):
     """problem -> type -> its runs, fastest first and failed ones last; those of finepc's solvers and of PETSc's together."""
     every, table = runs(root), {}
     for system, _, files, rtol in PROBLEMS:
-        here = [r for r in every if r.system == system and r.rtol == rtol and (files is None or r.file in files)]
+        here = [r for r in every if r.system == system and r.rtol == rtol]
+        by_which = [r for r in here if r.file in COMPARISON]
+        whole = any(not r.file.endswith("_gamg") and not r.file.startswith("which_bisai") for r in by_which)
+        here = by_which if whole else [r for r in here if r.file not in COMPARISON and (files is None or r.file in files)]
         here.sort(key=lambda r: (not r.ok, r.total))
-        table[system] = {kind: [r for r in here if r.type == kind] for kind in TYPES}
-        if not here:
+        if here:
+            table[system] = {kind: [r for r in here if r.type == kind] for kind in TYPES}
+        elif files != []:
             raise SystemExit(f"{system}: in no result file")
     return table
+
+
+def problems(table):
+    """(system, words) of the problems that were measured."""
+    return [(system, words) for system, words, _, _ in PROBLEMS if system in table]
 
 
 def fastest(found, ours):
@@ -108,29 +162,101 @@ def milliseconds(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def cell(found):
-    words = []
-    for run in (fastest(found, True), fastest(found, False)):
-        if run is None:
-            continue
-        if run.ok:
-            words.append(f"{milliseconds(run.total)} ({run.result['iterations']}, `{run.solver}`)")
-        elif not words:
-            status = {"missed": "stopped early"}.get(run.result["status"], run.result["status"])
-            words.append(f"{status} (`{run.solver}`)")
-    return "; ".join(words) if words else "not measured"
+def cell(found, emphasis=False):
+    """The time with the default options, that of the fastest option set, and how many sets were tried."""
+    if not found:
+        return "not measured"
+    default = next((run for run in found if run.default), None)
+    sets = len({run.options for run in found})
+    if not found[0].ok:
+        return f"{found[0].failure} ({sets})"
+    first = "–" if default is None else default.words if default.ok else default.failure
+    best = f"**{found[0].words}**" if emphasis else found[0].words
+    return f"{first} / {best} ({sets})"
 
 
 def table_of(heads, rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, [":--"] * len(heads)] + rows) + "\n"
 
 
+def winner(types):
+    """The fastest run of a problem, or None."""
+    return min((found[0] for found in types.values() if found and found[0].ok), key=lambda run: run.total, default=None)
+
+
+def sources(chosen):
+    """Where the figures of these runs come from, as one line."""
+    return f"\n```{{made}} {' '.join(dict.fromkeys(run.file for run in chosen))}\n```\n"
+
+
 def which_table(root):
-    table = compared(root)
-    rows = ["| problem | " + " | ".join(f"`{SHOWN.get(kind, kind)}`" for kind in TYPES) + " |", "|:--" * (len(TYPES) + 1) + "|"]
-    for system, words, _, _ in PROBLEMS:
-        rows.append(f"| {words} | " + " | ".join(cell(table[system][kind]) for kind in TYPES) + " |")
-    return "\n".join(rows) + "\n"
+    table, rows, used = compared(root), [], []
+    for system, words in problems(table):
+        first = winner(table[system])
+        rows.append([words] + [cell(table[system][kind], first is not None and kind == first.type) for kind in TYPES])
+        used += [run for found in table[system].values() for run in found[:1]]
+    heads = ["problem"] + [f"`{SHOWN.get(kind, kind)}`" for kind in TYPES]
+    return table_of(heads, rows) + "\n" + spread_words(table) + unfused_words(table) + sources(used)
+
+
+def spread_words(table):
+    """By how much the runs of one set differ, in words."""
+    off = [(warm[-1] / warm[0] - 1, system) for system, types in table.items() for found in types.values() for run in found
+           if run.ok and len(warm := run.warm) > 1]
+    if not off:
+        return ""
+    off.sort(key=lambda pair: pair[0])
+    within = sum(share <= SPREAD for share, _ in off)
+    return (f"Of {len(off):,} sets with two warm runs or more the slowest run took at most {100 * SPREAD:.0f} % longer than the "
+            f"fastest in {within:,}, half of them at most {100 * off[len(off) // 2][0]:.1f} %, "
+            f"and the worst {100 * off[-1][0]:.0f} % "
+            f"(`{off[-1][1]}`).\n")
+
+
+def unfused_words(table):
+    """Which types were run with PETSc's solvers alone where others were run with one of finepc, in words."""
+    systems = {}
+    for system, types in table.items():
+        ours = {kind: any(run.solver in SOLVER_OF_FINEPC for run in found) for kind, found in types.items() if found}
+        names = ", ".join(f"`{kind}`" for kind in ("jacobi", *OURS) if kind in ours and not ours[kind])
+        if names and any(ours.values()):
+            systems.setdefault(names, []).append(f"`{system}`")
+    parts = [f"{names} on {', '.join(found)}" for names, found in systems.items()]
+    return f"Measured with solvers of PETSc alone: {'; '.join(parts)}.\n" if parts else ""
+
+
+def which_fastest(root):
+    """The fastest option set of each problem, with the spread of its runs, and the fastest of the other types."""
+    table, rows, used = compared(root), [], []
+    for system, words in problems(table):
+        first = winner(table[system])
+        if first is None:
+            continue
+        second = winner({kind: found for kind, found in table[system].items() if kind != first.type})
+        times, warm = [milliseconds(1e3 * first.result[key]) for key in ("setup_s", "solve_s")], first.warm
+        spread = f"{milliseconds(warm[0])} to {milliseconds(warm[-1])} ({len(warm)})" if warm else "first use alone"
+        rows.append([words, f"`{first.options}`", str(first.result["iterations"]), *times, milliseconds(first.total), spread,
+                     f"`{second.result['pc_type']}`, {milliseconds(second.total)}" if second else "none"])
+        used += [run for run in (first, second) if run]
+    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "warm runs, ms (their number)",
+             "next type, ms"]
+    return table_of(heads, rows) + sources(used)
+
+
+def which_gamg(root):
+    """PETSc's multigrid: the set-up, which is on the host, and the solve, on the GPU."""
+    table, rows, used = compared(root), [], []
+    for system, words in problems(table):
+        found = table[system]["gamg"]
+        if not found:
+            continue
+        first, modes = found[0], "yes" if system.startswith("elasticity3d") else "no"
+        times = [milliseconds(1e3 * first.result[key]) for key in ("setup_s", "solve_s")] if first.ok else [first.failure, ""]
+        rows.append([words, modes, f"`{first.options}`", str(first.result["iterations"]) if first.ok else "", *times,
+                     milliseconds(first.total) if first.ok else "", "" if not first.ok else "warm" if first.warm else "first use"])
+        used.append(first)
+    heads = ["problem", "rigid body modes", "options", "iterations", "set-up on the host, ms", "solve, ms", "total, ms", ""]
+    return table_of(heads, rows) + sources(used)
 
 
 def kept(root, name):
@@ -156,7 +282,21 @@ def direct_table(root):
 
 
 def gpus_h100_table(root):
-    return table_of(*kept(root, "gpus_h100"))
+    """Totals by number of GPUs, each with what it consists of and the total on one GPU over it."""
+    rows, one, weak = [], [], False
+    for system, gpus, *figures in kept(root, "gpus_h100")[1]:
+        jacobi, us, afsai_setup, afsai, afsai_us, setup, solve, cmatch = figures
+        totals = [1e-3 * float(jacobi) * float(us), float(afsai_setup) + 1e-3 * float(afsai) * float(afsai_us),
+                  float(setup) + float(solve)]
+        if gpus == "1":
+            one, weak = totals, system.endswith("a GPU")
+        gains = [f"{100 * first / total:.0f} %" if weak else f"{first / total:.2f} times as fast"
+                 for total, first in zip(totals, one)]
+        words = [f"{jacobi} × {us} µs", f"{afsai_setup} + {afsai} × {afsai_us} µs", f"{setup} + {solve}; {cmatch} iterations"]
+        rows.append([system, gpus] + [f"**{milliseconds(total)}**" + ("" if gpus == "1" else f", {gain}") + f" ({how})"
+                                      for total, gain, how in zip(totals, gains, words)])
+    heads = ["ms", "GPUs", "`jacobi` (iterations × an iteration)", "`afsai`, 7 steps (set-up + iterations × an iteration)"]
+    return table_of(heads + ["`cmatch` (set-up + solve)"], rows)
 
 
 def headline_table(root):
@@ -176,16 +316,19 @@ def headline_table(root):
 def measured_table(root, kind):
     """The fastest run of a type for each problem, beside the fastest of Jacobi where one was measured."""
     table, rows, files = compared(root), [], []
-    for system, words, _, _ in PROBLEMS:
+    for system, words in problems(table):
         found, jacobi = ([r for r in table[system][which] if r.ok] for which in (kind, "jacobi"))
         if not found:
             continue
         result = found[0].result
-        times = [milliseconds(1e3 * result[key]) for key in ("setup_s", "solve_s")] + [milliseconds(found[0].total)]
-        times.append(milliseconds(jacobi[0].total) if jacobi else "not measured")
+        times = [milliseconds(1e3 * result[key]) for key in ("setup_s", "solve_s")] + [found[0].words]
+        default = next((run for run in table[system][kind] if run.default), None)
+        times.append("not measured" if default is None else default.words if default.ok else default.failure)
+        times.append(jacobi[0].words if jacobi else "not measured")
         rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times])
         files += [run.file for run in (found[0], *jacobi[:1]) if run.file not in files]
-    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms"]
+    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "with the defaults, ms",
+             "fastest `jacobi`, ms"]
     return table_of(heads, rows) + f"\n```{{made}} {' '.join(files)}\n```\n"
 
 
@@ -293,8 +436,9 @@ def crossovers_table(root):
 
 
 def fragments(root):
-    found = {"which_table": which_table(root), "crossovers": crossovers_table(root)}
-    for kind in ("cmatch", "afsai", "sfsai", "bisai", "rrb"):
+    found = {"which_table": which_table(root), "which_fastest": which_fastest(root), "which_gamg": which_gamg(root),
+             "crossovers": crossovers_table(root)}
+    for kind in OURS:
         found[f"measured_{kind}"] = measured_table(root, kind)
     found["bisai_hard_steps"] = hard_steps_table(root)
     found["bisai_factor_sweeps"] = factor_sweeps_table(root)
@@ -391,7 +535,8 @@ def save(figure, folder, name):
 def plot_which(root, folder):
     table = compared(root)
     figure, axes = new_figure(10.5)
-    for k, (system, _, _, _) in enumerate(PROBLEMS):
+    shown = problems(table)
+    for k, (system, _) in enumerate(shown):
         for ours in (True, False):
             for kind in TYPES:
                 run = fastest(table[system][kind], ours)
@@ -400,9 +545,9 @@ def plot_which(root, folder):
                 axes.plot(run.total, k, MARKERS[kind], color=COLORS[kind], markersize=11 if kind == "rrb" else 8,
                           markerfacecolor=COLORS[kind] if ours else "white", markeredgewidth=1.5)
     axes.set_xscale("log")
-    axes.set_ylim(len(PROBLEMS) - 0.5, -0.5)
-    axes.set_yticks(range(len(PROBLEMS)), [""] * len(PROBLEMS))
-    for k, (_, words, _, _) in enumerate(PROBLEMS):
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_yticks(range(len(shown)), [""] * len(shown))
+    for k, (_, words) in enumerate(shown):
         axes.text(0.01, k - 0.28, words, transform=axes.get_yaxis_transform(), fontsize=10, va="center")
     axes.set_xlabel("set-up and solve, ms")
     handles = [plt.Line2D([], [], marker=MARKERS[kind], color=COLORS[kind], linestyle="", markersize=8, label=SHOWN.get(kind, kind))
@@ -483,8 +628,9 @@ def plot_blocks(root, folder):
             if not result or "total_s" not in result:
                 continue
             at, total = k + 0.4 * j - 0.2, 1e3 * result["total_s"]
+            first = "" if result["warm"] else ", first use"
             axes.barh(at, total, 0.36, color=("#9467bd", "#c5b0d5")[j], label=system if k == 0 else None)
-            axes.text(total * 1.08, at, f"{milliseconds(total)}, {result['iterations']} it", va="center", fontsize=9)
+            axes.text(total * 1.08, at, f"{milliseconds(total)}, {result['iterations']} it{first}", va="center", fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(50, 90000)
     axes.set_yticks(range(len(names)), [words for _, words in names])
