@@ -51,6 +51,11 @@ README = """| problem | finepc | other |
 
 | SPE10 | in a table without the column |
 """
+TABLE = """# one day
+readme\tproblem\tfinepc\tothers
+1\tSPE10, reservoir\t99 `cmatch` (1)\t5
+0\tanother\t7\t8
+"""
 RESULT = {"systems": [{"name": "spe10", "results": [
     {"label": "cgfused-cmatch", "status": "ok", "total_s": 0.01849, "iterations": 26, "ksp_type": "cgfused",
      "pc_type": "cmatch"}]}]}
@@ -103,16 +108,20 @@ class Case(unittest.TestCase):
         self.assertIn("DIVERGED_ITS", runner.run(bad)[0])
 
     def test_table(self):
-        after = headline.filled(README, RESULT)
+        after = headline.filled(README, RESULT, True)
         self.assertEqual(after, README.replace("99 ms, `cmatch` (1)", "18.5 ms, `cmatch` (26)"))
+        table = TABLE.replace("99 `cmatch` (1)", "18.5 `cmatch` (26)")
+        self.assertEqual(headline.filled(TABLE, RESULT, False), table)
         readme, results = self.file("README.md", README), self.file("results.json", json.dumps(RESULT))
+        kept = self.file("table.tsv", TABLE)
 
         def call(*words):
             with contextlib.redirect_stdout(io.StringIO()):
-                return headline.main([*words, "--readme", readme, "--output", results[:-5]])
+                return headline.main([*words, "--readme", readme, "--table", kept, "--output", results[:-5]])
         self.assertEqual([call("--check"), call("--fill"), call("--check")], [1, 0, 0])
-        with open(readme, encoding="utf-8") as file:
-            self.assertEqual(file.read(), after)
+        for path, text in ((readme, after), (kept, table)):
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
 
 
 if __name__ == "__main__":

@@ -17,28 +17,23 @@ NOT_FOR_USERS = {"house", "device_tests"}
 
 # Result files of benchmarks/which, one for each of its parts. A system that is in one of them is compared by these alone: one GPU,
 # one day, and the same option sets for all. Until it is, the other files are taken.
-COMPARISON = ["which_" + part for part in (
-    "structures", "structures_gamg", "elasticity", "scalar", "scalar_gamg", "plane", "plane_gamg", "large", "large_gamg", "blocks",
-    "flow", "bisai_structures", "bisai_scalar", "bisai_plane", "elasticity60", "elasticity60_gamg")]
-# What the decision page compares: name of the system in the result files, what it is, result files besides, tolerance. None stands
-# for all files; names are for systems that were measured with one right-hand side alone; an empty list leaves the system out until
-# benchmarks/which has measured it.
+# What the decision page compares, all of it measured by benchmarks/which: name of the system, what it is, tolerance.
 PROBLEMS = [
-    ("poisson3d7:121", "3D Poisson, 121³ points, 7-point stencil", None, 1e-8),
-    ("poisson3d7:201", "3D Poisson, 201³ points", None, 1e-8),
-    ("jumps:121:1e4:8", "3D diffusion, 121³, jumps of 10⁴", None, 1e-8),
-    ("spe10", "SPE10, reservoir, 1.12 million cells", None, 1e-8),
-    ("poisson2d5:2047", "2D Poisson, 2047², 5-point stencil", ["cmatch_crossovers_2d", "which_2d"], 1e-8),
-    ("elasticity3d:30:1e3:4", "elasticity, 30³ elements, jumps of 10³", None, 1e-8),
-    ("elasticity3d:60", "elasticity, 60³ elements, one material, 0.67 million rows", [], 1e-8),
-    ("bcsstk16", "bcsstk16, structure, 4,884 rows", None, 1e-8),
-    ("bcsstk24", "bcsstk24, structure, 3,562 rows", None, 1e-8),
-    ("bcsstk28", "bcsstk28, solid element, 4,410 rows", None, 1e-8),
-    ("s3rmt3m3", "s3rmt3m3, shell, 5,357 rows", None, 1e-8),
-    ("ex15", "ex15, flow, 6,867 rows", None, 1e-8),
-    ("block3d7:64:4", "4 coupled unknowns, 64³ points, not symmetric", None, 1e-8),
-    ("cavity", "driven cavity, 300², blocks of 3, not symmetric", None, 1e-5),
-    ("ex19", "PETSc's ex19, 300², blocks of 4, not symmetric", None, 1e-5),
+    ("poisson3d7:121", "3D Poisson, 121³ points, 7-point stencil", 1e-8),
+    ("poisson3d7:201", "3D Poisson, 201³ points", 1e-8),
+    ("jumps:121:1e4:8", "3D diffusion, 121³, jumps of 10⁴", 1e-8),
+    ("spe10", "SPE10, reservoir, 1.12 million cells", 1e-8),
+    ("poisson2d5:2047", "2D Poisson, 2047², 5-point stencil", 1e-8),
+    ("elasticity3d:30:1e3:4", "elasticity, 30³ elements, jumps of 10³", 1e-8),
+    ("elasticity3d:60", "elasticity, 60³ elements, one material, 0.67 million rows", 1e-8),
+    ("bcsstk16", "bcsstk16, structure, 4,884 rows", 1e-8),
+    ("bcsstk24", "bcsstk24, structure, 3,562 rows", 1e-8),
+    ("bcsstk28", "bcsstk28, solid element, 4,410 rows", 1e-8),
+    ("s3rmt3m3", "s3rmt3m3, shell, 5,357 rows", 1e-8),
+    ("ex15", "ex15, flow, 6,867 rows", 1e-8),
+    ("block3d7:64:4", "4 coupled unknowns, 64³ points, not symmetric", 1e-8),
+    ("cavity", "driven cavity, 300², blocks of 3, not symmetric", 1e-5),
+    ("ex19", "PETSc's ex19, 300², blocks of 4, not symmetric", 1e-5),
 ]
 TYPES = ["jacobi", "icc", "gamg", "cmatch", "afsai", "sfsai", "bisai", "rrb"]
 SHOWN = {"icc": "icc / ilu", "jacobi": "jacobi / pbjacobi"}
@@ -112,20 +107,17 @@ def has_defaults(options, defaults):
 
 
 def runs(root):
-    """Every run of finepc_bench on one GPU and one rank."""
+    """Every run of the comparison."""
     found, defaults = [], default_options(root)
-    for path in sorted(glob.glob(f"{root}/benchmarks/results/*.json")):
+    for path in sorted(glob.glob(f"{root}/benchmarks/results/which_*.json")):
         name = os.path.basename(path)[:-5]
         data = load(root, name)
-        if data.get("program") != "finepc_bench" or data["ranks"] != 1 or data["backend"] != "cuda":
-            continue
         for system in data["systems"]:
             for result in system["results"]:
-                host = "baij" in result["options"] and "baijcuda" not in result["options"]
                 # A set that has failed before its objects were made has no type.
                 pc_type = result["pc_type"] or "".join(re.findall(r"-pc_type (\S+)", result["options"])[-1:])
                 kind = KINDS.get(pc_type, pc_type)
-                if kind in TYPES and not host:
+                if kind in TYPES:
                     found.append(Run(name, data["commit"][:7], system["name"], kind, result["ksp_type"], result["label"],
                                      result["options"], result, data["true_rtol"], has_defaults(result["options"], defaults)))
     return found
@@ -134,22 +126,17 @@ def runs(root):
 def compared(root):
     """problem -> type -> its runs, fastest first and failed ones last; those of finepc's solvers and of PETSc's together."""
     every, table = runs(root), {}
-    for system, _, files, rtol in PROBLEMS:
-        here = [r for r in every if r.system == system and r.rtol == rtol]
-        by_which = [r for r in here if r.file in COMPARISON]
-        whole = any(not r.file.endswith("_gamg") and not r.file.startswith("which_bisai") for r in by_which)
-        here = by_which if whole else [r for r in here if r.file not in COMPARISON and (files is None or r.file in files)]
-        here.sort(key=lambda r: (not r.ok, r.total))
-        if here:
-            table[system] = {kind: [r for r in here if r.type == kind] for kind in TYPES}
-        elif files != []:
+    for system, _, rtol in PROBLEMS:
+        here = sorted((r for r in every if r.system == system and r.rtol == rtol), key=lambda r: (not r.ok, r.total))
+        if not here:
             raise SystemExit(f"{system}: in no result file")
+        table[system] = {kind: [r for r in here if r.type == kind] for kind in TYPES}
     return table
 
 
 def problems(table):
     """(system, words) of the problems that were measured."""
-    return [(system, words) for system, words, _, _ in PROBLEMS if system in table]
+    return [(system, words) for system, words, _ in PROBLEMS if system in table]
 
 
 def fastest(found, ours):
