@@ -347,32 +347,6 @@ def check_entries(root):
     check(entries > 80, f"{entries} functions are handed to PETSc: src/ is not as it was")
 
 
-def arguments(prototype):
-    """Types of the arguments, without their names and without spaces"""
-    kinds = []
-    for argument in prototype.split(","):
-        argument = " ".join(argument.split())
-        words = re.sub(r"[*&\[\]\d]", " ", argument).replace("const ", "").split()
-        if len(words) > 1: # a type and a name
-            argument = re.sub(rf"\b{words[-1]}\b(?=(\[\d*\])?$)", "", argument)
-        kinds.append(argument.replace(" ", ""))
-    return kinds
-
-
-def check_nocuda(root):
-    """Every CUDA twin that the headers promise, and nothing else, has its counterpart in a build without CUDA, with the same
-    arguments."""
-    prototype = re.compile(r"^(?:PetscErrorCode|size_t)\s+(\w+_CUDA)\(([^;{]*?)\)\s*(?=[;{\n])", re.M | re.S)
-    promised = {name: arguments(rest) for path in files(root, "src/**/*.h") for name, rest in prototype.findall(read(path))}
-    given = {name: arguments(rest) for name, rest in prototype.findall(read(f"{root}/src/nocuda.cxx"))}
-    check(len(promised) > 20, "the prototypes of the CUDA twins are not where they were")
-    for name in sorted(set(promised) | set(given)):
-        check(name in given, f"src/nocuda.cxx: {name} is missing")
-        check(name in promised, f"src/nocuda.cxx: {name} is in no header")
-        if name in given and name in promised:
-            check(given[name] == promised[name], f"src/nocuda.cxx: {name} takes {given[name]}, its header says {promised[name]}")
-
-
 def check_stored_runs(root):
     """Each stored run of gmresfused and of bisai can be run again: its options are a line of a set, its file is named on the
     benchmark's page."""
@@ -411,7 +385,6 @@ def main():
     check_moose(options.source)
     check_views(options.source, options.build)
     check_layers(options.source)
-    check_nocuda(options.source)
     check_entries(options.source)
     check_stored_runs(options.source)
     for problem in problems:

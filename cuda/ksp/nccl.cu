@@ -1,4 +1,4 @@
-/* The calls of NCCL. The functions that a build without its header has instead are at the end. */
+/* The calls of NCCL. What a build without its header has instead is at the end. */
 #include <cstdio>
 #include <cstring>
 
@@ -432,12 +432,7 @@ PetscErrorCode NCCLCheck(NCCL *nccl)
 
 #else
 
-/* ------------------------------- a build without NCCL's header -------------------------------- */
-
-static PetscErrorCode NoNCCL()
-{
-  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "This finepc was built without NCCL");
-}
+/* Of a build without NCCL's header; cmake/stubs.cmake writes the other functions. */
 
 PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[])
 {
@@ -446,80 +441,10 @@ PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLMakeId_CUDA(char[], char[])
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL *, PetscBool *, char[])
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt, PetscBool *)
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt, PetscMPIInt, PetscBool *)
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLDisconnect_CUDA(NCCL *)
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
-{
-  PetscFunctionBegin;
-  if (*nccl) PetscCall(NoNCCL());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode NCCLVersion_CUDA(const NCCL *, char[], size_t)
-{
-  return NoNCCL();
-}
-
-void NCCLHold(NCCL *)
-{
-}
-
-void NCCLRelease(NCCL *)
-{
-}
-
-const RankPeers *NCCLPeers(const NCCL *)
-{
-  return nullptr;
-}
-
 PetscErrorCode NCCLTakeSlots(NCCL *, size_t, LocalInt *first)
 {
   PetscFunctionBegin;
   *first = -1;
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-void NCCLGiveSlots(NCCL *, LocalInt)
-{
-}
-
-PetscErrorCode NCCLSum(NCCL *, const double *, double *, int, cudaStream_t)
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &, const void *, const std::vector<Neighbours::Part> &,
-                            void *, size_t, cudaStream_t)
-{
-  return NoNCCL();
-}
-
-PetscErrorCode NCCLCheck(NCCL *)
-{
-  return NoNCCL();
 }
 #endif
