@@ -26,6 +26,8 @@ PROBLEMS = [
     ("poisson2d5:2047", "2D Poisson, 2047², 5-point stencil", 1e-8),
     ("elasticity3d:30:1e3:4", "elasticity, 30³ elements, jumps of 10³", 1e-8),
     ("elasticity3d:60", "elasticity, 60³ elements, one material, 0.67 million rows", 1e-8),
+    ("elasticity3d:60:1e3:4", "the same, jumps of 10³", 1e-8),
+    ("elasticity3d:100", "elasticity, 100³ elements, 3.06 million rows", 1e-8),
     ("bcsstk16", "bcsstk16, structure, 4,884 rows", 1e-8),
     ("bcsstk24", "bcsstk24, structure, 3,562 rows", 1e-8),
     ("bcsstk28", "bcsstk28, solid element, 4,410 rows", 1e-8),
