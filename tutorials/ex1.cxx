@@ -144,7 +144,7 @@ int main(int argc, char **argv)
          filter: grep -e block-local -e reaches -e gather -e Rows -e onverge
       test:
          suffix: afsai_smoother
-         args: -pc_type gamg -mg_levels_pc_type afsai
+         args: -pc_type gamg -mg_levels_pc_type afsai -mg_levels_ksp_chebyshev_esteig_steps 40
       test:
          suffix: afsai_cuda
          requires: cuda
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
          filter: grep -e block-local -e reaches -e gather -e Rows -e onverge
       test:
          suffix: sfsai_smoother
-         args: -pc_type gamg -mg_levels_pc_type sfsai -mg_levels_pc_sfsai_power 1
+         args: -pc_type gamg -mg_levels_pc_type sfsai -mg_levels_pc_sfsai_power 1 -mg_levels_ksp_chebyshev_esteig_steps 40
       test:
          suffix: sfsai_cuda
          requires: cuda
