@@ -42,12 +42,13 @@ public:
   bool Make(LocalInt i, const std::vector<LocalInt> *keep, const std::vector<LocalInt> *given)
   {
     Clear();
-    i_         = i;
-    g_[i]      = 1;
+    i_    = i;
+    g_[i] = 1;
+    columns_of_g_.assign(1, i);
     psi_       = 1;
     unfinished = false;
     if (keep) return Append(*keep) && Finish(true);
-    SeeRow(i);
+    unread_.push_back(i);
     if (given && !Append(*given)) return false;
     for (LocalInt p = 0; p < params_.initial_power && !given; p++) {
       const std::vector<LocalInt> next = Candidates();
@@ -87,6 +88,7 @@ private:
     for (LocalInt j : P_) place_[j] = kUnseen, g_[j] = 0;
     g_[i_] = 0;
     seen_.clear();
+    unread_.clear();
     P_.clear();
     L_.clear();
     w_.clear();
@@ -106,25 +108,49 @@ private:
     }
   }
 
-  std::vector<LocalInt> Candidates() const
+  /* Rows of A are read when candidates are asked for: a row that ends with the step that added a long one does not read that. */
+  std::vector<LocalInt> Candidates()
   {
     std::vector<LocalInt> free;
+    for (LocalInt q : unread_) SeeRow(q);
+    unread_.clear();
     for (LocalInt j : seen_)
       if (place_[j] == kFree) free.push_back(j);
     std::sort(free.begin(), free.end());
     return free;
   }
 
+  /*
+     Calls f(column, place in A) for the entries of a row of A in the columns P and i, and perhaps for others. A row that is much
+     longer than P is searched for them: otherwise a dense row, which all others may have in P, would be read as often as there are
+     rows.
+  */
+  template <typename F>
+  void ForEntries(LocalInt row, const F &f) const
+  {
+    constexpr size_t      kMuchLonger = 32;
+    const LocalInt *const begin = A_.j + A_.i[row], *const end = A_.j + A_.i[row + 1];
+    if ((size_t)(end - begin) <= kMuchLonger * columns_of_g_.size()) {
+      for (const LocalInt *at = begin; at < end; at++) f(*at, (LocalInt)(at - A_.j));
+      return;
+    }
+    const LocalInt *at = begin;
+    for (LocalInt j : columns_of_g_) {
+      at = std::lower_bound(at, end, j);
+      if (at < end && *at == j) f(j, (LocalInt)(at - A_.j));
+    }
+  }
+
   template <typename Sum>
   Sum RowTimesG(LocalInt row) const
   {
     Sum sum = 0;
-    for (LocalInt k = A_.i[row]; k < A_.i[row + 1]; k++) sum += (Sum)a_[k] * g_[A_.j[k]];
+    ForEntries(row, [&](LocalInt column, LocalInt k) { sum += (Sum)a_[k] * g_[column]; });
     return sum;
   }
 
   /* Returns the step_size candidates of the largest gradients that are not zero. Among equals smaller columns come first. */
-  std::vector<LocalInt> Largest() const
+  std::vector<LocalInt> Largest()
   {
     std::vector<std::pair<T, LocalInt>> ranked;
     for (LocalInt j : Candidates()) {
@@ -146,10 +172,10 @@ private:
       const size_t   k = P_.size();
       std::vector<T> y(k, 0);
       T              a_qi = 0, square = 0, yw = 0;
-      for (LocalInt e = A_.i[q]; e < A_.i[q + 1]; e++) {
-        if (A_.j[e] == i_) a_qi = a_[e];
-        else if (place_[A_.j[e]] >= 0) y[place_[A_.j[e]]] = a_[e];
-      }
+      ForEntries(q, [&](LocalInt column, LocalInt e) {
+        if (column == i_) a_qi = a_[e];
+        else if (place_[column] >= 0) y[place_[column]] = a_[e];
+      });
       for (size_t r = 0; r < k; r++) {
         for (size_t c = 0; c < r; c++) y[r] -= L_[r][c] * y[c];
         y[r] /= L_[r][r];
@@ -164,13 +190,14 @@ private:
       w_.push_back(w);
       place_[q] = (LocalInt)k;
       P_.push_back(q);
+      columns_of_g_.insert(std::lower_bound(columns_of_g_.begin(), columns_of_g_.end(), q), q);
     }
     for (size_t r = P_.size(); r-- > 0;) {
       T sum = w_[r];
       for (size_t c = r + 1; c < P_.size(); c++) sum -= L_[c][r] * g_[P_[c]];
       g_[P_[r]] = sum / L_[r][r];
     }
-    for (LocalInt q : added) SeeRow(q);
+    unread_.insert(unread_.end(), added.begin(), added.end());
     return true;
   }
 
@@ -207,14 +234,16 @@ private:
   const AFSAIParams            &params_;
   const T smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
-  std::vector<T>              a_;        /* [nnz] values of A scaled */
-  std::vector<LocalInt>       place_;    /* [n] place of a column in P, or kUnseen, kFree or kIneligible */
-  std::vector<T>              g_;        /* [n] g~, zero outside P and i */
-  std::vector<LocalInt>       seen_, P_; /* columns that were brought in; columns of the pattern as they came */
-  std::vector<std::vector<T>> L_;        /* rows of the Cholesky factor of A[P, P] */
-  std::vector<T>              w_;        /* solution of L w = -A[P, i] */
-  LocalInt                    i_   = 0;  /* the row */
-  T                           psi_ = 1;  /* psi of the row so far */
+  std::vector<T>              a_;            /* [nnz] values of A scaled */
+  std::vector<LocalInt>       place_;        /* [n] place of a column in P, or kUnseen, kFree or kIneligible */
+  std::vector<T>              g_;            /* [n] g~, zero outside P and i */
+  std::vector<LocalInt>       seen_, P_;     /* columns that were brought in; columns of the pattern as they came */
+  std::vector<LocalInt>       columns_of_g_; /* P and i, ascending */
+  std::vector<LocalInt>       unread_;       /* rows of A whose columns are not candidates yet */
+  std::vector<std::vector<T>> L_;            /* rows of the Cholesky factor of A[P, P] */
+  std::vector<T>              w_;            /* solution of L w = -A[P, i] */
+  LocalInt                    i_   = 0;      /* the row */
+  T                           psi_ = 1;      /* psi of the row so far */
 };
 
 } // namespace
