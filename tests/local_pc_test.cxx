@@ -1777,6 +1777,65 @@ TEST_CASE("vectors of another size than the factor are an error", "[local][pc]")
     }
 }
 
+namespace
+{
+
+/* The number in a view that stands after the last of these texts, each of which is looked for behind the one before. */
+double NumberAfter(const std::string &text, const std::vector<std::string> &before)
+{
+  size_t at = 0;
+  for (const std::string &part : before) {
+    at = text.find(part, at);
+    REQUIRE(at != std::string::npos);
+    at += part.size();
+  }
+  return std::stod(text.substr(at));
+}
+
+} // namespace
+
+/*
+   A well, an earth node, a condition on an integral: what the set-ups take is in proportion to the entries of A, and not to the
+   square of the rows. tests/sfsai_pc_test.cxx and tests/cmatch_test.cxx have the same of sfsai and cmatch.
+*/
+TEST_CASE("a dense row", "[local][pc][dense]")
+{
+  constexpr LocalInt n = 20000;
+  for (const Backend &backend : Backends())
+    for (LocalInt hub : {0, n / 2, n - 1})
+      for (bool chain : kBoth) {
+        CAPTURE(backend.name, hub, chain);
+        const HostMatrix H = Star(n, hub, chain);
+        const MatObject  A = CreateMat(H, backend.mat);
+        /* device memory: at least 64 MiB of work space, and more of it for the row that looks at all columns */
+        const double memory = PetscMemTypeDevice(backend.where) ? 256e6 : 100. * H.nnz();
+        const auto   view   = [&](const KSPObject &ksp) {
+          const Solution solution = Solve(ksp);
+          CHECK(solution.reason > 0);
+          CHECK(solution.iterations <= 20);
+          return ViewText(PCOf(ksp));
+        };
+        {
+          const std::string text = view(MakeKSP(A, "", PCAFSAI));
+          CAPTURE(text);
+          CHECK(NumberAfter(text, {"G: ", "rows, "}) <= H.nnz());
+          CHECK(NumberAfter(text, {"row size: ", "max "}) <= 21);
+          CHECK(NumberAfter(text, {"set-up memory beyond A, G and its transpose: "}) <= memory);
+        }
+        {
+          const std::string text = view(MakeKSP(A, "-ksp_type gmres -ksp_pc_side right", PCBISAI));
+          CAPTURE(text);
+          CHECK(NumberAfter(text, {"\n", "blocks of the matrix; NL "}) + NumberAfter(text, {"blocks of the matrix; NL ", "NU "}) <=
+                H.nnz());
+          CHECK(NumberAfter(text, {"set-up memory beyond these: "}) <= memory);
+        }
+        const PCObject pc = MakePC(A, "", PCRRB);
+        Errors         errors;
+        CHECK(PCSetUp(pc) != 0);
+        CHECK(Contains(errors.text, "Row 0 has an entry in column "));
+      }
+}
+
 TEST_CASE("several ranks: some of them without rows", "[local][pc][mpi]")
 {
   for (const Type &type : Types())

@@ -185,6 +185,20 @@ HostMatrix RandomArrow(LocalInt n, std::uint64_t seed)
   return WithDominantDiagonal(rows, random);
 }
 
+HostMatrix Star(LocalInt n, LocalInt hub, bool chain)
+{
+  Rows rows(n);
+  for (LocalInt row = 0; row < n; row++) {
+    rows[row].push_back({row, row == hub ? n : chain ? 3. : 2.});
+    if (row == hub) continue;
+    rows[row].push_back({hub, -1.});
+    rows[hub].push_back({row, -1.});
+    for (LocalInt column : {row - 1, row + 1})
+      if (chain && column >= 0 && column < n && column != hub) rows[row].push_back({column, -0.5});
+  }
+  return FromRows(rows);
+}
+
 HostMatrix Hub(LocalInt n)
 {
   HostMatrix A;

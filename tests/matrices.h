@@ -52,6 +52,8 @@ HostMatrix RandomGraph(LocalInt n, LocalInt row_length, std::uint64_t seed);
 HostMatrix RandomDense(LocalInt n, std::uint64_t seed);
 HostMatrix RandomArrow(LocalInt n, std::uint64_t seed); /* first and last row and column full */
 HostMatrix Hub(LocalInt n);                             /* last row and column full, the rest diagonal; fit for millions of rows */
+/* Row `hub` is coupled with all others, and these with nothing else, or with their neighbours. */
+HostMatrix Star(LocalInt n, LocalInt hub, bool chain = false);
 
 /* NAME.petsc.gz of tests/matrices. */
 HostMatrix Shared(const std::string &name);
