@@ -359,12 +359,37 @@ static PetscErrorCode Confirm(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Rows of zeros have a diagonal entry in the factor, and are solved for with the others. With KSPCG the solution keeps there what
+   the guess was, since PCRRB is 0 there; so it does here. The entries of the guess are taken, or with `back` put into the solution.
+*/
+static PetscErrorCode KeepInZeroRows(KSP ksp, bool back, std::vector<PetscScalar> *kept)
+{
+  const std::vector<LocalInt> &rows = ((const PC_RRB *)ksp->pc->data)->diagonal.zero_rows;
+  PetscScalar                 *x;
+
+  PetscFunctionBegin;
+  if (rows.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  if (((const KSP_RRBCG *)ksp->data)->device) PetscCall(CGFence_CUDA());
+  if (!back) kept->assign(rows.size(), 0);
+  if (back || !ksp->guess_zero) {
+    PetscCall(VecGetArray(ksp->vec_sol, &x));
+    for (size_t k = 0; k < rows.size(); k++) {
+      if (back) x[rows[k]] = (*kept)[k];
+      else (*kept)[k] = x[rows[k]];
+    }
+    PetscCall(VecRestoreArray(ksp->vec_sol, &x));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
 {
-  KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
-  MatNullSpace null_space;
-  Mat          A;
-  Vec          from = ksp->vec_rhs;
+  KSP_RRBCG               *cg = (KSP_RRBCG *)ksp->data;
+  MatNullSpace             null_space;
+  Mat                      A;
+  Vec                      from = ksp->vec_rhs;
+  std::vector<PetscScalar> kept;
 
   PetscFunctionBegin;
   ksp->its = 0;
@@ -387,6 +412,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   cg->range              = CGRange{};
   cg->add                = (PetscBool)!ksp->guess_zero;
   cg->before             = 0;
+  PetscCall(KeepInZeroRows(ksp, false, &kept));
   if (cg->add) {
     from = ksp->work[0];
     if (device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
@@ -405,6 +431,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     cg->add    = PETSC_TRUE;
     cg->before = ksp->its;
   } while (!ksp->reason);
+  PetscCall(KeepInZeroRows(ksp, true, &kept));
   /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
   PetscCall(CGLogFlops(device, flops));
