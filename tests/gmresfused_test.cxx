@@ -926,6 +926,30 @@ static PetscErrorCode ScaleOtherwiseEachTime(PC pc, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Preconditioners that give the sign back, on each path; values that change it meet a graph that has been made. */
+TEST_CASE("gmresfused: preconditioners of negative definite matrices", "[gmresfused][cmatch][mpi]")
+{
+  for (const auto &[backend, ours] : Ways()) {
+    if (Ranks() > 1 && ours.find("-ksp_gmresfused_path ") != std::string::npos) continue;
+    for (PCType pc : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH}) {
+      CAPTURE(backend.name, ours, pc);
+      HostMatrix H = Poisson(20, 19);
+      for (PetscScalar &a : H.a) a = -a;
+      const MatObject   A     = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
+      const std::string all   = "-ksp_rtol 1e-6 -ksp_gmres_restart 100 -pc_cmatch_precision double -pc_cmatch_coarse_size 20 ";
+      const KSPObject   fused = MakeKSP(A, ours + all, pc), petsc = MakeKSP(A, kPETSc + all, pc);
+      for (double factor : {1., 2., -1., 1., -3.}) {
+        CAPTURE(factor);
+        MUST(MatScale(A, factor));
+        const Run theirs = RunOf(petsc);
+        CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+        Compare(RunOf(fused), theirs, 1e-5);
+        CHECK(TrueResidual(fused, A) <= 1.02e-6);
+      }
+    }
+  }
+}
+
 TEST_CASE("gmresfused: preconditioners with solvers inside", "[gmresfused][mpi]")
 {
   const std::string inner = "ksp_type gmres -PREksp_rtol 1e-2 -PREksp_pc_side right -PREpc_type jacobi";
@@ -1216,6 +1240,61 @@ TEST_CASE("gmresfused: other values, sizes, options and a reset between solves",
     CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
     MUST(KSPSetType(ksp, KSPGMRESFUSED));
     Compare(RunOf(ksp), fresh(B, "-ksp_rtol 1e-9"), 0);
+  }
+}
+
+namespace
+{
+
+/* Each row is coupled with the one that is `width` behind it, in a ring. */
+HostMatrix OneSidedRing(LocalInt n, LocalInt width)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++) rows[row] = {{row, 2.5 + row % 3}, {(row + width) % n, -1.}};
+  return FromRows(rows);
+}
+
+} // namespace
+
+/* The Mat stays the same one; PETSc's states do not always tell that it has other nonzeros. */
+TEST_CASE("gmresfused: nonzeros that change in place", "[gmresfused][mpi]")
+{
+  enum Way { TRANSPOSE, CSR, COO, AXPY };
+  constexpr LocalInt n = 240;
+  for (const auto &[backend, ours] : Ways()) {
+    if (Ranks() > 1 && ours.find("-ksp_gmresfused_path ") != std::string::npos) continue;
+    for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+      MatObject         A       = CreateMat(OneSidedRing(n, 2), backend.mat, PETSC_COMM_WORLD), copy;
+      Mat               changed = A;
+      const std::string all     = "-ksp_max_it 8 -ksp_rtol 1e-30 ";
+      const KSPObject   fused   = MakeKSP(A, ours + all, pc);
+      PetscInt          begin, end;
+      LocalInt          width = 2;
+      RunOf(fused);
+      MUST(MatGetOwnershipRange(A, &begin, &end));
+      for (Way way : {TRANSPOSE, CSR, TRANSPOSE, COO, AXPY, TRANSPOSE, COO, CSR}) {
+        CAPTURE(backend.name, ours, pc, (int)way, width);
+        width += 3;
+        const HostMatrix H = OneSidedRing(n, width);
+        if (way == TRANSPOSE) MUST(MatTranspose(A, MAT_INPLACE_MATRIX, &changed));
+        else if (way == AXPY) MUST(MatAXPY(A, 1, CreateMat(H, backend.mat, PETSC_COMM_WORLD), DIFFERENT_NONZERO_PATTERN));
+        else if (way == CSR) {
+          const PetscRows    mine(H.i, H.j, begin, end);
+          const PetscScalar *a = H.a.data() + H.i[begin];
+          if (Ranks() > 1) MUST(MatMPIAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+          else MUST(MatSeqAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+        } else {
+          std::vector<PetscInt> i, j;
+          for (PetscInt row = begin; row < end; row++)
+            for (LocalInt k = H.i[row]; k < H.i[row + 1]; k++) i.push_back(row), j.push_back(H.j[k]);
+          MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
+          MUST(MatSetValuesCOO(A, H.a.data() + H.i[begin], INSERT_VALUES));
+        }
+        REQUIRE(changed == (Mat)A);
+        MUST(MatDuplicate(A, MAT_COPY_VALUES, copy.put()));
+        Compare(RunOf(fused), RunOf(MakeKSP(copy, kPETSc + all, pc)), 1e-6);
+      }
+    }
   }
 }
 
