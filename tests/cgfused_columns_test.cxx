@@ -222,6 +222,27 @@ TEST_CASE("columns: a block and its columns", "[cgfused][columns]")
   }
 }
 
+TEST_CASE("columns: negative definite matrices", "[cgfused][columns][cmatch]")
+{
+  for (const Place &place : Places()) {
+    const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+    for (PCType pc : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH}) {
+      CAPTURE(place.backend->name, place.path, pc);
+      const std::string options = "-ksp_rtol 1e-8 -pc_cmatch_coarse_size 20 -pc_cmatch_precision double";
+      const KSPObject   ksp     = MakeFused(A, place, pc, options); /* for a matrix that changes its sign */
+      for (double factor : {-1., -1., -2.}) {
+        MUST(MatScale(A, factor));
+        CheckBlock(place, A, pc, options, 4);
+        const MatObject B = MakeBlock(A, 4, place.backend->dense, UnlikeEntry),
+                        X = MakeBlock(A, 4, place.backend->dense, RandomEntry);
+        const Outcome out = SolveBlock(ksp, B, X);
+        for (KSPConvergedReason reason : out.reasons) CHECK(reason == KSP_CONVERGED_RTOL);
+      }
+      MUST(MatScale(A, -0.5));
+    }
+  }
+}
+
 TEST_CASE("columns: any number of them", "[cgfused][columns]")
 {
   for (const Place &place : Places()) {
