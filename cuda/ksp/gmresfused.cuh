@@ -151,8 +151,11 @@ struct PairOf<float> {
   using Type = float2;
 };
 
-/* The basis as a kernel has it. ld is even, so that an even entry and the one behind it are a pair; that of the last one may be
- * room. */
+/*
+   The basis as a kernel has it. ld is even, so that an even entry and the one behind it are a pair. Behind an odd number of entries
+   that one is room, which nobody has written: initcheck reports that it is read, by CorrectBasis for one, and no sum that is made
+   of it is kept.
+*/
 template <typename V>
 struct GMRESArray {
   using Pair = typename PairOf<V>::Type;
