@@ -130,14 +130,13 @@ PETSC_EXTERN const char *const KSPCGFusedCommunications[];
   Values:
 + `KSP_GMRESFUSED_AUTO` (auto) - the GPU where it can, and where that is faster, else the host
 . `KSP_GMRESFUSED_GENERAL` (general) - the host, with `MatMult()` and `PCApply()` of any matrix and any preconditioner
-. `KSP_GMRESFUSED_DEVICE` (device) - the GPU, by some kernels an iteration: nothing waits for the host, which learns of the end late
-- `KSP_GMRESFUSED_RESIDENT` (resident) - the GPU, by one kernel for all iterations of a cycle
+- `KSP_GMRESFUSED_DEVICE` (device) - the GPU, by some kernels an iteration: nothing waits for the host, which learns of the end late
 
   Level: intermediate
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetPath()`
 E*/
-typedef enum { KSP_GMRESFUSED_AUTO, KSP_GMRESFUSED_GENERAL, KSP_GMRESFUSED_DEVICE, KSP_GMRESFUSED_RESIDENT } KSPGMRESFusedPath;
+typedef enum { KSP_GMRESFUSED_AUTO, KSP_GMRESFUSED_GENERAL, KSP_GMRESFUSED_DEVICE } KSPGMRESFusedPath;
 PETSC_EXTERN const char *const KSPGMRESFusedPaths[];
 
 /*E

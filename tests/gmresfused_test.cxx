@@ -127,20 +127,14 @@ double Dot(const double *x, const double *y, LocalInt n)
 
 /* --------------------------------------- solver and PETSc's ----------------------------------- */
 
-/* The options of the solver with one product a step, on a GPU with each way of small systems. */
-std::vector<std::string> OneProduct(const Backend &backend)
+/* The options of the solver on a backend, with one product a step and with two. */
+std::string OneProduct(const Backend &backend)
 {
-  const std::string one = kOurs + "-ksp_gmresfused_step_size 1 ";
-  if (!PetscMemTypeDevice(backend.where)) return {one};
-  return {one + "-ksp_gmresfused_path device ", one + "-ksp_gmresfused_path resident "};
+  return kOurs + "-ksp_gmresfused_step_size 1 " + (PetscMemTypeDevice(backend.where) ? "-ksp_gmresfused_path device " : "");
 }
-
-/* The same, and with two products. */
 std::vector<std::string> OursOn(const Backend &backend)
 {
-  std::vector<std::string> ways = OneProduct(backend);
-  ways.push_back(PetscMemTypeDevice(backend.where) ? kOurs + "-ksp_gmresfused_path device " : kOurs);
-  return ways;
+  return {OneProduct(backend), PetscMemTypeDevice(backend.where) ? kOurs + "-ksp_gmresfused_path device " : kOurs};
 }
 
 /* Each backend with each of them. */
@@ -174,7 +168,7 @@ Run CompareSolvers(const HostMatrix &H, const Backend &backend, PCType pc, const
  */
 void CompareSteps(const HostMatrix &H, const Backend &backend, PCType pc, const std::string &options, double rounding)
 {
-  CompareSolvers(H, backend, pc, options + " -ksp_rtol 1e-12", rounding, OneProduct(backend));
+  CompareSolvers(H, backend, pc, options + " -ksp_rtol 1e-12", rounding, {OneProduct(backend)});
   CompareSolvers(H, backend, pc, options + " -ksp_rtol 1e-9", rounding, OursOn(backend));
 }
 
@@ -1418,7 +1412,7 @@ TEST_CASE("gmresfused: pbjacobi, whose blocks change with the matrix", "[gmresfu
       const auto      compare = [&] {
         const Run run = RunOf(mine);
         Compare(run, RunOf(theirs), 1e-7);
-        if (device) CHECK(Contains(ViewText(mine), bs == 1 && !baij ? "path: resident\n" : "path: device\n"));
+        if (device) CHECK(Contains(ViewText(mine), "path: device\n"));
         return run;
       };
       const auto change = [&] {
@@ -1530,7 +1524,7 @@ TEST_CASE("gmresfused: second products that are of no use", "[gmresfused]")
         }
 }
 
-TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
+TEST_CASE("gmresfused: when the GPU decides", "[gmresfused][gpu]")
 {
   NEEDS_DEVICE();
   const MatObject small = CreateMat(Convection(30, 20, 1), DeviceBackend().mat),
@@ -1540,28 +1534,22 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
     RunOf(ksp);
     return ViewText(ksp);
   };
-  CHECK(Contains(path(small, PCJACOBI, ""), "path: resident\n"));
+  CHECK(Contains(path(small, PCJACOBI, ""), "path: device\n"));
   CHECK(Contains(path(large, PCJACOBI, ""), "path: device\n"));
   CHECK(Contains(path(small, PCBISAI, ""), "path: device\n"));
   CHECK(Contains(path(CreateMat(Poisson(30, 20), DeviceBackend().mat), PCCMATCH, ""),
                  "path: general: the host decides with cmatch, unless"));
-  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 101"), "path: device\n"));
-  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
-  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));
-  CHECK(Contains(path(small, PCPBJACOBI, ""), "path: resident\n")); /* blocks of one row */
-  for (PCType pc : {PCBISAI, PCSFSAI})
-    CHECK(
-      Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
-  CHECK(Contains(path(BlocksOnDevice(Convection(17, 12, 2), 3), PCJACOBI, "-ksp_gmresfused_path resident"), "path: device: the"));
+  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 120"), "path: device\n"));
+  CHECK(Contains(path(small, PCPBJACOBI, ""), "path: device\n")); /* blocks of one row */
+  CHECK(Contains(path(BlocksOnDevice(Convection(17, 12, 2), 3), PCJACOBI, ""), "path: device\n"));
 
-  /* a solver that changes from one to the other, and back */
+  /* a solver whose restart changes, and back */
   const KSPObject ksp   = MakeKSP(small, kOurs + "-ksp_rtol 1e-9", PCJACOBI);
   const Run       first = RunOf(ksp);
-  CHECK(Contains(ViewText(ksp), "path: resident"));
   for (PetscInt restart : {120, 7, 64, 30}) {
     MUST(KSPGMRESSetRestart(ksp, restart));
     const Run again = RunOf(ksp);
-    CHECK(Contains(ViewText(ksp), restart > 100 ? "path: device" : "path: resident"));
+    CHECK(Contains(ViewText(ksp), "path: device"));
     if (restart == 30) Compare(again, first, 0);
   }
   ChangeValues(small, 2);
@@ -1636,10 +1624,10 @@ TEST_CASE("gmresfused: a basis in single precision, estimates and tiny numbers",
 TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
 {
   NEEDS_DEVICE();
-  for (const auto &[path, pc] : std::vector<std::pair<std::string, PCType>>{{"resident", PCNONE}, {"device", PCBISAI}})
+  for (PCType pc : {PCNONE, PCBISAI})
     for (const char *end : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 14"}) {
-      CAPTURE(path, end);
-      const std::string options = kOurs + "-ksp_gmresfused_path " + path + " -ksp_gmres_restart 10 " + end;
+      CAPTURE(pc, end);
+      const std::string options = kOurs + "-ksp_gmresfused_path device -ksp_gmres_restart 10 " + end;
       const HostMatrix  H[2]    = {Convection(50, 50, 2), Unsymmetric(RandomGraph(3000, 7, 5), 1)};
       MatObject         A[2];
       KSPObject         ksp[2];
@@ -1652,13 +1640,12 @@ TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
         x[k]        = RightVec(A[k], 5);
         ksp[k]      = MakeKSP(A[k], options, pc);
       }
-      const std::string path_line = "path: " + path + "\n";
       SolveOnTwoStreams(PETSC_STREAM_NONBLOCKING, ksp, b, x, nullptr,
                         [&](int, int k, KSPConvergedReason reason, PetscInt iterations) {
                           CHECK(reason == expected[k].reason);
                           CHECK(iterations == expected[k].iterations);
                           CHECK(Difference(Values(x[k]), expected[k].x) <= 1e-12);
-                          CHECK(Contains(ViewText(ksp[k]), path_line));
+                          CHECK(Contains(ViewText(ksp[k]), "path: device\n"));
                         });
     }
 }
@@ -1971,28 +1958,4 @@ TEST_CASE("gmresfused: several ranks where NCCL is not possible", "[gmresfused][
   CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
   CHECK(Contains(errors.text, "-ksp_gmresfused_communication auto"));
   CHECK(Contains(errors.text, WhyNoNCCL()));
-}
-
-TEST_CASE("gmresfused: the program's first product after a solve", "[gmresfused][gpu]")
-{
-  NEEDS_DEVICE();
-  const Backend &backend = DeviceBackend();
-  for (int repeat = 0; repeat < 3; repeat++)
-    for (LocalInt n : {2, 31, 32, 33, 64, 150}) {
-      CAPTURE(n, repeat);
-      HostMatrix diagonal;
-      diagonal.n = n;
-      for (LocalInt row = 0; row < n; row++) {
-        diagonal.j.push_back(row);
-        diagonal.a.push_back(0.1);
-        diagonal.i.push_back(row + 1);
-      }
-      const MatObject A   = CreateMat(diagonal, backend.mat);
-      const KSPObject ksp = MakeKSP(A, "-ksp_type gmresfused", PCJACOBI);
-      const VecObject b = RightVec(A, 2), x = RightVec(A, 3), y = RightVec(A, 4);
-      MUST(KSPSolve(ksp, b, x));
-      MUST(MatMult(A, x, y)); /* of PETSc by cuSPARSE, for the first time with this matrix */
-      const std::vector<double> left = Values(x), right = Values(y);
-      for (LocalInt row = 0; row < n; row++) CHECK(std::abs(right[row] - 0.1 * left[row]) <= 1e-14 * std::abs(left[row]));
-    }
 }

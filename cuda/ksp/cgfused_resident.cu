@@ -1,6 +1,5 @@
 /* The fused conjugate gradient method as one kernel that stays on the GPU, for systems that are small enough. */
 #include "cgfused.cuh"
-#include "resident.cuh"
 
 namespace
 {
@@ -8,6 +7,7 @@ namespace
 constexpr int kResidentBlock  = 512; /* threads of a block */
 constexpr int kResidentWarps  = kResidentBlock / kWarpSize;
 constexpr int kResidentStatic = 3072; /* bytes of shared memory that the kernel declares, at most */
+constexpr int kResidentPolls  = 5;    /* numbers of other blocks that a lane looks at together */
 
 constexpr LocalInt kResidentRows  = 200000;              /* rows up to which KSP_CGFUSED_AUTO chooses the resident kernel */
 constexpr size_t   kResidentBytes = kSliceResidentBytes; /* and bytes of the matrices */
@@ -32,6 +32,51 @@ struct Resident {
   size_t        bytes;           /* of shared memory */
   CGState      *state;
 };
+
+/* Copies elements first .. last - 1 of an array to `to`, in pieces of 16 bytes, and gives where element 0 would be then. */
+template <typename T>
+__device__ T *CopyIn(const T *from, size_t first, size_t last, char *&to)
+{
+  const size_t begin = (size_t)(from + first) / sizeof(int4) * sizeof(int4),
+               end   = ((size_t)(from + last) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
+  char *const place  = to;
+  for (size_t k = threadIdx.x; k < (end - begin) / sizeof(int4); k += blockDim.x) ((int4 *)place)[k] = ((const int4 *)begin)[k];
+  to += end - begin;
+  return (T *)(place + ((size_t)from - begin));
+}
+
+/* A is `from`, but the block's slices begin .. end - 1 are in shared memory, from `to` on, if they fit into what is left of it. */
+__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, LocalInt begin, LocalInt end, char *&to,
+                                            const char *limit)
+{
+  const LocalInt first_step = from.step[begin], last_step = from.step[end];
+  const size_t   first = (size_t)first_step * kWarpSize, last = (size_t)last_step * kWarpSize;
+  const size_t   bytes =
+    (last - first) * (sizeof(LocalInt) + sizeof(double)) + (end - begin + 1) * sizeof(LocalInt) + 3 * 2 * sizeof(int4);
+  const bool fits = begin < end && to + bytes <= limit;
+  if (threadIdx.x == 0) *A = from;
+  if (!fits) return;
+  LocalInt *const step   = CopyIn(from.step, begin, end + 1, to);
+  LocalInt *const column = CopyIn((const LocalInt *)from.column, first, last, to);
+  double *const   value  = CopyIn((const double *)from.value, first, last, to);
+  if (threadIdx.x == 0) {
+    A->step   = step;
+    A->column = column;
+    A->value  = value;
+  }
+}
+
+/* Calls act(row, sum over the row of W) in the first lane of every row of the block; rows count from the first one of the block. */
+template <int Lanes, typename Vector, typename Act>
+__device__ __forceinline__ void ForRows(const Slices &W, LocalInt first, LocalInt begin, LocalInt end, Vector x, Act act)
+{
+#pragma unroll 1
+  for (LocalInt slice = begin + threadIdx.x / kWarpSize; slice < end; slice += kResidentWarps) {
+    const LocalInt row = SlicePlace<Lanes>(slice);
+    const double   sum = SliceSum<Lanes>(W, slice, x);
+    if (row < W.rows && threadIdx.x % Lanes == 0) act(row - first, sum);
+  }
+}
 
 /* A slot that is not written yet has the bits of a signalling NaN, which no sum can be. */
 constexpr unsigned long long kNotYet = 0x7FF4A5A5A5A5A5A5ull;
@@ -163,7 +208,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     const double b = s.b;
 
     /* p = z + b p, w = A p, delta */
-    ForRows<Lanes, kResidentWarps>(
+    ForRows<Lanes>(
       A, first, begin, end, [=](LocalInt j) { return __ldcg(g.z + j) + b * __ldcg(p_old + j); },
       [&](LocalInt i, double sum) {
         const double p_i = z_s[i] + b * p_s[i];
@@ -190,7 +235,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
       double none[1] = {0};
 
       /* x = x + a p, r = r - a w, t = D (r + W1 r), which takes the place of w in shared memory */
-      ForRows<Lanes, kResidentWarps>(
+      ForRows<Lanes>(
         W1, first, begin, end, [=](LocalInt j) { return __ldcg(r_old + j) - a * __ldcg(g.w + j); },
         [&](LocalInt i, double sum) {
           const double r_i = r_s[i] - a * w_s[i], t_i = d_s[i] * (r_i + sum);
@@ -202,7 +247,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
         });
       GridSum(none, g.slots, &turn, []() { });
       /* z = t + W2 t, and its sums */
-      ForRows<Lanes, kResidentWarps>(
+      ForRows<Lanes>(
         W2, first, begin, end, [=](LocalInt j) { return __ldcg(g.t + j); },
         [&](LocalInt i, double sum) {
           const double r_i = r_s[i], z_i = w_s[i] + sum;
@@ -239,6 +284,27 @@ __global__ void __launch_bounds__(kCGBlock) ScaleResidual(LocalInt n, const doub
   if (i < n) z[i] = d ? d[i] * r[i] : r[i];
 }
 
+/*
+   The lanes a row of the fewest steps one after the other, where a turn costs the latency of some steps in itself; and the rows a
+   block. There are fewer blocks than processors where a block would have less than a row for each group of lanes.
+*/
+void ResidentGeometry(int processors, LocalInt rows, LocalInt nnz, LocalInt *lanes, LocalInt *block_rows)
+{
+  constexpr LocalInt kTurnWorth = 8;
+  const LocalInt     least = (rows + processors - 1) / processors, mean = nnz / rows + 1;
+  LocalInt           best = LOCAL_INT_MAX;
+  for (LocalInt some = 1; some <= kWarpSize; some *= 2) {
+    const LocalInt turns = (least * some + kResidentBlock - 1) / kResidentBlock,
+                   cost  = turns * ((mean + some - 1) / some + kTurnWorth);
+    if (cost < best) {
+      best   = cost;
+      *lanes = some;
+    }
+  }
+  const LocalInt per_slice = kWarpSize / *lanes, full = PetscMax(least, kResidentBlock / *lanes);
+  *block_rows = (full + per_slice - 1) / per_slice * per_slice;
+}
+
 } // namespace
 
 PetscErrorCode CGFusedResidentRoom(size_t *room)
@@ -254,7 +320,7 @@ bool CGFusedPlanResident(CGFusedWork *work, const CGFusedOperators *op, KSPCGFus
   const CSRView &A       = *op->A;
   const size_t   entries = (size_t)A.nnz + (op->W1 ? (size_t)op->W1->nnz + op->W2->nnz : 0);
   const bool     small   = A.n <= kResidentRows && entries * (sizeof(LocalInt) + sizeof(double)) <= kResidentBytes;
-  ResidentGeometry(work->processors, kResidentBlock, A.n, A.nnz, lanes, &work->rows);
+  ResidentGeometry(work->processors, A.n, A.nnz, lanes, &work->rows);
   work->blocks = (A.n + work->rows - 1) / work->rows;
   return !op->B && ResidentVectorBytes(work->rows) <= work->room &&
          (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && small));

@@ -132,7 +132,6 @@ PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(GMRESMayStartEarly(&work->early));
-  PetscCall(SharedMemoryLimit(&work->room));
   PetscCall(work->mailbox.CreatePinned());
   PetscCall(work->partial.Allocate((size_t)GMRESTileSums(kGMRESMostStep) * GMRESDotGrid(work)));
   PetscCallCUDA(cudaMemsetAsync(work->mailbox.state(), 0, sizeof(GMRESState), stream));
@@ -181,7 +180,7 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *work, LocalInt restart)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
+PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words)
 {
   cudaStream_t stream;
 
@@ -190,10 +189,6 @@ PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
   if (work->words.size() < words) {
     PetscCall(work->words.Allocate(words));
     PetscCallCUDA(cudaMemsetAsync(work->words.data(), 0, work->words.bytes(), stream));
-  }
-  if (work->arrived.size() < blocks) {
-    PetscCall(work->arrived.Allocate(blocks));
-    PetscCallCUDA(cudaMemsetAsync(work->arrived.data(), 0, work->arrived.bytes(), stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,7 +4,6 @@
      gmresfused.cu            the twins of the host, over the basis
      gmresfused_device.cu     a solve on one rank as the host sees it: products, iterations, restarts
      gmresfused_iteration.cu  the orthogonalization of a step of such a solve
-     gmresfused_resident.cu   the iterations of a cycle in one kernel, for small systems
      gmresfused_ranks.cu      what several ranks have beside this: entries for other ranks, and the product with theirs
 
    The recurrences are those of src/ksp/gmresfused.h. The small matrices are kept as there, but that the inverse T of D + L takes
@@ -103,7 +102,6 @@ struct GMRESFusedWork : CGRanks {
 
   /* the solve */
   Slices         A{};
-  bool           uneven = false; /* the rows of A are too uneven for a resident copy */
   BSR            blocks{};
   GMRESOperators op{};
   GMRESBasis     basis{};
@@ -115,12 +113,8 @@ struct GMRESFusedWork : CGRanks {
   int            workers  = 0;              /* blocks that orthogonalize */
 
   /* kernels whose blocks wait for one another */
-  bool             resident      = false;
-  size_t           room          = 0; /* shared memory that a block may ask for */
-  LocalInt         resident_rows = 0; /* of a block */
-  unsigned         turn          = 1; /* the number of their next sum over the grid */
-  Buffer<uint4>    words{&memory};
-  Buffer<unsigned> arrived{&memory};
+  unsigned      turn = 1; /* the number of their next sum over the grid */
+  Buffer<uint4> words{&memory};
 
   /* a rank among several */
   CGGhosts ghosts[kGMRESMostStep] = {CGGhosts{&memory}, CGGhosts{&memory}}; /* of each product of a step */
@@ -448,8 +442,8 @@ inline int GMRESGrid(const GMRESFusedWork *work, LocalInt n)
 
 /* Makes room for cycles of so many iterations; what was there is lost if there was less. */
 PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
-/* Makes room for so many words, and for flags of so many blocks, that kernels write to one another; none is of a turn yet. */
-PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words, size_t blocks);
+/* Makes room for so many words that the blocks of a kernel write to one another; none is of a turn yet. */
+PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words);
 
 /* The sums of GMRESDots_CUDA() with so many products of a step of the solve: they are left in small.sums. */
 PetscErrorCode GMRESLaunchDots(GMRESFusedWork *, LocalInt count, LocalInt products, cudaStream_t);
@@ -466,20 +460,6 @@ PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *, const GMRESBasis 
 PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, LocalInt products, cudaStream_t);
 /* Whether the kernels of a solve may be launched early. */
 PetscErrorCode GMRESMayStartEarly(bool *early);
-
-/* ---------------------------------- gmresfused_resident.cu ------------------------------------ */
-
-/* Whether the iterations go by the resident kernel, if A can be copied for it; then lanes a row of this copy. */
-bool GMRESPlanResident(GMRESFusedWork *, const GMRESOperators *, KSPGMRESFusedPath, LocalInt restart, LocalInt *lanes);
-/* Memory for a plan, once there is a copy. */
-PetscErrorCode GMRESAllocateResident(GMRESFusedWork *, LocalInt restart);
-/* The iterations to the end of the cycle, at whose beginning the work is. */
-PetscErrorCode GMRESLaunchResident(GMRESFusedWork *, cudaStream_t);
-/*
-   Clears the shared memory where the cycles have left their numbers: a kernel of cuSPARSE, with which the program may multiply
-   next, reads words there that it has not written, and with some of them computes something wrong (docs/known-faults.md).
-*/
-PetscErrorCode GMRESClearResident(const GMRESFusedWork *, cudaStream_t);
 
 /* ----------------------------------- gmresfused_ranks.cu -------------------------------------- */
 

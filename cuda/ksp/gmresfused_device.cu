@@ -325,10 +325,8 @@ PetscErrorCode LaunchCoefficients(GMRESFusedWork *work, bool full, cudaStream_t 
 {
   PetscFunctionBegin;
   if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->fresh, work->workers, stream));
-  /* the resident kernel has ended its last iteration */
-  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart,
-                        full && !work->resident ? work->fresh : 0, work->workers, work->partial.data(),
-                        work->nccl ? work->small.all : nullptr, work->mailbox.state()));
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart, full ? work->fresh : 0,
+                        work->workers, work->partial.data(), work->nccl ? work->small.all : nullptr, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -420,11 +418,6 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
                  most  = std::min(std::max(work->launched / kGMRESPart, least), kGMRESMostLaunches);
 
   PetscFunctionBegin;
-  if (work->resident) {
-    PetscCall(GMRESLaunchResident(work, stream));
-    PetscCall(LaunchRestart(work, stream));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
   for (const LocalInt end = std::min(work->position + most, work->restart); work->position < end;)
     PetscCall(LaunchStep(work, stream));
   if (work->position == work->restart && work->watched) PetscCall(LaunchCoefficients(work, true, stream));
@@ -436,14 +429,13 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 
 /* ------------------------------------------ the solve ----------------------------------------- */
 
-/* Makes the copy of A such a one, unless it is. */
-static PetscErrorCode CopyRows(GMRESFusedWork *work, const CSRView &A, LocalInt lanes, SlicesKind kind, PetscBool changed)
+/* Makes the copy of A, unless it is made. */
+static PetscErrorCode CopyRows(GMRESFusedWork *work, const CSRView &A, PetscBool changed)
 {
   const CSR csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
 
   PetscFunctionBegin;
-  if (changed || !work->A.rows || work->A.kind != kind || work->A.lanes != lanes)
-    PetscCall(SlicesUpdate_CUDA(&csr, lanes, kind, &work->A));
+  if (changed || !work->A.rows) PetscCall(SlicesUpdate_CUDA(&csr, LanesFor(A.n, A.nnz), SLICES_COMPRESSED, &work->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -458,31 +450,20 @@ PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *work, LocalInt n, LocalInt bs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed, KSPGMRESFusedPath path,
-                                      LocalInt restart)
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed)
 {
-  LocalInt lanes;
-
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
   work->op   = *op;
   work->op.A = nullptr; /* its rows are lent for this call */
-  if (changed) work->uneven = false;
   PetscCall(GMRESPrepareRanks(work, op, changed));
-  work->resident = !op->B && !op->ghost_blocks && !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
   if (op->blocks) {
     work->blocks    = *op->blocks;
     work->op.blocks = &work->blocks;
     PetscCall(SlicesDestroy_CUDA(&work->A));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (work->resident) {
-    PetscCall(CopyRows(work, *op->A, lanes, SLICES_RESIDENT, changed));
-    work->uneven   = work->A.kind != SLICES_RESIDENT; /* padding would make it too large */
-    work->resident = !work->uneven;
-  }
-  if (work->resident) PetscCall(GMRESAllocateResident(work, restart));
-  else PetscCall(CopyRows(work, *op->A, LanesFor(op->A->n, op->A->nnz), SLICES_COMPRESSED, changed));
+  PetscCall(CopyRows(work, *op->A, changed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -534,8 +515,8 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  work->step = work->resident ? 1 : std::min(start->step, start->restart);
-  if (!work->resident) PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart, work->step));
+  work->step = std::min(start->step, start->restart);
+  PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart, work->step));
   work->restart  = start->restart;
   work->position = 0;
   work->fresh    = 1;
@@ -573,7 +554,6 @@ PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(LaunchCorrection(work, false, stream));
-  if (work->resident) PetscCall(GMRESClearResident(work, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -638,9 +618,8 @@ PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *work, PetscScalar *y)
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus *status)
 {
   PetscFunctionBegin;
-  status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
-  status->lanes    = work->op.blocks ? 0 : work->A.lanes;
-  status->resident = (PetscBool)work->resident;
-  status->direct   = (PetscBool)(work->nccl && GMRESIsDirect(work) && GMRESAreDirect(work));
+  status->bytes  = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
+  status->lanes  = work->op.blocks ? 0 : work->A.lanes;
+  status->direct = (PetscBool)(work->nccl && GMRESIsDirect(work) && GMRESAreDirect(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -318,7 +318,7 @@ PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBa
   PetscFunctionBegin;
   PetscCall(CountBlocksOf(step, basis.precision, restart, &blocks));
   work->workers = std::max(std::min(blocks - 1, BlocksFor(basis.n, 2 * kGMRESBlock)), 1);
-  PetscCall(GMRESNeedWords(work, WordsFor(restart, step, work->workers), 0));
+  PetscCall(GMRESNeedWords(work, WordsFor(restart, step, work->workers)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

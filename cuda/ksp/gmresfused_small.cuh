@@ -6,7 +6,6 @@
 #pragma once
 
 #include "gmresfused.cuh"
-#include "resident.cuh"
 
 /* Gives out memory, one array behind the other. */
 struct SharedDoubles {
@@ -271,13 +270,14 @@ __device__ inline double HessenbergColumn(LocalInt j, LocalInt which, double *c,
 
 /*
    GMRESSmallAppend() by one block, and the tests that end an iteration. Thread 0 has the square of the norm of u_{j+1}, of which
-   `factor` times the norm is the entry below the diagonal. H and R are the columns that are made; c, the entries of H, and work [2
-   j] are in shared memory, and c is the same as R then.
+   `factor` times the norm is the entry below the diagonal. c, the entries of H, and work [2 j] are in shared memory, and c has the
+   entries of R then.
 */
-__device__ inline void Append(LocalInt j, double square, double factor, double *c, double *work, double *H, double *R,
-                              const GMRESSmallArrays &small, GMRESState *state)
+__device__ inline void Append(LocalInt j, double square, double factor, double *c, double *work, const GMRESSmallArrays &small,
+                              GMRESState *state)
 {
-  double *const cosine = work, *const sine = work + j;
+  const size_t  column = (size_t)j * small.rows;
+  double *const cosine = work, *const sine = work + j, *const H = small.H + column, *const R = small.R + column;
   for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) {
     H[k] = c[k];
     if (k < j) {
@@ -350,34 +350,35 @@ __device__ inline void EndStep(LocalInt first, LocalInt made, const double (&squ
       return;
     }
     const LocalInt j      = first + s;
-    const size_t   column = (size_t)j * small.rows;
     const double   factor = HessenbergColumn(j, s, c + s * ld, small, state->s);
-    Append(j, squares[s], factor, c + s * ld, work, small.H + column, small.R + column, small, state);
+    Append(j, squares[s], factor, c + s * ld, work, small, state);
     __syncthreads();
   }
 }
 
 /* ---------------------------------------- over the grid --------------------------------------- */
 
+constexpr int kGMRESPolls = 5; /* words of other blocks that a lane looks at together */
+
 /* The sum of so many words, when they have come, which every lane of the warp gets. The order is always the same. */
 __device__ __forceinline__ double AwaitSum(const uint4 *words, int many, unsigned turn)
 {
   double x = 0;
 #pragma unroll 1
-  for (int first = threadIdx.x % kWarpSize; first < many; first += kResidentPolls * kWarpSize) {
-    uint4 word[kResidentPolls];
+  for (int first = threadIdx.x % kWarpSize; first < many; first += kGMRESPolls * kWarpSize) {
+    uint4 word[kGMRESPolls];
     bool  wait = true;
     while (wait) {
       wait = false;
 #pragma unroll
-      for (int k = 0; k < kResidentPolls; k++)
+      for (int k = 0; k < kGMRESPolls; k++)
         if (first + k * kWarpSize < many) {
           word[k] = LoadWord(words + first + k * kWarpSize);
           wait    = wait || !HasCome(word[k], turn);
         }
     }
 #pragma unroll
-    for (int k = 0; k < kResidentPolls; k++)
+    for (int k = 0; k < kGMRESPolls; k++)
       if (first + k * kWarpSize < many) x += NumberOf(word[k]);
   }
   return GroupSum<kWarpSize>(x);

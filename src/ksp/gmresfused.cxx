@@ -84,7 +84,7 @@ static PetscErrorCode KSPGMRESSetBreakdownTolerance_GMRESFused(KSP ksp, PetscRea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "resident", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
+const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
 
 const char *const KSPGMRESFusedCommunications[] =
   {"auto", "mpi", "nccl", "KSPGMRESFusedCommunication", "KSP_GMRESFUSED_COMMUNICATION_", nullptr};
@@ -287,10 +287,7 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
 
   PetscFunctionBegin;
   PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
-  const char *why = g->path == KSP_GMRESFUSED_RESIDENT && !status.resident
-                      ? ": the resident kernel takes small systems by rows, a short restart, and jacobi or none, on one rank"
-                      : "";
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "device", why));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  path: device\n"));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
   const double inverse = (double)g->d_rows * g->d_bs * sizeof(*g->d);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g, for the blocks of M %g\n",
@@ -313,21 +310,16 @@ static PetscErrorCode ViewProducts(const KSP_GMRESFused *g, PetscViewer viewer)
 }
 
 /* Why the step size of the last solve was one. */
-static PetscErrorCode WhyOneProduct(KSP ksp, const char **why)
+static const char *WhyOneProduct(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  GMRESStatus           status{};
 
-  PetscFunctionBegin;
-  *why = "";
-  if (g->step_size == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!g->why && g->work) PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
-  if (g->solved ? g->keeps : g->flexible) *why = ", one product a step: a flexible solve";
-  else if (g->changes == Changes::ITERATES) *why = ", one product a step: the preconditioner has an iterative solver inside";
-  else if (g->changes == Changes::MAYBE) *why = ", one product a step: the preconditioner may change by itself";
-  else if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) *why = ", one product a step: a second pass of orthogonalization";
-  else if (status.resident) *why = ", one product a step: the resident kernel";
-  PetscFunctionReturn(PETSC_SUCCESS);
+  if (g->step_size == 1) return "";
+  if (g->solved ? g->keeps : g->flexible) return ", one product a step: a flexible solve";
+  if (g->changes == Changes::ITERATES) return ", one product a step: the preconditioner has an iterative solver inside";
+  if (g->changes == Changes::MAYBE) return ", one product a step: the preconditioner may change by itself";
+  if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return ", one product a step: a second pass of orthogonalization";
+  return "";
 }
 
 static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
@@ -337,15 +329,13 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
 
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             is_ascii;
-  const char           *why_one;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "  restart=%" PetscInt_FMT ", %s\n", g->restart, refinement[GMRESFusedRefinementOf(ksp)]));
-  PetscCall(WhyOneProduct(ksp, &why_one));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, why_one));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, WhyOneProduct(ksp)));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  happy breakdown tolerance=%g, breakdown tolerance=%g\n", (double)g->happy_tolerance,
                                    (double)g->breakdown_tolerance));
   if (g->solved ? g->keeps : g->flexible)
@@ -448,8 +438,8 @@ static PetscErrorCode Create(KSP ksp)
   KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis for two iterations
 
   Options Database Keys:
-+ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
-  `resident`: by one kernel for all iterations of a cycle; `auto`: `resident` for small systems, else `device`, where they can run
++ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU
+  decides; `auto`: `device` where it can run
 . -ksp_gmresfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: by the host, which decides about
   iterations; `nccl`: between the GPUs, which decide; `auto`: `nccl` where each rank has a GPU of its own and there is NCCL
 . -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
@@ -483,12 +473,10 @@ static PetscErrorCode Create(KSP ksp)
   `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization, Givens rotations,
   the test and the restarts follow one another without the host, which learns of the end late. With `PCCMATCH` it does so if this
   path is asked for: some cycles are launched beyond the end then, which take longer than the general path.
-  A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
-  has 200 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
-  iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a transposed solve, a null
-space with the preconditioner on the left, and any other matrix or preconditioner take the general path, with the same passes over
-the basis; the view says why. `PCBJACOBI` with one block a rank, and one of finepc's types on it by `KSPPREONLY`, counts as this
-type.
+  A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. A flexible solve, a second
+  pass of orthogonalization, a transposed solve, a null space with the preconditioner on the left, and any other matrix or
+  preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI` with one block a rank,
+  and one of finepc's types on it by `KSPPREONLY`, counts as this type.
 
   Monitors, and convergence tests other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, get the norms when the GPU is some
   iterations further on; a test that ends the solve gets the solution of its iteration. One of them that calls

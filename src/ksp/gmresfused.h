@@ -240,7 +240,7 @@ struct GMRESVectors {
 /* What a solve begins with. */
 struct GMRESStart {
   LocalInt  restart;
-  LocalInt  step;      /* products between two orthogonalizations, where the path makes several */
+  LocalInt  step;      /* products between two orthogonalizations */
   LocalInt  iteration; /* iterations that are done */
   bool      watched;   /* the caller begins each cycle, so that all that it is told about can still be looked at */
   PetscReal norm;      /* of the residual */
@@ -251,11 +251,9 @@ struct GMRESStart {
 /* x [n] = 1 in row k of each block of bs rows, and 0 elsewhere: what M makes of it is a column of each block of M. */
 PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *, LocalInt n, LocalInt bs, LocalInt k, PetscScalar *x);
 /*
-   Makes the copy of A, if its rows are given and have changed or are read in another way now, for cycles of so many iterations, and
-   keeps the other pointers.
+   Makes the copy of A, if its rows are given and have changed, and keeps the other pointers.
 */
-PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed, KSPGMRESFusedPath,
-                                      LocalInt restart);
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed);
 /* Waits for what is left of the last solve, before memory that it works with is given back. */
 PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *);
 /* All other memory of a solve with this basis and steps of so many products at most, so that a rank among several asks for it
@@ -286,10 +284,9 @@ PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt restart, PetscBo
 
 /* What the last solve used. */
 struct GMRESStatus {
-  size_t    bytes;    /* on the GPU, beside the basis */
-  LocalInt  lanes;    /* lanes a row of the copy of A, or 0 without one */
-  PetscBool resident; /* one kernel for the iterations of a cycle */
-  PetscBool direct;   /* on several ranks: kernels make the sums and the exchange, not NCCL */
+  size_t    bytes;  /* on the GPU, beside the basis */
+  LocalInt  lanes;  /* lanes a row of the copy of A, or 0 without one */
+  PetscBool direct; /* on several ranks: kernels make the sums and the exchange, not NCCL */
 };
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *);
 

@@ -13,8 +13,7 @@
 
   Input Parameters:
 + ksp  - the Krylov space context
-- path - `KSP_GMRESFUSED_AUTO` (default), `KSP_GMRESFUSED_GENERAL`, `KSP_GMRESFUSED_DEVICE` or `KSP_GMRESFUSED_RESIDENT`, see
-         `KSPGMRESFusedPath`
+- path - `KSP_GMRESFUSED_AUTO` (default), `KSP_GMRESFUSED_GENERAL` or `KSP_GMRESFUSED_DEVICE`, see `KSPGMRESFusedPath`
 
   Options Database Key:
 . -ksp_gmresfused_path <path> - who decides about iterations
@@ -22,9 +21,7 @@
   Level: intermediate
 
   Note:
-  Where the GPU cannot decide, the general path runs, and the view says why. The resident kernel takes a `MATAIJCUSPARSE`,
-  `PCJACOBI` or `PCNONE`, a restart of 100 at most, and as many rows as the shared memory of the GPU has room for; where this kernel
-  cannot run, the path is that of `KSP_GMRESFUSED_DEVICE`, and the view says so. The iterates are the same to rounding.
+  Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedPath`, `KSPGMRESFusedGetPath()`
 @*/
@@ -174,8 +171,8 @@ says so.
   Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
 after a second product differ from those of `KSPGMRES` in the fourth digit or so.
 
-  A flexible solve, a preconditioner that may change by itself, a second pass of orthogonalization, and the resident kernel make one
-product a step in any case. What a solve begins beyond its last iteration costs a product more than with 1.
+  A flexible solve, a preconditioner that may change by itself, and a second pass of orthogonalization make one product a step in
+  any case. What a solve begins beyond its last iteration costs a product more than with 1.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetStepSize()`
 @*/

@@ -196,8 +196,7 @@ static PetscErrorCode Copy(KSP ksp, Preparation *p)
     g->op.step       = GMRESFusedStepOf(ksp);
     g->op.small      = (PetscBool)(rows / size < kSmallRows);
   }
-  const KSPGMRESFusedPath path = GMRESFusedIsWatched(ksp) ? KSP_GMRESFUSED_DEVICE : g->path; /* the host begins all cycles then */
-  PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed, path, g->small.restart));
+  PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed));
   if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart, g->op.step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
