@@ -1,13 +1,13 @@
 /*
-   Several right-hand sides with KSPCGFUSED: KSPMatSolve() beside KSPSolve() for each column. The iterates are the same to rounding,
-   and so counts and reasons are the same on these systems; a column does not depend on the others to the last bit.
+   Several right-hand sides with KSPCGFUSED: KSPMatSolve() beside KSPSolve() for each column. Where the GPU has them in one graph,
+   the iterates are the same to rounding, and so counts and reasons are the same on these systems; a column does not depend on the
+   others to the last bit. Anywhere else KSPMatSolve() solves one by one.
 */
 #include <finepc.h>
 
 #include <cmath>
 #include <limits>
 
-#include "ksp/cgcolumns.h"
 #include "pc_support.h"
 #include "spread.h"
 
@@ -43,13 +43,12 @@ std::string WayOf(KSP ksp)
   return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
 }
 
-void CheckTogether(KSP ksp, const Place &place)
+void CheckWay(KSP ksp, const Place &place)
 {
   const std::string way = WayOf(ksp);
   CAPTURE(way);
-  CHECK(Contains(way, "together: "));
-  CHECK(
-    Contains(way, place.path == std::string("graph") ? "a graph over interleaved vectors" : "products with all of them at once"));
+  CHECK(Contains(way, place.path == std::string("graph") ? "together: a graph over interleaved vectors"
+                                                         : "one by one: it was asked for"));
 }
 
 /* A dense matrix with the rows of A, whose entries are value(row, column), the same on any number of ranks. */
@@ -193,7 +192,7 @@ void CheckBlock(const Place &place, Mat A, PCType pc, const std::string &options
   CHECK((PetscInt)mine.its.size() == (Contains(options, "size 16") && columns > 16 ? columns % 16 : columns));
   const bool on_gpu = PetscMemTypeDevice(place.backend->where);
   Compare(mine, theirs, on_gpu, tolerance);
-  if (columns) CheckTogether(block, place);
+  if (columns) CheckWay(block, place);
 
   KSPConvergedReason reason;
   PetscInt           its, most = 0;
@@ -419,37 +418,6 @@ TEST_CASE("columns: one by one", "[cgfused][columns]")
     }
 }
 
-/* The products of the general path: matrices of types that have one with a dense matrix, and of one that has none. */
-TEST_CASE("columns: types of matrices and preconditioners", "[cgfused][columns]")
-{
-  const Place      host{&HostBackend(), "general"};
-  const HostMatrix plain = Diffusion(12, 10, true, 5);
-  for (MatType type : {MATAIJ, MATBAIJ, MATSBAIJ, MATDENSE})
-    for (PCType pc : {PCNONE, PCJACOBI, PCICC, PCBJACOBI, PCSOR}) {
-      if (type == std::string(MATDENSE) && pc != std::string(PCNONE) && pc != std::string(PCJACOBI)) continue;
-      MatObject       A;
-      const MatObject from = CreateMat(plain, MATAIJ);
-      MUST(MatSetOption(from, MAT_SYMMETRIC, PETSC_TRUE));
-      MUST(MatConvert(from, type, MAT_INITIAL_MATRIX, A.put()));
-      CAPTURE(type);
-      CheckBlock(host, A, pc, pc == std::string(PCSOR) ? "-pc_sor_symmetric -ksp_rtol 1e-8" : "-ksp_rtol 1e-8", 5);
-    }
-  MatObject shell;
-  MatObject from = CreateMat(plain, MATAIJ);
-  MUST(MatCreateShell(PETSC_COMM_SELF, plain.n, plain.n, plain.n, plain.n, (Mat)from, shell.put()));
-  MUST(MatShellSetOperation(shell, MATOP_MULT, (void (*)(void))(+[](Mat S, Vec x, Vec y) -> PetscErrorCode {
-                              Mat A;
-                              PetscFunctionBegin;
-                              PetscCall(MatShellGetContext(S, &A));
-                              PetscCall(MatMult(A, x, y));
-                              PetscFunctionReturn(PETSC_SUCCESS);
-                            })));
-  CheckBlock(host, shell, PCNONE, "-ksp_rtol 1e-8", 5);
-  const MatObject grid = CreateMat(Poisson(20, 20), MATAIJ);
-  CheckBlock(host, grid, PCRRB, "-pc_rrb_nx 20 -pc_rrb_ny 20 -ksp_rtol 1e-8", 5);
-  CheckBlock(host, grid, PCCMATCH, "-ksp_rtol 1e-8", 5);
-}
-
 /* The solver is used again: with other numbers of columns, new values, and for one right-hand side between. */
 TEST_CASE("columns: one solver for many solves", "[cgfused][columns]")
 {
@@ -492,7 +460,7 @@ TEST_CASE("columns: the view and the getter", "[cgfused][columns]")
   CHECK(WayOf(ksp).empty());
   const Outcome     out  = SolveBlock(ksp, B, X);
   const std::string text = ViewText(ksp);
-  CHECK(Contains(text, "18 right-hand sides, up to 8 together: "));
+  CHECK(Contains(text, "18 right-hand sides, one by one: it was asked for"));
   CHECK(Contains(text, "column 15: " + std::to_string(out.its[15]) + " iterations, CONVERGED_RTOL"));
   CHECK(!Contains(text, "column 16: "));
   CHECK(Contains(text, "and 2 more, which KSPCGFusedGetColumns() tells"));
@@ -511,22 +479,20 @@ static void CheckWayOnRanks(KSP ksp, const std::string &expected)
   if (!Rank()) CHECK(Contains(way, expected));
 }
 
-constexpr const char *kTogether = "together: "; /* on one rank it may be by a graph */
-
 /* Several GPUs of one rank each take the way of NCCL where there is nothing against it. */
 const std::string kByMPI = " -ksp_cgfused_communication mpi", kByNCCL = " -ksp_cgfused_communication nccl";
 
-/* A block on all ranks beside its columns, which KSPSolve() solves with two reductions an iteration, as the block has. */
+/* A block on all ranks beside its columns; on one rank with a GPU the block is solved by the graph. */
 static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const std::string &options, PetscInt columns)
 {
   CAPTURE(backend.name, pc, options, columns);
   const Place     place{&backend, "auto"};
   const MatObject B = MakeBlock(A, columns, backend.dense, RandomEntry), X = MakeBlock(A, columns, backend.dense, RandomEntry, 3),
-                  Y      = MakeBlock(A, columns, backend.dense, RandomEntry);
-  const KSPObject block  = MakeFused(A, place, pc, options + kByMPI + " -ksp_rtol 1e-8"),
-                  single = MakeFused(A, place, pc, options + " -ksp_rtol 1e-8 -ksp_cg_single_reduction 0");
+                  Y       = MakeBlock(A, columns, backend.dense, RandomEntry);
+  const std::string all   = options + kByMPI + " -ksp_rtol 1e-8";
+  const KSPObject   block = MakeFused(A, place, pc, all), single = MakeFused(A, place, pc, all);
   Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
-  if (columns > 1 && columns % 8 != 1) CheckWayOnRanks(block, kTogether); /* the view is about the last columns */
+  if (columns) CheckWayOnRanks(block, Size() == 1 && PetscMemTypeDevice(backend.where) ? "together: " : "one by one: ");
 }
 
 /* All ranks with rows, and the first one without. */
@@ -569,71 +535,6 @@ TEST_CASE("columns: small systems on several ranks", "[cgfused][columns][mpi][gp
   NEEDS_DEVICE();
   const MatObject A = Spread(Diffusion(7, 9, true, 2), DeviceBackend().mat, Even);
   CheckBlockOnRanks(DeviceBackend(), A, PCAFSAI, "-pc_afsai_overlap 1", 5);
-}
-
-/* However many columns there are, each neighbour gets a message an exchange, and all ranks make as many reductions. */
-TEST_CASE("columns: several ranks, one exchange and one reduction for all columns", "[cgfused][columns][mpi]")
-{
-  constexpr int kIterations = 6;
-  for (const Backend &backend : Backends())
-    for (const Layout &layout : EvenAndNone())
-      for (const auto &[pc, options] : std::vector<std::pair<PCType, const char *>>{{PCNONE, ""},
-                                                                                    {PCJACOBI, ""},
-                                                                                    {PCAFSAI, ""},
-                                                                                    {PCAFSAI, "-pc_afsai_overlap 1"}}) {
-        CAPTURE(backend.name, layout.name, pc, options);
-        const Place       place{&backend, "auto"};
-        const MatObject   A    = Spread(Diffusion(16, 15, true, 2), backend.mat, layout.share);
-        const std::string all  = std::string(options) + kByMPI + " -ksp_norm_type none -ksp_max_it " + std::to_string(kIterations);
-        const auto        cost = [&, type = pc](PetscInt columns) {
-          const KSPObject ksp = MakeFused(A, place, type, all);
-          const MatObject B   = MakeBlock(A, columns, backend.dense, RandomEntry),
-                          X   = MakeBlock(A, columns, backend.dense, RandomEntry);
-          MUST(KSPMatSolve(ksp, B, X)); /* sets up */
-          const Traffic traffic = TrafficOf([&] { MUST(KSPMatSolve(ksp, B, X)); });
-          CheckWayOnRanks(ksp, kTogether);
-          return traffic;
-        };
-        const Traffic two = cost(2), eight = cost(8);
-        CHECK(two.messages == eight.messages);
-        CHECK(two.reductions == eight.reductions);
-        CHECK(eight.bytes == 4 * two.bytes);
-        CHECK(eight.reductions <= 2 * kIterations + 10);
-
-        const KSPObject single = MakeFused(A, place, pc, all + " -ksp_cg_single_reduction 0 -ksp_cgfused_path general");
-        const VecObject b = RightVec(A, 2), x = RightVec(A, 3);
-        MUST(KSPSolve(single, b, x));
-        CHECK(TrafficOf([&] { MUST(KSPSolve(single, b, x)); }).messages == eight.messages);
-      }
-}
-
-/* New values, another pattern, another matrix, other numbers of columns: the exchange is made anew where it has to be. */
-TEST_CASE("columns: several ranks, one solver for many solves", "[cgfused][columns][mpi]")
-{
-  for (const Backend &backend : Backends()) {
-    CAPTURE(backend.name);
-    const Place     place{&backend, "auto"};
-    const MatObject A     = Spread(Diffusion(17, 13, true, 3), backend.mat, Even),
-                    other = Spread(RandomStencil(17, 13, 1, true, 3), backend.mat, Even);
-    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8" + kByMPI);
-    const auto      check = [&](Mat M, PetscInt columns) {
-      CAPTURE(columns);
-      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-pc_afsai_reuse_pattern 0 -ksp_rtol 1e-8" + kByMPI);
-      const MatObject B = MakeBlock(M, columns, backend.dense, UnlikeEntry), X = MakeBlock(M, columns, backend.dense, RandomEntry),
-                      Y   = MakeBlock(M, columns, backend.dense, RandomEntry);
-      const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);
-      CHECK(again.its == first.its);
-      for (PetscInt c = 0; c < columns; c++) CHECK(SameBits(again.x[c], first.x[c]));
-    };
-    for (PetscInt columns : {3, 8, 2, 12}) check(A, columns);
-    ChangeValues(A, 0.2);
-    check(A, 8);
-    MUST(KSPSetOperators(ksp, other, other));
-    check(other, 8);
-    MUST(KSPReset(ksp));
-    MUST(KSPSetOperators(ksp, A, A));
-    check(A, 5);
-  }
 }
 
 TEST_CASE("columns: several ranks, one by one", "[cgfused][columns][mpi]")
@@ -780,7 +681,7 @@ TEST_CASE("columns: NCCL, one that ends early stays as it is, and one that break
   });
 }
 
-/* Where a rank has no rows the columns go together by the general path; a rank of few rows has none that others do not need. */
+/* Where a rank has no rows the columns go one by one; a rank of few rows has none that others do not need. */
 TEST_CASE("columns: NCCL, ranks of uneven size, and without rows", "[cgfused][columns][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
@@ -801,7 +702,7 @@ TEST_CASE("columns: NCCL, ranks of uneven size, and without rows", "[cgfused][co
         const MatObject B = MakeBlock(A, 5, MATDENSECUDA, UnlikeEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry),
                         Y = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
         Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
-        CheckWayOnRanks(block, "together: products with all of them at once");
+        CheckWayOnRanks(block, "one by one: ");
       }
 }
 
@@ -857,7 +758,7 @@ TEST_CASE("columns: NCCL, one solver for many solves", "[cgfused][columns][mpi][
       const VecObject b = RightVec(M, 2), x = RightVec(M, 3); /* one column between blocks */
       MUST(KSPSolve(ksp, b, x));
     };
-    const std::string graph = "a graph over interleaved vectors, with one exchange", host = "products with all of them at once";
+    const std::string graph = "a graph over interleaved vectors, with one exchange", host = "one by one: several ranks by MPI";
     for (PetscInt columns : {3, 8, 2, 12, 1, 8}) check(A, columns, graph);
     ChangeValues(A, 0.2);
     check(A, 8, graph);
@@ -985,7 +886,7 @@ TEST_CASE("columns: small systems for the sanitizer", "[cgfused][columns][gpu][s
         const Outcome mine{{all.its[column]}, {all.reasons[column]}, {all.x[column]}};
         Compare(mine, theirs, true, 1e-10);
       }
-      CheckTogether(block, place);
+      CheckWay(block, place);
     }
 }
 
@@ -1027,48 +928,4 @@ TEST_CASE("columns: a stream that others do not wait for", "[cgfused][columns][g
   }
   CHECK(other.its == before.its);
   for (size_t c = 0; c < 5; c++) CHECK(SameBits(other.x[c], before.x[c]));
-}
-
-TEST_CASE("columns: vector operations, twins", "[cgfused][columns][gpu][sanitizer]")
-{
-  NEEDS_DEVICE();
-  CGColumnsWork *work = nullptr;
-  MUST(CGColumnsCreate_CUDA(&work));
-  for (PetscInt n : {0, 1, 255, 257, 1000, 70001})
-    for (PetscInt columns : {1, 3, 16}) {
-      CAPTURE(n, columns);
-      const PetscInt      ld = n + 5;
-      Random              random(n + 1);
-      std::vector<double> x(ld * columns), y(ld * columns);
-      double             *dx, *dy;
-      CGColumnScalars     a{};
-      for (std::vector<double> *v : {&x, &y})
-        for (double &entry : *v) entry = random.Between(-1, 1);
-      for (PetscInt c = 0; c < columns; c++) {
-        a.v[c]     = random.Between(-1, 1);
-        a.stays[c] = (PetscBool)(c % 4 == 1);
-      }
-      MUST(ArrayCreate_CUDA(x.size() * sizeof(double), (void **)&dx));
-      MUST(ArrayCreate_CUDA(y.size() * sizeof(double), (void **)&dy));
-      MUST(ArrayCopy_CUDA(dx, x.data(), x.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-      MUST(ArrayCopy_CUDA(dy, y.data(), y.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-      PetscReal mine[3 * kCGMostColumns], wanted[3 * kCGMostColumns];
-      MUST(CGColumnsDots_Host(n, columns, x.data(), ld, y.data(), ld, wanted));
-      MUST(CGColumnsDots_CUDA(work, n, columns, dx, ld, dy, ld, mine));
-      for (PetscInt k = 0; k < 3 * columns; k++) CHECK(std::fabs(mine[k] - wanted[k]) <= 1e-12 * (n + 1));
-      MUST(CGColumnsAdd_Host(n, columns, &a, x.data(), ld, y.data(), ld));
-      MUST(CGColumnsAdd_CUDA(n, columns, &a, dx, ld, dy, ld));
-      MUST(CGColumnsTurn_Host(n, columns, &a, y.data(), ld, x.data(), ld));
-      MUST(CGColumnsTurn_CUDA(n, columns, &a, dy, ld, dx, ld));
-      for (const auto &pair : {std::make_pair(&x, dx), std::make_pair(&y, dy)}) {
-        std::vector<double> back(x.size());
-        double              worst = 0;
-        MUST(ArrayCopy_CUDA(back.data(), pair.second, back.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-        for (size_t i = 0; i < back.size(); i++) worst = std::max(worst, std::fabs(back[i] - (*pair.first)[i]));
-        CHECK(worst <= 2e-15);
-      }
-      MUST(ArrayDestroy_CUDA((void **)&dx));
-      MUST(ArrayDestroy_CUDA((void **)&dy));
-    }
-  MUST(CGColumnsDestroy_CUDA(&work));
 }

@@ -1320,7 +1320,7 @@ TEST_CASE("cgfused: vectors that are columns", "[cgfused]")
           CheckPath(fused, place);
         }
 
-        /* all columns at once */
+        /* a block of them */
         MatObject Y;
         MUST(MatDuplicate(X, MAT_COPY_VALUES, Y.put()));
         MUST(KSPMatSolve(fused, B, X));

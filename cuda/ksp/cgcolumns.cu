@@ -1,6 +1,6 @@
 /*
-   The conjugate gradient method for several right-hand sides as the host sees it, and its vector operations one by one. The kernels
-   of an iteration are in cgcolumns_graph.cu.
+   The conjugate gradient method for several right-hand sides as the host sees it. The kernels of an iteration are in
+   cgcolumns_graph.cu.
 */
 #include <cstring>
 
@@ -227,103 +227,5 @@ PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool le
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(CGColumnsSeparate(work, left, X, ldx, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* ------------------------------ vector operations, column by column --------------------------- */
-
-namespace
-{
-
-/* z.r, z.z and r.r of the columns: the blocks blockIdx.x of column blockIdx.y leave their part in partial [columns][3][blocks]. */
-__global__ void __launch_bounds__(kCGBlock)
-  DotColumns(LocalInt n, const double *__restrict__ Z, LocalInt ldz, const double *__restrict__ R, LocalInt ldr, double *partial)
-{
-  const double *const z = Z + (size_t)blockIdx.y * ldz, *const r = R + (size_t)blockIdx.y * ldr;
-  double sums[3] = {0, 0, 0};
-  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kCGBlock) {
-    const double z_i = z[i], r_i = r[i];
-    sums[0] += z_i * r_i;
-    sums[1] += z_i * z_i;
-    sums[2] += r_i * r_i;
-  }
-  BlockSum(sums);
-  if (threadIdx.x == 0)
-    for (int k = 0; k < 3; k++) partial[(3 * (size_t)blockIdx.y + k) * gridDim.x + blockIdx.x] = sums[k];
-}
-
-/* The sums of these parts, one a block. */
-__global__ void __launch_bounds__(kCGBlock) SumParts(int parts, const double *partial, double *sums)
-{
-  double sum[1] = {0};
-  for (int i = threadIdx.x; i < parts; i += kCGBlock) sum[0] += partial[(size_t)blockIdx.x * parts + i];
-  BlockSum(sum);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum[0];
-}
-
-/* y = y + a x, or with Turn y = x + a y */
-template <bool Turn>
-__global__ void __launch_bounds__(kCGBlock)
-  CombineColumns(LocalInt n, CGColumnScalars a, const double *__restrict__ X, LocalInt ldx, double *__restrict__ Y, LocalInt ldy)
-{
-  const long long     i = GridThread();
-  const double *const x = X + (size_t)blockIdx.y * ldx;
-  double *const       y = Y + (size_t)blockIdx.y * ldy;
-  if (i >= n || a.stays[blockIdx.y]) return;
-  y[i] = Turn ? x[i] + a.v[blockIdx.y] * y[i] : y[i] + a.v[blockIdx.y] * x[i];
-}
-
-template <bool Turn>
-PetscErrorCode LaunchCombine(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
-                             PetscScalar *Y, LocalInt ldy)
-{
-  cudaStream_t stream;
-
-  PetscFunctionBegin;
-  if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  CombineColumns<Turn><<<dim3(BlocksFor(n, kCGBlock), (unsigned)columns), kCGBlock, 0, stream>>>(n, *a, X, ldx, Y, ldy);
-  FinePCCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-} // namespace
-
-PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz,
-                                  const PetscScalar *R, LocalInt ldr, PetscReal *sums)
-{
-  cudaStream_t stream;
-
-  PetscFunctionBegin;
-  for (LocalInt k = 0; k < 3 * columns; k++) sums[k] = 0;
-  if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Wait(work));
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  const int     blocks = std::min(BlocksFor(n, kCGBlock), work->processors); /* of a column */
-  double *const to = (double *)work->state.data(), *const seen = (double *)work->seen;
-  static_assert(sizeof(CGColumnsState) >= 3 * kCGMostColumns * sizeof(double), "the state is used for the sums of the columns");
-  DotColumns<<<dim3(blocks, (unsigned)columns), kCGBlock, 0, stream>>>(n, Z, ldz, R, ldr, work->partial.data());
-  FinePCCheckLaunch();
-  SumParts<<<3 * (int)columns, kCGBlock, 0, stream>>>(blocks, work->partial.data(), to);
-  FinePCCheckLaunch();
-  PetscCallCUDA(cudaMemcpyAsync(seen, to, 3 * columns * sizeof(*seen), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
-  for (LocalInt k = 0; k < 3 * columns; k++) sums[k] = seen[k];
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGColumnsAdd_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
-                                 PetscScalar *Y, LocalInt ldy)
-{
-  PetscFunctionBegin;
-  PetscCall(LaunchCombine<false>(n, columns, a, X, ldx, Y, ldy));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGColumnsTurn_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
-                                  PetscScalar *Y, LocalInt ldy)
-{
-  PetscFunctionBegin;
-  PetscCall(LaunchCombine<true>(n, columns, b, X, ldx, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

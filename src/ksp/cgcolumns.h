@@ -3,7 +3,7 @@
    or a factor is read once for all columns. The recurrences are those of cgfused.h, column by column; the solution of a column that
    has come to its end stays as it is until all have.
 
-   On the GPU, one rank, vectors are interleaved: the entries of a row lie together, the columns side by side, so that a product
+   On one GPU vectors are interleaved: the entries of a row lie together, the columns side by side, so that a product
    reads the row of a block vector contiguously. With M = (1 + W2) D (1 + W1) and W2 = W1^T, an iteration is three kernels, and
    neither r nor z has to be stored:
 
@@ -71,32 +71,3 @@ PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *, const CGFusedWork *, const P
 PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *, CGColumn column[], PetscBool *ended);
 /* Copies the solutions to X, but not those of columns that are to be left as they are. */
 PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool left[], PetscScalar *X, LocalInt ldx);
-
-/* --------------------------------- vector operations, twins ----------------------------------- */
-
-/* A number for each column, and whether the column is to stay as it is. */
-struct CGColumnScalars {
-  PetscScalar v[kCGMostColumns];
-  PetscBool   stays[kCGMostColumns];
-};
-
-/*
-   The operations one by one, for products by others, on at most kCGMostColumns columns, which lie `ld` entries apart in each of the
-   arrays. Sums are over the rank's rows, always in the same order.
-*/
-
-/* sums[3 * c + ..] = z.r, z.z and r.r of column c; the CUDA twin waits for them, and needs `work`. */
-PetscErrorCode CGColumnsDots_Host(LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz, const PetscScalar *R,
-                                  LocalInt ldr, PetscReal *sums);
-PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz,
-                                  const PetscScalar *R, LocalInt ldr, PetscReal *sums);
-/* y = y + a x for each column */
-PetscErrorCode CGColumnsAdd_Host(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
-                                 PetscScalar *Y, LocalInt ldy);
-PetscErrorCode CGColumnsAdd_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
-                                 PetscScalar *Y, LocalInt ldy);
-/* y = x + b y for each column */
-PetscErrorCode CGColumnsTurn_Host(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
-                                  PetscScalar *Y, LocalInt ldy);
-PetscErrorCode CGColumnsTurn_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
-                                  PetscScalar *Y, LocalInt ldy);

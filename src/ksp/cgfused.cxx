@@ -3,7 +3,7 @@
 
 #include "agree.h"
 #include "options.h"
-#include "cgfused_columns.h"
+#include "cgfusedimpl.h"
 #include "confirm.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
@@ -464,15 +464,14 @@ the next one. While it does so the GPU makes the product of the next iteration a
   residual is left. `KSPCG` says that it has converged. Solves in a trust region or to an objective are not confirmed, since
   they could not go on from their solution.
 
-  `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or as many as `KSPSetMatSolveBatchSize()` asks for,
-  up to 16. Each column has its own scalars and its own test, and gets the iterates of `KSPSolve()`, to rounding; A and the
-  factors are read once for all columns. On one GPU, and on several that communicate by NCCL, this is a graph of kernels over
-  interleaved vectors, for `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and `PCNONE`; with a factor, the preconditioned norm takes the least
-  memory and time. Anywhere else the products are `MatMatMult()` and `PCMatApply()`. On several ranks an iteration has two
-  reductions for all columns, and a product with a `MATAIJ` one exchange. Columns go one by one, as with `KSPCG`, where there is a
-  monitor, a history of residual norms, a convergence test of the program, a null space, a transposed solve, a guess by
-  `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed, and on GPUs with `PCCMATCH`; the view says so.
-  `KSPCGFusedGetColumns()` tells what has become of each column.
+  On one GPU, and on several that communicate by NCCL, `KSPMatSolve()` solves for several right-hand sides together, 8
+  at a time, or as many as `KSPSetMatSolveBatchSize()` asks for, up to 16, with `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and
+  `PCNONE`, by a graph of kernels over interleaved vectors. Each column has its own scalars and its own test, and gets
+  the iterates of `KSPSolve()`, to rounding; A and the factors are read once for all columns. With a factor, the
+  preconditioned norm takes the least memory and time. Columns go one by one, as with `KSPCG`, anywhere else, and
+  where there is a monitor, a history of residual norms, a convergence test of the program, a null space, a transposed
+  solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed; the view says
+  why. `KSPCGFusedGetColumns()` tells what has become of each column.
 
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own

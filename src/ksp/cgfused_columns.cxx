@@ -1,13 +1,79 @@
 /*
-   Several right-hand sides with the fused conjugate gradient method: which of the ways a block of columns goes, the way whose
-   iterations the GPU decides about, on one rank or on several with NCCL, and what the program gets to know of the columns.
+   Several right-hand sides with the fused conjugate gradient method: together, where the GPU decides about the iterations, on one
+   rank or on several with NCCL, and otherwise one by one; and what the program gets to know of the columns.
 */
+#include <petsc/private/matimpl.h>
 #include <petsc/private/pcimpl.h>
 
 #include "agree.h"
 #include "entry.h"
-#include "cgfused_columns.h"
+#include "cgcolumns.h"
+#include "cgfusedimpl.h"
 #include "confirm.h"
+
+/* What a KSP keeps of one system, for one of the columns. */
+struct CGFusedColumn {
+  KSPConvergedReason reason = KSP_CONVERGED_ITERATING;
+  PetscInt           its    = 0;
+  PetscReal          rnorm = 0, rnorm0 = 0, ttol = 0;
+  CGRange            range;
+
+  bool Ended() const { return reason != KSP_CONVERGED_ITERATING; }
+};
+
+/* The columns that are solved together. */
+struct CGFusedBatch {
+  Mat           B = nullptr, X = nullptr;
+  LocalInt      count = 0;
+  CGFusedColumn column[kCGMostColumns];
+
+  bool Ended() const
+  {
+    for (LocalInt c = 0; c < count; c++)
+      if (!column[c].Ended()) return false;
+    return true;
+  }
+};
+
+/*
+   Calls f() while the KSP is that of a column: with its reason, norms and numbers, and, if `vectors`, with the columns of B and X
+   as its right-hand side and solution. KSPConvergedDefault() needs them for the first norm if there is a guess, and so does what
+   follows from a failure.
+*/
+template <typename F>
+static PetscErrorCode AsColumn(KSP ksp, CGFusedBatch &batch, PetscInt c, bool vectors, F f)
+{
+  CGFusedColumn &column = batch.column[c];
+  const Vec      rhs = ksp->vec_rhs, solution = ksp->vec_sol;
+  Vec            b = nullptr, x = nullptr;
+
+  PetscFunctionBegin;
+  if (vectors) {
+    PetscCall(MatDenseGetColumnVecRead(batch.B, c, &b));
+    PetscCall(MatDenseGetColumnVec(batch.X, c, &x));
+    ksp->vec_rhs = b;
+    ksp->vec_sol = x;
+  }
+  ksp->reason               = column.reason;
+  ksp->its                  = column.its;
+  ksp->rnorm                = column.rnorm;
+  ksp->rnorm0               = column.rnorm0;
+  ksp->ttol                 = column.ttol;
+  const PetscErrorCode code = f();
+  column.reason             = ksp->reason;
+  column.its                = ksp->its;
+  column.rnorm              = ksp->rnorm;
+  column.rnorm0             = ksp->rnorm0;
+  column.ttol               = ksp->ttol;
+  ksp->vec_rhs              = rhs;
+  ksp->vec_sol              = solution;
+  if (vectors) { /* after an error, too: B and X are the program's */
+    PetscCall(MatDenseRestoreColumnVec(batch.X, c, &x));
+    PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
+  }
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* ------------------------------------------- the way ------------------------------------------ */
 
@@ -43,8 +109,8 @@ static bool IsScaled(K *, long)
   return false;
 }
 
-/* Why the columns go one by one: what KSPSolve() does, or what it is asked for, and KSPMatSolve() does not do. */
-static PetscErrorCode WhyOneByOne(KSP ksp, bool failed, CGFusedReason *why)
+/* What KSPSolve() does, or what it is asked for, and a block does not do. */
+static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, CGFusedReason *why)
 {
   const KSP_CGFused *cg       = (const KSP_CGFused *)ksp->data;
   const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
@@ -73,20 +139,20 @@ static PetscErrorCode WhyOneByOne(KSP ksp, bool failed, CGFusedReason *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same for this block, and otherwise whether its products are our own; the view then says what CGFusedWhyGeneral() says. */
-static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, CGFusedReason *why)
+/* Why the columns go one by one, or no reason: then M is that of the graph. Collective. */
+static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
   *why = CGFusedReason{};
-  PetscCall(WhyOneByOne(ksp, failed, why));
+  PetscCall(WhyNotTogether(ksp, failed, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
-  if (cg->why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
+  *why = cg->why;
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   if (M->cycle) why->text = "a cycle of multigrid";
-  else if (cg->several && !cg->nccl)
-    cg->why.text = "several right-hand sides on several ranks"; /* by MPI: one exchange for all columns */
+  else if (cg->several && !cg->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,7 +264,7 @@ static PetscErrorCode Start(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTe
     CGFusedColumn &column = batch.column[c];
     const bool     plain  = PetscIsNormalReal(sums[c].nn) && PetscIsNormalReal(sums[c].rz);
 
-    PetscCall(CGFusedAsColumn(ksp, batch, c, !plain || !ksp->guess_zero, [&] {
+    PetscCall(AsColumn(ksp, batch, c, !plain || !ksp->guess_zero, [&] {
       PetscFunctionBegin;
       PetscCall(StartColumn(ksp, column, sums[c]));
       test[c] = CGTestOf(ksp, PETSC_FALSE);
@@ -254,6 +320,17 @@ static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What a residual of this norm is to the column that the KSP is: its end is confirmed, or the KSP has no reason. Collective. */
+static PetscErrorCode ConfirmColumn(KSP ksp, PetscReal norm)
+{
+  bool confirmed;
+
+  PetscFunctionBegin;
+  PetscCall(ConfirmsNorm(ksp, norm, ksp->work[1], ksp->work[2], &confirmed));
+  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, PETSC_MAX_REAL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The residuals of the solutions, all of them at once, which confirm the ends of the columns or take them back. */
 static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool again[])
 {
@@ -278,7 +355,7 @@ static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool a
     const PetscReal norm = CGNormFrom(ksp, sums[c].nn, sums[c].rz);
 
     if (!claims[c] || norm <= kConfirmed * batch.column[c].rnorm) continue;
-    PetscCall(CGFusedAsColumn(ksp, batch, c, true, [&] { return CGFusedConfirmColumn(ksp, norm); }));
+    PetscCall(AsColumn(ksp, batch, c, true, [&] { return ConfirmColumn(ksp, norm); }));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -326,7 +403,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
     again[c] = (range.left || range.orthogonal) && !(ended[c] && batch.column[c].reason < 0);
     if (ended[c] || again[c]) continue;
     PetscCall(PetscLogGpuFlops(end[c].its * cg->flops));
-    PetscCall(CGFusedAsColumn(ksp, batch, c, true, [&] { return EndColumn(ksp, end[c]); }));
+    PetscCall(AsColumn(ksp, batch, c, true, [&] { return EndColumn(ksp, end[c]); }));
   }
   PetscCall(ConfirmOnDevice(ksp, batch, again));
   for (PetscInt c = 0; c < batch.count; c++)
@@ -361,16 +438,6 @@ static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedConfirmColumn(KSP ksp, PetscReal norm)
-{
-  bool confirmed;
-
-  PetscFunctionBegin;
-  PetscCall(ConfirmsNorm(ksp, norm, ksp->work[1], ksp->work[2], &confirmed));
-  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, PETSC_MAX_REAL));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A column whose recurrence has lost the residual goes on alone, from the solution that it has. */
 static PetscErrorCode GoOn(KSP ksp, CGFusedBatch &batch, PetscInt c)
 {
@@ -397,16 +464,11 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
   CGFusedPreconditioner M;
 
   PetscFunctionBegin;
-  PetscCall(ChooseWay(ksp, batch, failed, &M, &block.why));
-  block.together = block.why     ? nullptr
-                   : cg->why     ? "products with all of them at once, as far as the types have these"
-                   : cg->several ? "a graph over interleaved vectors, with one exchange a product and two sums over the ranks"
-                                 : "a graph over interleaved vectors";
+  PetscCall(WhyOneByOne(ksp, batch, failed, &M, &block.why));
   if (block.why) {
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
-  } else if (cg->why) PetscCall(CGFusedSolveColumnsByHost(ksp, batch));
-  else {
-    PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
+  } else {
+    PetscCall(AsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
     PetscCall(SolveOnDevice(ksp, batch));
   }
   for (PetscInt c = 0; c < batch.count; c++)
@@ -466,7 +528,6 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   cg->solved    = PETSC_TRUE;
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
-  block.solved  = PETSC_TRUE;
   block.at_once = at_once;
   for (PetscInt first = 0; first < columns; first += at_once) {
     const PetscInt last  = PetscMin(first + at_once, columns);
@@ -520,13 +581,16 @@ PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
   const PetscInt      columns = (PetscInt)block.its.size();
 
   PetscFunctionBegin;
-  if (!block.solved) PetscFunctionReturn(PETSC_SUCCESS);
-  if (block.together)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT " together: %s\n",
-                                     columns, block.at_once, block.together));
-  else
+  if (!columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (block.why)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, one by one: %s%s\n", columns, block.why.text,
                                      block.why.type));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT
+                                     " together: a graph over interleaved vectors%s\n",
+                                     columns, block.at_once,
+                                     cg->several ? ", with one exchange a product and two sums over the ranks" : ""));
   for (PetscInt c = 0; c < PetscMin(columns, kCGMostColumns); c++)
     PetscCall(PetscViewerASCIIPrintf(viewer, "    column %" PetscInt_FMT ": %" PetscInt_FMT " iterations, %s\n", c, block.its[c],
                                      KSPConvergedReasons[block.reasons[c]]));
@@ -545,8 +609,6 @@ PetscErrorCode CGFusedResetColumns(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
-  PetscCall(GhostExchangeDestroy(&cg->columns_exchange));
-  cg->columns_pattern = CopiedFrom{};
-  cg->block_solve     = CGFusedBlock{};
+  cg->block_solve = CGFusedBlock{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -10,6 +10,7 @@
      neighbours.h         the lists of an exchange
      nccl.h               NCCL's communicators
      cgfused_trust.cxx    the trust region
+     cgfused_columns.cxx  several right-hand sides
 */
 #pragma once
 
@@ -63,10 +64,8 @@ struct CGFusedExchange {
 
 /* What the last KSPMatSolve() has come to, for the view and the program. */
 struct CGFusedBlock {
-  PetscBool                       solved   = PETSC_FALSE; /* there has been one */
-  const char                     *together = nullptr;     /* how the columns were solved together, null if they were not */
-  PetscInt                        at_once  = 0;           /* at most so many */
-  CGFusedReason                   why;                    /* why they were not */
+  PetscInt                        at_once = 0; /* columns that are solved together at most */
+  CGFusedReason                   why;         /* why they were not; none if they were */
   std::vector<PetscInt>           its;
   std::vector<KSPConvergedReason> reasons;
 };
@@ -110,11 +109,9 @@ struct KSP_CGFused {
   long             factor_exchange = 0;           /* how often these were made, on all ranks as often */
   PetscBool        same_factors    = PETSC_FALSE; /* the factors are those of the copies, on all ranks */
 
-  /* several right-hand sides, see cgfused_columns.h */
+  /* several right-hand sides */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
   CGFusedBlock   block_solve;
-  GhostExchange  columns_exchange = {}; /* for products of the general path with A on several ranks */
-  CopiedFrom     columns_pattern;       /* the block of A that it was made for */
 
   /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscScalar *e = nullptr, *d = nullptr;
@@ -200,3 +197,12 @@ PetscErrorCode CGFusedRankBegin(KSP);
    all ranks; see cgfused.h.
 */
 PetscErrorCode CGFusedRankAdvance(KSP, PetscScalar a, PetscScalar b, PetscReal sums[3]);
+
+/* ------------------------------------- cgfused_columns.cxx ------------------------------------ */
+
+/* KSPMatSolve() */
+PetscErrorCode KSPMatSolve_CGFused(KSP, Mat B, Mat X);
+/* What it composes and takes away, shows, and frees. */
+PetscErrorCode CGFusedComposeColumns(KSP, PetscBool compose);
+PetscErrorCode CGFusedViewColumns(KSP, PetscViewer);
+PetscErrorCode CGFusedResetColumns(KSP);

@@ -120,14 +120,13 @@ static PetscErrorCode MakeRoom(GhostExchange *exchange, LocalInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GhostExchangeNeedColumns(GhostExchange *exchange, LocalInt columns, PetscErrorCode code)
+PetscErrorCode GhostExchangeNeedColumns(GhostExchange *exchange, LocalInt columns)
 {
   PetscFunctionBegin;
   if (exchange->columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
   if (!exchange->packed) PetscCall(Pack(exchange));
   exchange->columns = 0; /* until all ranks have it */
-  if (!code) code = MakeRoom(exchange, columns);
-  PetscCall(Agree(exchange, code));
+  PetscCall(Agree(exchange, MakeRoom(exchange, columns)));
   exchange->columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

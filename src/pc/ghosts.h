@@ -29,9 +29,9 @@ PetscErrorCode GhostExchangeDestroy(GhostExchange *);
 
 /*
    Makes room for so many columns, with an `sf`. Collective, unless there is room: all ranks have room for as many columns, or none
-   of them has. `code` is the error of what the rank did alone before it; an error of one rank is one of all.
+   of them has. An error of one rank is one of all.
 */
-PetscErrorCode GhostExchangeNeedColumns(GhostExchange *, LocalInt columns, PetscErrorCode code = PETSC_SUCCESS);
+PetscErrorCode GhostExchangeNeedColumns(GhostExchange *, LocalInt columns);
 
 /* The exchange for columns for which there is room, with the same X at its beginning and its end; nothing without an `sf`. */
 PetscErrorCode GhostExchangeBegin(const GhostExchange *, LocalInt columns, const PetscScalar *X, LocalInt ld);
