@@ -663,29 +663,21 @@ static PetscErrorCode MeasureMemory(const Config &config, PetscLogDouble before,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  How cgfused on several ranks has communicated, by its view, and what an exchange and a sum take by themselves. In a solve the
-  exchange is beside a product: what is hidden there is what these times and the time of an iteration on one rank leave over.
-*/
-static PetscErrorCode MeasureCommunication(KSP ksp, Result *result)
+/* How a solver on several ranks has communicated, by its view */
+static PetscErrorCode FindCommunication(KSP ksp, Result *result)
 {
   const std::string label = "communication: ";
   std::string       view;
-  PetscLogDouble    seconds[2];
-  PetscErrorCode (*time)(KSP, PetscLogDouble[2]);
+  PetscBool         fused;
 
   PetscFunctionBeginUser;
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp, "KSPFinePCTimeCommunication_C", &time));
-  if (!time) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((*time)(ksp, seconds));
-  result->exchange_seconds = seconds[0];
-  result->sum_seconds      = seconds[1];
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPCGFUSED, &fused));
+  if (!fused) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ViewText(PETSC_COMM_WORLD, [&](PetscViewer viewer) { return KSPView(ksp, viewer); }, &view));
   const size_t at = view.find(label);
   if (at == std::string::npos) PetscFunctionReturn(PETSC_SUCCESS);
   result->communication = view.substr(at + label.size(), view.find('\n', at) - at - label.size());
-  result->note +=
-    Format("%s; exchange alone %.1f us, sum alone %.1f us; ", result->communication.c_str(), 1e6 * seconds[0], 1e6 * seconds[1]);
+  result->note += result->communication + "; ";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -772,7 +764,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
     PetscCall(
       TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
   }
-  if (last.reason > 0) PetscCall(MeasureCommunication(solver->ksp, result));
+  if (last.reason > 0) PetscCall(FindCommunication(solver->ksp, result));
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));
   if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, solver, result));
   if (last.reason > 0 && config.columns > 0 && !solver->limit.over) PetscCall(MeasureColumns(config, solver, result));

@@ -11,6 +11,7 @@
     text.cxx      how Markdown and JSON are written
     bsrsv2.cxx    a preconditioner of cuSPARSE's
     kernels.cxx   finepc_kernels, another program on systems, backend and text
+    exchange_times.cxx  finepc_exchange, which completes results of several GPUs
 */
 
 #include <petscksp.h>
@@ -102,10 +103,8 @@ struct Result {
   PetscReal                   columns_residual = 0.; /* the largest true residual of a column */
   std::vector<std::string>    columns_view;          /* what the solver says of them, line by line */
   std::string                 communication;         /* of cgfused on several ranks, with the reason: nccl.., mpi.. */
-  PetscLogDouble              exchange_seconds = 0.; /* of one exchange and of one sum by themselves: no part of a solve's time */
-  PetscLogDouble              sum_seconds      = 0.;
-  double                      complexity       = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
-  PetscLogDouble              memory_bytes     = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
+  double                      complexity   = 0.;     /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
+  PetscLogDouble              memory_bytes = 0.;     /* taken from the matrix on to the end of the first solve; 0: not known */
   std::vector<PetscReal>      history;               /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */

@@ -189,8 +189,6 @@ static Json ResultJson(const Config &config, const Result &result)
   json["apply_floor_fraction"] = Rounded(FloorFraction(config.backend, result.apply_bytes, result.apply_seconds));
   json["memory_bytes"]         = Rounded(result.memory_bytes);
   json["communication"]        = result.communication;
-  json["exchange_s"]           = Rounded(result.exchange_seconds);
-  json["sum_s"]                = Rounded(result.sum_seconds);
   json["view"]                 = result.view;
   json["history_stride"]       = result.history_stride;
   json["history"]              = RoundedAll(result.history);

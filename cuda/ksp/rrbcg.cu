@@ -17,7 +17,6 @@
 
 #include "capture.cuh"
 #include "mailbox.cuh"
-#include "phases.h"
 #include "pc/rrb/rrb.cuh"
 #include "ksp/rrbcg.h"
 
@@ -622,35 +621,5 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   StoreResidual<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, LocalInt phase, const char **what, LocalInt *grid, PetscLogDouble *bytes)
-{
-  Work        *w      = static_cast<Work *>(work);
-  const int    middle = RRBMiddlePhases(w->F);
-  const size_t cells  = (size_t)w->v.g.cx * w->v.g.cy;
-  const bool   early  = w->F->early; /* as in the graph */
-  RRBPhase     about{};
-  cudaStream_t stream;
-
-  PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  /* values a cell that are read or written */
-  if (phase == 0) { /* 10 of S_1; two each of z, p, x, the new p, the new x, and q */
-    about = RRBPhase{"x + a p, z + b p, S_1 p, p.q", 0, 22 * cells * sizeof(double)};
-    PetscCall(LaunchProduct(w, early, stream));
-  } else if (phase == 1) { /* 4 of L; two each of r, q and the new r; one for the next grid */
-    about = RRBPhase{"r - a q, r.r, level 2 down", 0, 11 * cells * sizeof(double)};
-    PetscCall(LaunchSkew(w, DownToNext<true>, early, stream));
-  } else if (phase < 2 + middle) {
-    PetscCall(RRBLaunchPhase(w->F, phase - 2, RRBGate{}, early, stream, &about));
-  } else if (phase == 2 + middle) { /* 5 of L; two of r; one each of z in class b2 and b1 */
-    about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
-    PetscCall(LaunchSkew(w, w->v.singular ? UpFromNext<true> : UpFromNext<false>, early, stream));
-  }
-  *what  = about.what;
-  *grid  = about.grid + 1;
-  *bytes = (PetscLogDouble)about.bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

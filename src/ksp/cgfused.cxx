@@ -348,7 +348,6 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(CGFusedComposeTrust(ksp, compose));
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kTimeCommunication, compose ? Entry<CGFusedTimeCommunication> : nullptr));
   PetscCall(CGFusedComposeColumns(ksp, compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

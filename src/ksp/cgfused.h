@@ -180,21 +180,6 @@ PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *direct);
 /* To be called before the memory of an exchange is freed: NCCL may have told other GPUs of it when the graph was made. */
 PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
 
-/* What communication takes by itself, in seconds; all 0 without NCCL. */
-struct CGCommunicationTimes {
-  PetscLogDouble exchange; /* one exchange of ghosts, with packing */
-  PetscLogDouble sum;      /* one sum of two numbers */
-};
-
-/*
-   The times of the exchange and of the sum that the last solve made with NCCL, each as a graph of `count` of them one after the
-   other, the best of some launches. All ranks call it.
-*/
-PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int count, CGCommunicationTimes *);
-/* The exchange of these lists once and by itself, to be tested; the ghosts are there when it returns. All ranks call it. */
-PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, MPI_Comm, const Neighbours *, const PetscScalar *x,
-                                        PetscScalar *ghosts);
-
 /* ------------------ several ranks with MPI: the host decides --------------------------------- */
 
 /* A rank's arrays on the GPU, [n]. */

@@ -183,13 +183,6 @@ PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *, LocalInt count);
 PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *, Mat A, LocalInt count, const PetscInt columns[]);
 PetscErrorCode CGFusedExchangeLists(CGFusedExchange *);
 PetscErrorCode CGFusedResetExchange(CGFusedExchange *);
-/*
-   The seconds that one exchange of the last solve and one sum take by themselves, the most of any rank, as the solve made them: by
-   NCCL in a graph, or by MPI with a wait for the GPU. Both are 0 where there was no path of several ranks. Composed as a method for
-   the benchmark; collective.
-*/
-PetscErrorCode        CGFusedTimeCommunication(KSP, PetscLogDouble seconds[2]);
-constexpr const char *kTimeCommunication = "KSPFinePCTimeCommunication_C";
 /* Before the first iteration. */
 PetscErrorCode CGFusedRankBegin(KSP);
 /*

@@ -152,18 +152,5 @@ struct RRBGate {
   }
 };
 
-/* What a kernel does, on which grid, and how many bytes it must move: each coefficient, value and result once. */
-struct RRBPhase {
-  const char *what;
-  int         grid;
-  size_t      bytes;
-};
-
-/*
-   The kernels of the middle of an application: down from the second grid, the remainder, and up to the second grid. There are
-   RRBMiddlePhases() of them. RRBLaunchPhase() launches one and tells what it is, if the last argument is not null;
-   RRBLaunchMiddle() launches them all.
-*/
-int            RRBMiddlePhases(const RRBFactorCUDA *);
-PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *, int phase, RRBGate, bool early, cudaStream_t, RRBPhase *);
+/* The kernels of the middle of an application: down from the second grid, the remainder, and up to the second grid. */
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, RRBGate, bool early, cudaStream_t);

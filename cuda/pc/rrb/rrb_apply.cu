@@ -4,7 +4,6 @@
    lies between the first kernel of the first grid and its last one is launched as a graph.
 */
 #include "capture.cuh"
-#include "phases.h"
 #include "rrb_factor.cuh"
 
 namespace
@@ -408,43 +407,38 @@ int InnerPhases(const RRBFactorCUDA *F)
 /* The two kernels of the first grid: down from x, and up to y. */
 template <int Count>
 PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, const Columns &columns,
-                           cudaStream_t stream, size_t *bytes)
+                           cudaStream_t stream)
 {
   const RRBGrid *grid = Count > 1 ? F->column_grid : F->grid, &g = grid[0], &next = grid[1];
 
   PetscFunctionBegin;
   if (down) PetscCall(LaunchEarly(F->early, GridDown<true, Count>, RRBTiles(g), kRRBTile, stream, g, next, x, columns, RRBGate{}));
   else PetscCall(LaunchEarly(F->early, GridUp<true, Count>, RRBTiles(g), kRRBTile, stream, g, next, x, y, columns, RRBGate{}));
-  if (bytes) *bytes = down ? DownBytes(g) : UpBytes(g);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* RRBLaunchPhase() for the values of so many columns. */
+/* Kernel number `phase` of RRBLaunchMiddle(), for the values of so many columns. */
 template <int Count>
-PetscErrorCode LaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
+PetscErrorCode LaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream)
 {
   const int            grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
   const RRBGrid *const grid = Count > 1 ? F->column_grid : F->grid;
   const RRBGrid       &rest = grid[F->count];
   const Columns        columns{F->column_stride, 0, 0};
-  RRBPhase             this_one{};
 
   PetscFunctionBegin;
   if (phase < grids) {
     const RRBGrid &g = grid[phase + 1];
 
-    this_one = RRBPhase{"grid down", phase + 1, DownBytes(g)};
     PetscCall(
       LaunchEarly(early, GridDown<false, Count>, RRBTiles(g), kRRBTile, stream, g, grid[phase + 2], nullptr, columns, gate));
   } else if (phase >= grids + inner) {
     const int      k = grids - (phase - grids - inner);
     const RRBGrid &g = grid[k];
 
-    this_one = RRBPhase{"grid up", k, UpBytes(g)};
     PetscCall(
       LaunchEarly(early, GridUp<false, Count>, RRBTiles(g), kRRBTile, stream, g, grid[k + 1], nullptr, nullptr, columns, gate));
   } else if (m > kSmallRemainder && phase == grids + inner / 2) {
-    this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
     PetscCall(LaunchEarly(early, MultiplyInverse<Count>, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream,
                           m, F->inverse.data(), rest.down, rest.up, columns, gate));
   } else {
@@ -454,23 +448,20 @@ PetscErrorCode LaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool
     s.count   = F->count - F->first_small;
     s.inverse = F->inverse.data();
     s.m       = all ? m : 0;
-    this_one  = RRBPhase{all ? "small grids" : down ? "small grids down" : "small grids up", F->first_small, 0};
-    for (int k = 0; k <= s.count; k++) {
-      s.grid[k] = grid[F->first_small + k];
-      if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
-    }
+    for (int k = 0; k <= s.count; k++) s.grid[k] = grid[F->first_small + k];
     PetscCall(LaunchEarly(early, GridsOfOneBlock<Count>, 1, kSmallBlock, stream, s, down, up, columns, gate));
   }
-  if (about) *about = this_one;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* RRBLaunchMiddle() for the values of so many columns. */
-PetscErrorCode LaunchColumnsMiddle(const RRBFactorCUDA *F, cudaStream_t stream)
+template <int Count>
+PetscErrorCode LaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
 {
+  const int phases = 2 * (F->first_small - 1) + InnerPhases(F);
+
   PetscFunctionBegin;
-  for (int phase = 0; phase < RRBMiddlePhases(F); phase++)
-    PetscCall(LaunchPhase<kRRBColumns>(F, phase, RRBGate{}, F->early, stream, nullptr));
+  for (int phase = 0; phase < phases; phase++) PetscCall(LaunchPhase<Count>(F, phase, gate, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -481,7 +472,7 @@ PetscErrorCode NeedColumns(RRBFactorCUDA *F)
   if (F->column_graph) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(RRBMakeColumns(F));
   PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(F->capture, LaunchColumnsMiddle(F, F->capture), &F->column_graph));
+  PetscCall(EndCapture(F->capture, LaunchMiddle<kRRBColumns>(F, RRBGate{}, F->early, F->capture), &F->column_graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -501,22 +492,10 @@ size_t RRBApplyBytes(const RRBFactorCUDA *F)
   return bytes;
 }
 
-int RRBMiddlePhases(const RRBFactorCUDA *F)
-{
-  return 2 * (F->first_small - 1) + InnerPhases(F);
-}
-
-PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
-{
-  PetscFunctionBegin;
-  PetscCall(LaunchPhase<1>(F, phase, gate, early, stream, about));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  for (int phase = 0; phase < RRBMiddlePhases(F); phase++) PetscCall(RRBLaunchPhase(F, phase, gate, early, stream, nullptr));
+  PetscCall(LaunchMiddle<1>(F, gate, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -545,34 +524,18 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, LocalInt columns, const PetscSca
     PetscScalar *const       y = Y + (size_t)c * ldy;
     const Columns            at{F->column_stride, ldx, ldy};
 
-    PetscCall(LaunchFirst<kRRBColumns>(F, true, x, y, at, stream, nullptr));
+    PetscCall(LaunchFirst<kRRBColumns>(F, true, x, y, at, stream));
     PetscCallCUDA(cudaGraphLaunch(F->column_graph, stream));
-    PetscCall(LaunchFirst<kRRBColumns>(F, false, x, y, at, stream, nullptr));
+    PetscCall(LaunchFirst<kRRBColumns>(F, false, x, y, at, stream));
   }
   for (; c < columns; c++) {
     const PetscScalar *const x = X + (size_t)c * ldx;
     PetscScalar *const       y = Y + (size_t)c * ldy;
 
     F->used++;
-    PetscCall(LaunchFirst<1>(F, true, x, y, Columns{}, stream, nullptr));
+    PetscCall(LaunchFirst<1>(F, true, x, y, Columns{}, stream));
     PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
-    PetscCall(LaunchFirst<1>(F, false, x, y, Columns{}, stream, nullptr));
+    PetscCall(LaunchFirst<1>(F, false, x, y, Columns{}, stream));
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes)
-{
-  RRBFactorCUDA *F     = static_cast<RRBFactorCUDA *>(factor);
-  size_t         moved = 0;
-  cudaStream_t   stream;
-
-  PetscFunctionBegin;
-  *bytes = 0;
-  if (!F->count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  F->used++;
-  PetscCall(LaunchFirst<1>(F, down, x, y, Columns{}, stream, &moved));
-  *bytes = (PetscLogDouble)moved;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
