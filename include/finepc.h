@@ -207,22 +207,6 @@ typedef enum { PC_CMATCH_MATCHING, PC_CMATCH_MIS2 } PCCMATCHCoarsening;
 PETSC_EXTERN const char *const PCCMATCHCoarsenings[];
 
 /*E
-  PCCMATCHCycle - the order in which `PCCMATCH` visits its levels
-
-  Values:
-+ `PC_CMATCH_V` (v) - each level once on the way down and once on the way up
-. `PC_CMATCH_W` (w) - the second and the third level are visited twice
-- `PC_CMATCH_K` (k) - on the second and the third level two steps of a flexible conjugate gradient method are preconditioned by the
-                      levels below; the preconditioner is no fixed matrix then
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetCycle()`
-E*/
-typedef enum { PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K } PCCMATCHCycle;
-PETSC_EXTERN const char *const PCCMATCHCycles[];
-
-/*E
   PCCMATCHSmoother - the smoother of each level of `PCCMATCH`
 
   Values:
@@ -395,14 +379,8 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetSweeps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetSweeps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetStrength(PC, PetscReal);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetStrength(PC, PetscReal *);
-PETSC_EXTERN PetscErrorCode PCCMATCHSetSmoothedProlongator(PC, PetscBool);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetSmoothedProlongator(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetProlongatorRow(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetProlongatorRow(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCCMATCHSetOvercorrection(PC, PetscReal);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetOvercorrection(PC, PetscReal *);
-PETSC_EXTERN PetscErrorCode PCCMATCHSetCycle(PC, PCCMATCHCycle);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetCycle(PC, PCCMATCHCycle *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetSmoother(PC, PCCMATCHSmoother);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetSmoother(PC, PCCMATCHSmoother *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetDegree(PC, PetscInt);

@@ -2342,7 +2342,7 @@ TEST_CASE("cgfused: NCCL and matching AMG on several ranks", "[cgfused][cmatch][
       for (const char *options :
            {"-ksp_rtol 1e-6 ", "-ksp_rtol 1e-6 -ksp_initial_guess_nonzero ", "-ksp_max_it 1 ", "-ksp_max_it 0 ",
             "-ksp_max_it 5 -ksp_initial_guess_nonzero ", "-ksp_max_it 6 -ksp_convergence_test skip "})
-        for (const char *cycle : {"", "-pc_cmatch_cycle w ", "-pc_cmatch_smoother chebyshev -pc_cmatch_degree 2 "}) {
+        for (const char *cycle : {"", "-pc_cmatch_smoother chebyshev -pc_cmatch_degree 2 "}) {
           if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
           CAPTURE(H.n, norm, options, cycle);
           const std::string all = Norm(norm) + options + cycle + kLevels + "-pc_cmatch_precision double ";

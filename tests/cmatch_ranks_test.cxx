@@ -124,19 +124,18 @@ std::vector<double> Dense(const HostMatrix &A, PetscInt columns)
   return dense;
 }
 
-/* The largest error of factor P^T A P, computed from gathered dense matrices, relative to the largest entry of each operator. */
-double ErrorOfGalerkin(const Levels &levels, double factor)
+/* The largest error of P^T A P, computed from gathered dense matrices, relative to the largest entry of each operator. */
+double ErrorOfGalerkin(const Levels &levels)
 {
   double worst = 0;
   for (size_t l = 0; l + 1 < levels.A.size(); l++) {
     const HostMatrix    A = Gathered(levels.A[l]), P = Gathered(levels.P[l]), C = Gathered(levels.A[l + 1]);
-    const double        f = A.n == C.n ? 1 : factor; /* rows that are passed as they are */
     std::vector<double> product((size_t)C.n * C.n, 0.);
     for (LocalInt i = 0; i < A.n; i++)
       for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++)
         for (LocalInt p = P.i[i]; p < P.i[i + 1]; p++)
           for (LocalInt q = P.i[A.j[k]]; q < P.i[A.j[k] + 1]; q++)
-            product[(size_t)P.j[p] * C.n + P.j[q]] += f * P.a[p] * A.a[k] * P.a[q];
+            product[(size_t)P.j[p] * C.n + P.j[q]] += P.a[p] * A.a[k] * P.a[q];
     const auto expected = Dense(C, C.n);
     worst               = std::max(worst, Difference(product, expected));
   }
@@ -291,43 +290,33 @@ TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cm
   CHECK(several(plane, "-@gather_rows 500") > 1);
   CHECK(several(cube, "-@gather_rows 1100") > 1);
   CHECK(several(cube, "-@gather_rows 2200") == 1);
-  CHECK(several(cube, "-@gather_rows 1100 -@smoothed_prolongator false") == 1); /* whose rows have 13 to 14 nonzeros */
-  CHECK(several(plane, "-@gather_rows 1100 -@coarsening mis2") > 1);            /* which does not know nonzeros before */
+  CHECK(several(plane, "-@gather_rows 1100 -@coarsening mis2") > 1); /* which does not know nonzeros before */
 }
 
 /* ---------------------------------------- the matrices ---------------------------------------- */
 
 TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi][slow]")
 {
-  struct Case {
-    const char *options;
-    double      factor;
-  };
-  const std::vector<double> w       = Weights(1500);
-  const Case                cases[] = {{"", 1},
-                                       {"-@coarsening mis2", 1},
-                                       {"-@sweeps 2 -@prolongator_row 32", 1},
-                                       {"-@smoothed_prolongator false", 1 / 1.5},
-                                       {"-@max_levels 1", 1},
-                                       {"-@max_levels 2", 1}};
+  const std::vector<double> w = Weights(1500);
+  const std::string cases[]   = {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 32", "-@max_levels 1", "-@max_levels 2"};
   for (const Layout &layout : Layouts()) {
     const bool first = layout.name == Layouts()[0].name; /* one in several is enough for the others */
-    for (const auto &[c, gathering, precision] :
+    for (const auto &[options, gathering, precision] :
          first ? Covering(cases, std::vector{kWide, kGrouped, "-@coarse_size 20 "}, std::vector{"single", "double"})
                : Covering(cases, std::vector{kWide}, std::vector{"single"})) {
       const bool with_w = *precision == 'd'; /* one in two is enough */
-      CAPTURE(layout.name, gathering, c.options, precision);
+      CAPTURE(layout.name, gathering, options, precision);
       const HostMatrix plain = Diffusion(50, 30, true, 30), H = with_w ? Unscaled(plain, w) : plain;
       const MatObject  A    = Spread(H, MATAIJ, layout.share);
       const double     unit = *precision == 's' ? 2e-6 : 1e-13;
       if (with_w) Attach(A, MatSetNearNullSpace, Distributed(A, w));
-      const PCObject pc = MakePC(A, CMATCH(), std::string(c.options) + " " + gathering + "-@precision " + precision);
+      const PCObject pc = MakePC(A, CMATCH(), options + " " + gathering + "-@precision " + precision);
       MUST(PCSetUp(pc));
       const Levels     levels = LevelsOf(pc);
       const HostMatrix finest = Gathered(levels.A[0]);
       CHECK(Difference(Dense(finest, H.n), Dense(H, H.n)) <= unit);
-      CHECK(ErrorOfGalerkin(levels, c.factor) <= unit);
-      if (!Contains(c.options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
+      CHECK(ErrorOfGalerkin(levels) <= unit);
+      if (!Contains(options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
     }
   }
 }
@@ -396,8 +385,8 @@ TEST_CASE("cmatch on several ranks: stitched levels", "[cmatch][ranks][pc][hiera
       MUST(PCSetUp(apart));
       const Levels levels = LevelsOf(pc), others = LevelsOf(apart);
       CHECK(Difference(Dense(Gathered(levels.A[0]), H.n), Dense(H, H.n)) <= unit);
-      CHECK(ErrorOfGalerkin(levels, 1) <= unit);
-      CHECK(ErrorOfGalerkin(others, 1) <= unit);
+      CHECK(ErrorOfGalerkin(levels) <= unit);
+      CHECK(ErrorOfGalerkin(others) <= unit);
 
       const std::vector<LocalInt> stitched = StitchedLevels(pc);
       REQUIRE(!stitched.empty());
@@ -440,10 +429,9 @@ TEST_CASE("cmatch on several ranks: stitched levels", "[cmatch][ranks][pc][hiera
 TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ranks][pc][mpi]")
 {
   for (int owner = 0; owner < Ranks(); owner++)
-    for (const char *options :
-         {"", "-@coarse_size 20 -@gather_rows 0", "-@coarsening mis2 -@smoother chebyshev -@degree 2", "-@cycle w",
-          "-@smoother sfsai -@coarse_size 20 -@gather_rows 0", "-@smoother afsai -@degree 2 -@precision double",
-          "-@cycle k -@smoothed_prolongator false -@coarse_size 20", "-@precision double -@max_levels 1"})
+    for (const char *options : {"", "-@coarse_size 20 -@gather_rows 0", "-@coarsening mis2 -@smoother chebyshev -@degree 2",
+                                "-@smoother sfsai -@coarse_size 20 -@gather_rows 0",
+                                "-@smoother afsai -@degree 2 -@precision double", "-@precision double -@max_levels 1"})
       for (const HostMatrix &H : {Diffusion(50, 30, true, 31), Poisson(9, 9)}) {
         CAPTURE(owner, options, H.n);
         const MatObject A  = Spread(H, MATAIJ, [owner](LocalInt n, int rank, int) { return rank == owner ? n : 0; });
@@ -456,9 +444,8 @@ TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ra
 TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks][pc][mpi][two][four][eight]")
 {
   for (const Layout &layout : Layouts())
-    for (const std::string &options :
-         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@cycle k"), kWide + std::string("-@smoother sfsai"),
-          kGrouped + std::string("-@smoother afsai"), std::string()}) {
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai"),
+                                       kGrouped + std::string("-@smoother afsai"), std::string()}) {
       CAPTURE(layout.name, options);
       std::vector<double> first;
       for (int repeat = 0; repeat < 3; repeat++) {
@@ -638,7 +625,7 @@ TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi][two]"
       CHECK(Contains(ViewText((PC)pc), CMATCH().kept) == !Rank());
       SetValues(A, Changed(Blocks(H), 5));
       MUST(PCSetUp(pc));
-      CHECK(ErrorOfGalerkin(LevelsOf(pc), 1) <= 2e-6);
+      CHECK(ErrorOfGalerkin(LevelsOf(pc)) <= 2e-6);
       const auto changed = Applied(pc);
       CHECK((first.empty() || !SameBits(changed, first)));
       SetValues(A, Blocks(H)); /* and back */
@@ -1348,9 +1335,9 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
   for (const Layout &layout : Layouts())
     for (const std::string &options :
          {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
-          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
-          kWide + std::string("-@smoother chebyshev -@degree 2 "), kWide + std::string("-@smoother sfsai "),
-          kGrouped + std::string("-@smoother sfsai -@degree 2 -@precision double "), std::string()})
+          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@smoother chebyshev -@degree 2 "),
+          kWide + std::string("-@smoother sfsai "), kGrouped + std::string("-@smoother sfsai -@degree 2 -@precision double "),
+          std::string()})
       for (bool with_w : {false, true}) {
         CAPTURE(layout.name, options, with_w);
         if (layout.name != Layouts()[0].name && options != kWide) continue; /* one in several is enough */
@@ -1402,7 +1389,7 @@ TEST_CASE("cmatch on several ranks of GPUs: stitched levels", "[cmatch][ranks][p
   if (Ranks() == 1) return;
   const HostMatrix H = CutCubes();
   for (const std::string &gathering : {std::string(kCutWide), std::string(kCutGrouped)})
-    for (const char *more : {"", "-@precision double", "-@coarsening mis2", "-@cycle k", "-@stitch false"}) {
+    for (const char *more : {"", "-@precision double", "-@coarsening mis2", "-@stitch false"}) {
       CAPTURE(gathering, more);
       const MatObject A = Spread(H, DeviceBackend().mat, Even), B = Spread(H, MATAIJ, Even);
       const PCObject  pc = MakePC(A, CMATCH(), gathering + more), host = MakePC(B, CMATCH(), gathering + more);
@@ -1636,8 +1623,7 @@ TEST_CASE("cmatch on several GPUs: NCCL gives the bits of MPI", "[cmatch][ranks]
   for (const Layout &layout : Layouts())
     for (const std::string &options :
          {std::string(kWide), std::string(kGrouped), std::string(), kGrouped + std::string("-@precision double "),
-          kWide + std::string("-@coarsening mis2 "), kGrouped + std::string("-@cycle w "),
-          kWide + std::string("-@smoother chebyshev -@degree 3 "), kWide + std::string("-@smoothed_prolongator false "),
+          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@smoother chebyshev -@degree 3 "),
           kWide + std::string("-@coarse pcg "), std::string("-@max_levels 1 "), std::string("-@max_levels 2 ")})
       for (bool with_w : {false, true}) {
         CAPTURE(layout.name, options, with_w);
@@ -1778,10 +1764,9 @@ TEST_CASE("cmatch on several GPUs: NCCL, small systems for the sanitizer", "[cma
 TEST_CASE("cmatch on several GPUs: where NCCL is not possible", "[cmatch][ranks][pc][mpi][gpu][nccl][bad]")
 {
   NEEDS_DEVICE();
-  if (Ranks() == 1) return;
-  const MatObject   A       = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
-  const std::string why     = WhyNoNCCL().empty() ? "the host makes the sums of the cycle k" : WhyNoNCCL(),
-                    options = kWide + std::string(WhyNoNCCL().empty() ? "-@cycle k " : "");
+  if (Ranks() == 1 || WhyNoNCCL().empty()) return;
+  const MatObject   A   = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const std::string why = WhyNoNCCL(), options = kWide;
   const PCObject    by_mpi = MakePC(A, CMATCH(), options), refused = MakePC(A, CMATCH(), options + "-@communication nccl");
   const auto        expected = Applied(by_mpi);
   const std::string text     = ViewText((PC)by_mpi);

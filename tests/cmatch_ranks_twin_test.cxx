@@ -113,7 +113,7 @@ public:
   {
     const char *why;
     MUST(NCCLOf(PETSC_COMM_WORLD, &ranks_->nccl, &why));
-    if (!ranks_->nccl || H->params.cycle == PC_CMATCH_K) return false;
+    if (!ranks_->nccl) return false;
     MUST(CMATCHRanksMakeRoom(ranks_, H));
     MUST(CMATCHConnect_CUDA(H, PETSC_COMM_WORLD, &direct));
     return true;
@@ -419,13 +419,11 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
     {"dominated", Dominated(60), wide},
     {"independent sets", grid, With(grouped, [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
     {"independent sets, double", grid, With(With(wide, in_double), [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
-    {"plain", grid, With(wide, [](CMATCHParams &p) { p.smoothed_prolongator = PETSC_FALSE; })},
     {"long rows", cube, With(wide, [](CMATCHParams &p) { p.prolongator_row = 32; })},
     {"short rows", cube, With(wide, [](CMATCHParams &p) { p.prolongator_row = 2; })},
     {"two levels", grid, With(wide, [](CMATCHParams &p) { p.max_levels = 2; })},
     {"one level", grid, With(wide, [](CMATCHParams &p) { p.max_levels = 1; })},
-    {"W", grid, With(wide, [](CMATCHParams &p) { p.cycle = PC_CMATCH_W; })},
-    {"K", grid, With(With(wide, in_double), [](CMATCHParams &p) { p.cycle = PC_CMATCH_K; })},
+    {"in double precision", grid, With(wide, in_double)},
     {"Chebyshev", grid,
          With(grouped,
               [](CMATCHParams &p) {

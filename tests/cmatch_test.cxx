@@ -625,20 +625,11 @@ std::vector<NamedParams> SetupVariants()
     add(std::to_string(row) + " a row of P", [=](CMATCHParams *params) { params->prolongator_row = row; });
   add("strength 0", [](CMATCHParams *params) { params->strength = 0; });
   add("strength 0.5", [](CMATCHParams *params) { params->strength = 0.5; });
-  add("unsmoothed", [](CMATCHParams *params) { params->smoothed_prolongator = PETSC_FALSE; });
-  add("unsmoothed, K", [](CMATCHParams *params) {
-    params->smoothed_prolongator = PETSC_FALSE;
-    params->cycle                = PC_CMATCH_K;
-  });
   add("mis2", [](CMATCHParams *params) { params->coarsening = PC_CMATCH_MIS2; });
   add("mis2, strength 0.5, 2 a row of P", [](CMATCHParams *params) {
     params->coarsening      = PC_CMATCH_MIS2;
     params->strength        = 0.5;
     params->prolongator_row = 2;
-  });
-  add("mis2, unsmoothed", [](CMATCHParams *params) {
-    params->coarsening           = PC_CMATCH_MIS2;
-    params->smoothed_prolongator = PETSC_FALSE;
   });
   add("sfsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_SFSAI; });
   add("afsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_AFSAI; });
@@ -676,36 +667,22 @@ std::vector<NamedParams> CycleVariants(FinePCPrecision precision, LocalInt coars
 {
   std::vector<NamedParams> all;
   for (PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4})
-    for (LocalInt degree : {1, 2, 3, 4})
-      for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K}) {
-        const char  *smoothers[] = {"l1jacobi", "chebyshev", "chebyshev4"}, *cycles[] = {"v", "w", "k"};
-        CMATCHParams params = Precision(precision, coarse_size);
-        params.smoother     = smoother;
-        params.degree       = degree;
-        params.cycle        = cycle;
-        all.push_back({std::string(smoothers[smoother]) + " " + std::to_string(degree) + " " + cycles[cycle], params});
-      }
+    for (LocalInt degree : {1, 2, 3, 4}) {
+      const char  *smoothers[] = {"l1jacobi", "chebyshev", "chebyshev4"};
+      CMATCHParams params      = Precision(precision, coarse_size);
+      params.smoother          = smoother;
+      params.degree            = degree;
+      all.push_back({std::string(smoothers[smoother]) + " " + std::to_string(degree), params});
+    }
   const auto add = [&](const std::string &name, const std::function<void(CMATCHParams *)> &set) {
     CMATCHParams params = Precision(precision, coarse_size);
     set(&params);
     all.push_back({name, params});
   };
   add("pcg", [](CMATCHParams *params) { params->coarse = PC_CMATCH_PCG; });
-  add("pcg, k", [](CMATCHParams *params) {
-    params->coarse = PC_CMATCH_PCG;
-    params->cycle  = PC_CMATCH_K;
-  });
   add("relaxation 1", [](CMATCHParams *params) { params->relaxation = 1; });
-  add("unsmoothed", [](CMATCHParams *params) { params->smoothed_prolongator = PETSC_FALSE; });
-  add("unsmoothed, k", [](CMATCHParams *params) {
-    params->smoothed_prolongator = PETSC_FALSE;
-    params->cycle                = PC_CMATCH_K;
-  });
   add("2 levels", [](CMATCHParams *params) { params->max_levels = 2; });
-  add("mis2, w", [](CMATCHParams *params) {
-    params->coarsening = PC_CMATCH_MIS2;
-    params->cycle      = PC_CMATCH_W;
-  });
+  add("mis2", [](CMATCHParams *params) { params->coarsening = PC_CMATCH_MIS2; });
   for (LocalInt degree : {1, 3}) {
     add("sfsai " + std::to_string(degree), [degree](CMATCHParams *params) {
       params->smoother = PC_CMATCH_SFSAI;
@@ -714,7 +691,6 @@ std::vector<NamedParams> CycleVariants(FinePCPrecision precision, LocalInt coars
     add("afsai " + std::to_string(degree), [degree](CMATCHParams *params) {
       params->smoother = PC_CMATCH_AFSAI;
       params->degree   = degree;
-      params->cycle    = PC_CMATCH_W;
     });
   }
   return all;
@@ -1166,10 +1142,6 @@ ProlongatorReference ReferenceRow(const HostLevel &L, LocalInt i, const CMATCHPa
   ProlongatorReference row;
   const LocalInt       own = L.aggregate[i];
   if (own < 0) return row;
-  if (!params.smoothed_prolongator) {
-    row.p[own] = 1;
-    return row;
-  }
   std::map<LocalInt, double> v, kept;
   double                     strongest = 0, dropped = 0;
   for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) strongest = std::max(strongest, -L.A_a[k]);
@@ -1231,7 +1203,7 @@ void CheckProlongator(const HostLevel &L, const CMATCHParams &params, bool keep)
   double   worst = 0, of_sums = 0;
   LocalInt cut = 0, plain = 0;
   bool     same_pattern = true;
-  CHECK(L.width == (params.smoothed_prolongator ? params.prolongator_row : 1));
+  CHECK(L.width == params.prolongator_row);
   for (LocalInt i = 0; i < L.n; i++) {
     const auto         row = ProlongatorRow(L, i);
     std::set<LocalInt> columns;
@@ -1252,8 +1224,7 @@ void CheckProlongator(const HostLevel &L, const CMATCHParams &params, bool keep)
       sum += entry.second;
       size += std::fabs(entry.second);
     }
-    if (!expected.plain && !row.empty() && params.smoothed_prolongator)
-      of_sums = std::max(of_sums, std::fabs(sum - expected.sum) / (u * size + slack));
+    if (!expected.plain && !row.empty()) of_sums = std::max(of_sums, std::fabs(sum - expected.sum) / (u * size + slack));
   }
   CHECK(same_pattern);
   CHECK(worst <= 1);
@@ -1267,7 +1238,6 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
 {
   const LocalInt n = L.n, coarse = L.coarse;
   const double   u = Unit(params.precision), double_error = 1e-14, least = params.precision == FINEPC_SINGLE ? 1e-44 : 0;
-  const double   factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
   REQUIRE(C.n == coarse);
   std::vector<long double> product((size_t)coarse * coarse, 0);
   std::vector<bool>        stored((size_t)coarse * coarse, false);
@@ -1294,13 +1264,13 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
       y_size += double_error * std::fabs(entry.second) * (p_size[entry.first] + p_size[i]);
     }
     for (const auto &of_R : ProlongatorRow(L, i)) {
-      for (const auto &entry : AP) product[(size_t)of_R.first * coarse + entry.first] += of_R.second * entry.second * factor;
+      for (const auto &entry : AP) product[(size_t)of_R.first * coarse + entry.first] += of_R.second * entry.second;
       for (const auto &entry : AP_size) {
-        size[(size_t)of_R.first * coarse + entry.first] += std::fabs(of_R.second) * entry.second * factor;
+        size[(size_t)of_R.first * coarse + entry.first] += std::fabs(of_R.second) * entry.second;
         stored[(size_t)of_R.first * coarse + entry.first] = true;
       }
-      sums[of_R.first] += of_R.second * y * factor;
-      sums_size[of_R.first] += std::fabs(of_R.second) * (y_size + double_error * std::fabs((double)y)) * factor;
+      sums[of_R.first] += of_R.second * y;
+      sums_size[of_R.first] += std::fabs(of_R.second) * (y_size + double_error * std::fabs((double)y));
     }
   }
   double of_entries = 0, of_sums = 0, of_diagonal = 0;
@@ -1620,28 +1590,12 @@ public:
   std::vector<Dense> A, S; /* of each level */
 
 private:
-  Vector Once(size_t l, const Vector &b) const
+  Vector Visit(size_t l, const Vector &b) const
   {
     if (l + 1 == A.size()) return last_ * b;
     Vector x = S[l] * b;
     x        = x + P_[l] * Visit(l + 1, R_[l] * (b - A[l] * x));
     return x + S[l] * (b - A[l] * x);
-  }
-  Vector Visit(size_t l, const Vector &b) const
-  {
-    const Vector c = Once(l, b);
-    if (params_.cycle == PC_CMATCH_V || l < (size_t)kCMATCHTwiceFrom || l > (size_t)kCMATCHTwiceTo || l + 1 == A.size()) return c;
-    const Vector Ac = A[l] * c;
-    if (params_.cycle == PC_CMATCH_W) return c + Once(l, b - Ac);
-    /* The K-cycle minimises the energy norm of the error among the multiples of c, and then over the plane of c and d. */
-    const double cc = Dot(c, Ac), cb = Dot(c, b);
-    if (!(cc > 0)) return c;
-    const Vector r = b - (cb / cc) * Ac;
-    if (Norm(r) <= 0.25 * Norm(b)) return (cb / cc) * c;
-    const Vector d  = Once(l, r);
-    const double cd = Dot(d, Ac), dd = Dot(d, A[l] * d), db = Dot(d, b), determinant = cc * dd - cd * cd;
-    if (!(determinant > 0)) return (cb / cc) * c;
-    return ((dd * cb - cd * db) / determinant) * c + ((cc * db - cd * cb) / determinant) * d;
   }
 
   CMATCHParams       params_;
@@ -2239,7 +2193,6 @@ TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0,
         const Dense    root = FunctionOf(A, [](double x) { return std::sqrt(x); });
         for (const NamedParams &variant : CycleVariants(precision, 3)) {
           const CMATCHParams &params = variant.params;
-          if (params.cycle == PC_CMATCH_K || !params.smoothed_prolongator) continue;
           CAPTURE(backend.name, precision, system.name, variant.name);
           Twin        twin(system.A, params, backend.where, system.w);
           const Dense M    = DenseInverse(&twin, n);
@@ -2400,7 +2353,7 @@ TEST_CASE("cmatch: single precision needs the iterations of double precision", "
     }
 }
 
-TEST_CASE("cmatch: higher degrees and other cycles save iterations", "[cmatch]")
+TEST_CASE("cmatch: higher degrees save iterations", "[cmatch]")
 {
   const HostMatrix A = Volumes({100, 100, 1}, One);
   const Vector     b = Multiply(A, Vector(A.n, 1.));
@@ -2414,22 +2367,18 @@ TEST_CASE("cmatch: higher degrees and other cycles save iterations", "[cmatch]")
       if (variant.params.max_levels > 2) CHECK(twin->levels == 4);
       iterations[variant.name] = solution.iterations;
     }
-    CHECK(iterations.at("l1jacobi 1 v") <= About(19));
-    CHECK(iterations.at("relaxation 1") > iterations.at("l1jacobi 1 v"));
-    CHECK(iterations.at("pcg") <= iterations.at("l1jacobi 1 v") + 1);
-    CHECK(iterations.at("unsmoothed") <= About(37));
-    CHECK(iterations.at("unsmoothed, k") <= About(23));
+    CHECK(iterations.at("l1jacobi 1") <= About(19));
+    CHECK(iterations.at("relaxation 1") > iterations.at("l1jacobi 1"));
+    CHECK(iterations.at("pcg") <= iterations.at("l1jacobi 1") + 1);
     CHECK(iterations.at("2 levels") <= About(16));
     for (const char *smoother : {"l1jacobi ", "chebyshev ", "chebyshev4 "})
-      for (int degree : {1, 2, 3, 4}) {
+      for (int degree : {2, 3, 4}) {
         const std::string name = smoother + std::to_string(degree), less = smoother + std::to_string(degree - 1);
         CAPTURE(name);
-        CHECK(iterations.at(name + " w") < iterations.at(name + " v"));
-        CHECK(iterations.at(name + " k") < iterations.at(name + " v"));
-        if (degree > 1) CHECK(iterations.at(name + " v") < iterations.at(less + " v"));
+        CHECK(iterations.at(name) < iterations.at(less));
       }
-    CHECK(iterations.at("chebyshev 4 v") <= About(11));
-    CHECK(iterations.at("chebyshev4 4 v") <= About(11));
+    CHECK(iterations.at("chebyshev 4") <= About(11));
+    CHECK(iterations.at("chebyshev4 4") <= About(11));
   }
 }
 
@@ -2459,24 +2408,21 @@ TEST_CASE("cmatch: singular matrices with their null space", "[cmatch]")
   for (const Backend &backend : Backends())
     for (const Neumann &m : NeumannProblems())
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PCCMATCHCoarse coarse : {PC_CMATCH_DENSE, PC_CMATCH_PCG})
-          for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_K}) {
-            CAPTURE(backend.name, m.name, precision, coarse, cycle);
-            CMATCHParams params = Precision(precision, 50);
-            params.singular     = PETSC_TRUE;
-            params.coarse       = coarse;
-            params.cycle        = cycle;
-            Twin twin(m.A, params, backend.where, m.w);
-            REQUIRE(twin.stats.failure == CMATCH_OK);
-            const Vector   x = RandomValues(m.A.n, 41), y = RandomValues(m.A.n, 55), Mx = twin.Apply(x), My = twin.Apply(y);
-            const Solution solution = Solve(m.A, Multiply(m.A, x), &twin, 100);
-            CHECK(solution.residual <= 1e-8);
-            CHECK(solution.iterations <= About(m.iterations));
-            CHECK(Dot(x, Mx) > 0);
-            CHECK(Dot(y, My) > 0);
-            if (cycle == PC_CMATCH_V && coarse == PC_CMATCH_DENSE)
-              CHECK(std::fabs(Dot(x, My) - Dot(y, Mx)) <= 100 * Unit(precision) * Norm(x) * Norm(My));
-          }
+        for (PCCMATCHCoarse coarse : {PC_CMATCH_DENSE, PC_CMATCH_PCG}) {
+          CAPTURE(backend.name, m.name, precision, coarse);
+          CMATCHParams params = Precision(precision, 50);
+          params.singular     = PETSC_TRUE;
+          params.coarse       = coarse;
+          Twin twin(m.A, params, backend.where, m.w);
+          REQUIRE(twin.stats.failure == CMATCH_OK);
+          const Vector   x = RandomValues(m.A.n, 41), y = RandomValues(m.A.n, 55), Mx = twin.Apply(x), My = twin.Apply(y);
+          const Solution solution = Solve(m.A, Multiply(m.A, x), &twin, 100);
+          CHECK(solution.residual <= 1e-8);
+          CHECK(solution.iterations <= About(m.iterations));
+          CHECK(Dot(x, Mx) > 0);
+          CHECK(Dot(y, My) > 0);
+          if (coarse == PC_CMATCH_DENSE) CHECK(std::fabs(Dot(x, My) - Dot(y, Mx)) <= 100 * Unit(precision) * Norm(x) * Norm(My));
+        }
 }
 
 /* One level is the pseudo-inverse, in the scaling of w: it takes the null space to 0, and gives solutions that are orthogonal to
@@ -2829,9 +2775,8 @@ TEST_CASE("cmatch: coarse operators that are not positive", "[cmatch]")
       Rows rows(100);
       for (LocalInt row = 0; row < 100; row++)
         rows[row] = {{row, 2.}, {row % 2 ? row - 1 : row + 1, row / 2 == 17 || row / 2 == 40 ? -3. : -1.}};
-      CMATCHParams params         = Precision(precision, 20);
-      params.smoothed_prolongator = PETSC_FALSE;
-      Twin twin(FromRows(rows), params, backend.where);
+      CMATCHParams params = Precision(precision, 20);
+      Twin         twin(FromRows(rows), params, backend.where);
       CHECK(twin.stats.failure == CMATCH_DIAGONAL_NOT_POSITIVE);
       CHECK(twin.stats.level == 1);
       CHECK(twin.stats.row == 17);
@@ -2962,7 +2907,7 @@ TEST_CASE("cmatch: residuals of zeros, with a number that is none, and at the en
    Asserts that the hierarchies are the same, and that the cycles of both agree. An error of 1 unit of the residual makes one of
    less than 300 units of the result on most of these systems. Where rounding matters more, the difference in single precision may
    be some times that between single and double precision on the host. The inverses of the twins in double precision have errors
-   that grow with their condition, and the K-cycle may have two directions that are almost the same. The smoother afsai may find
+   that grow with their condition. The smoother afsai may find
    other patterns where rounding decides. `values` are the matrices of the set-up and of the refill after it, if there was one.
 */
 static void CheckTwins(Twin *host, Twin *device, const std::vector<const HostMatrix *> &values, const Vector &w)
@@ -2980,7 +2925,6 @@ static void CheckTwins(Twin *host, Twin *device, const std::vector<const HostMat
   const Vector expected   = host->Apply(r);
   const double difference = Difference(z, expected);
   double       tolerance  = params.precision == FINEPC_SINGLE ? 1000 * Unit(FINEPC_SINGLE) : 100000 * Unit(FINEPC_DOUBLE);
-  if (params.precision == FINEPC_DOUBLE && params.cycle == PC_CMATCH_K) tolerance *= 20;
   if (params.precision == FINEPC_SINGLE && difference > tolerance) {
     params.precision = FINEPC_DOUBLE;
     Twin exact(A, params, PETSC_MEMTYPE_HOST, w);
@@ -3148,26 +3092,23 @@ TEST_CASE("cmatch: twins, every option of the cycle", "[cmatch][gpu]")
 TEST_CASE("cmatch: twins in another stream", "[cmatch][gpu]")
 {
   NEEDS_DEVICE();
-  const HostMatrix A = Poisson(40, 39), other = OtherValues(A, 53);
-  const Vector     r = RandomValues(A.n, 54);
-  for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K}) {
-    CMATCHParams params = Precision(FINEPC_SINGLE, 20);
-    params.cycle        = cycle;
-    Twin         usual(A, params, PETSC_MEMTYPE_CUDA);
-    const Vector z = usual.Apply(r);
-    Vector       z_other, z_again;
-    {
-      const OtherStream stream;
-      Twin              twin(A, params, PETSC_MEMTYPE_CUDA);
-      z_other = twin.Apply(r);
-      stream.Synchronize();
-      CheckSame(twin, usual);
-      z_again = usual.Apply(r);
-      stream.Synchronize();
-      twin.Compute(other, params, {}, true);
-    }
-    CHECK(SameBits(z, z_other));
-    CHECK(SameBits(z, z_again));
-    CHECK(SameBits(z, usual.Apply(r)));
+  const HostMatrix   A = Poisson(40, 39), other = OtherValues(A, 53);
+  const Vector       r      = RandomValues(A.n, 54);
+  const CMATCHParams params = Precision(FINEPC_SINGLE, 20);
+  Twin               usual(A, params, PETSC_MEMTYPE_CUDA);
+  const Vector       z = usual.Apply(r);
+  Vector             z_other, z_again;
+  {
+    const OtherStream stream;
+    Twin              twin(A, params, PETSC_MEMTYPE_CUDA);
+    z_other = twin.Apply(r);
+    stream.Synchronize();
+    CheckSame(twin, usual);
+    z_again = usual.Apply(r);
+    stream.Synchronize();
+    twin.Compute(other, params, {}, true);
   }
+  CHECK(SameBits(z, z_other));
+  CHECK(SameBits(z, z_again));
+  CHECK(SameBits(z, usual.Apply(r)));
 }

@@ -558,19 +558,15 @@ Type CMATCH()
   };
   type.block_local = " -@reach local";
   type.patterns    = {"", "-@reuse_pattern false"};
-  type.variants    = {"",
-                      "-@reuse_pattern false",
-                      "-@precision double -@smoother chebyshev -@degree 2",
-                      "-@coarsening mis2 -@smoother chebyshev4 -@degree 2",
-                      "-@smoothed_prolongator false -@cycle w -@coarse_size 20",
-                      "-@smoothed_prolongator false -@cycle k -@coarse pcg -@coarse_size 20 -@precision double"};
+  type.variants    = {"", "-@reuse_pattern false", "-@precision double -@smoother chebyshev -@degree 2",
+                      "-@coarsening mis2 -@smoother chebyshev4 -@degree 2", "-@coarse pcg -@coarse_size 20 -@precision double"};
   type.asymmetry   = [](const std::string &options) {
-    return Contains(options, "cycle k") ? 0 : Contains(options, "precision double") ? 1e-13 : 1e-6;
+    return Contains(options, "coarse pcg") ? 0 : Contains(options, "precision double") ? 1e-13 : 1e-6;
   };
   type.fresh     = {"-@reuse_pattern false", "-@max_levels 1", "-@precision double -@reuse_pattern false"};
   type.kept      = "aggregates and patterns kept from the last set-up";
   type.others    = "-@sweeps 2 -@degree 2 -@precision double";
-  type.exact     = {"-@precision double", "-@precision double -@coarse_size 2048 -@cycle w"};
+  type.exact     = {"-@precision double", "-@precision double -@coarse_size 2048"};
   type.exact_for = [] {
     return std::vector<HostBlocks>{Blocks(Diffusion(14, 13, true, 26)), Blocks(Poisson(6, 6, 6)), Blocks(Poisson(9, 9))};
   };
@@ -588,7 +584,7 @@ Type CMATCH()
   type.view_ranks      = ", 2400 rows, ";
   type.single_diagonal = true;
 
-  const char *const strength = "must be at least 0 and below 1", *const overcorrection = "must be between 1 and 2";
+  const char *const strength   = "must be at least 0 and below 1";
   const char *const relaxation = "must be above 0 and below 2";
 
   type.options = {
@@ -599,17 +595,8 @@ Type CMATCH()
              {Text("-0.1", strength), Text("1", strength), Text("nan"), Call(PCCMATCHSetStrength, 1., strength),
               Call(PCCMATCHSetStrength, nan, strength)})
       .With("", Jumps),
-    OptionOf("-@smoothed_prolongator", "PCCMATCHSetSmoothedProlongator", "TRUE", "FALSE",
-             To(PCCMATCHSetSmoothedProlongator, PETSC_FALSE), {Text("maybe")}),
     OptionOf("-@prolongator_row", "PCCMATCHSetProlongatorRow", "4", "2", To(PCCMATCHSetProlongatorRow, (PetscInt)2),
              NotBetween(PCCMATCHSetProlongatorRow, 1, 32)),
-    OptionOf("-@overcorrection", "PCCMATCHSetOvercorrection", "1.5", "2.", To(PCCMATCHSetOvercorrection, 2.),
-             {Text("0.9", overcorrection), Text("2.1", overcorrection), Text("nan"),
-              Call(PCCMATCHSetOvercorrection, 0., overcorrection), Call(PCCMATCHSetOvercorrection, nan, overcorrection)})
-      .With("-@smoothed_prolongator false"),
-    OptionOf("-@cycle", "PCCMATCHSetCycle", "v", "w", To(PCCMATCHSetCycle, PC_CMATCH_W),
-             {Text("f"), Call(PCCMATCHSetCycle, (PCCMATCHCycle)3, "has no value 3")})
-      .With("-@coarse_size 20"),
     OptionOf("-@smoother", "PCCMATCHSetSmoother", "l1jacobi", "chebyshev4", To(PCCMATCHSetSmoother, PC_CMATCH_CHEBYSHEV4),
              {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
     OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2), NotBetween(PCCMATCHSetDegree, 1, 16)),

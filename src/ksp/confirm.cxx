@@ -219,16 +219,14 @@ static PetscErrorCode LookInside(PC pc, bool *known, Changes *changes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* cmatch, whose cycle may have an iterating solver on its levels. */
+/* cmatch, which may have an iterating solver on its coarsest level. */
 static PetscErrorCode LookAtCycle(PC pc, Changes *changes)
 {
-  PCCMATCHCycle  cycle;
   PCCMATCHCoarse coarse;
 
   PetscFunctionBegin;
-  PetscCall(PCCMATCHGetCycle(pc, &cycle));
   PetscCall(PCCMATCHGetCoarse(pc, &coarse));
-  if (cycle == PC_CMATCH_K || coarse == PC_CMATCH_PCG) *changes = Changes::ITERATES;
+  if (coarse == PC_CMATCH_PCG) *changes = Changes::ITERATES;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -54,7 +54,7 @@ def another(value, name):
             return OTHER_VALUES["MatFactorShiftType"]
         return value - 1 if name == "KSPGMRESFusedSetStepSize" else value + 1 # whose default is the largest
     if isinstance(value, float):
-        return value / 2 + 0.125 if not name.endswith(("Overcorrection", "Relaxation")) else 1.25
+        return value / 2 + 0.125 if not name.endswith("Relaxation") else 1.25
     return OTHER_VALUES["MatOrderingType"]
 
 
@@ -124,7 +124,7 @@ def test_words_of_options_are_values():
     with pytest.raises(ValueError, match="gradient, decrease"):
         finepc.PCAFSAISetSelection(pc, "largest")
     with pytest.raises(TypeError, match="PCAFSAISelection"):
-        finepc.PCAFSAISetSelection(pc, finepc.PC_CMATCH_W)
+        finepc.PCAFSAISetSelection(pc, finepc.PC_CMATCH_MIS2)
 
 
 def test_errors_of_petsc():

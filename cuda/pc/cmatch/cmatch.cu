@@ -330,14 +330,13 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   const size_t         value = FinePCPrecisionBytes(p->precision);
   CMATCHLevel         &L     = H->level[level];
   CMATCHVectors       &v     = H->vectors[level];
-  const bool           twice = p->cycle != PC_CMATCH_V && level >= kCMATCHTwiceFrom && level <= kCMATCHTwiceTo;
   Layout               layout;
 
   PetscFunctionBegin;
   L.n     = n;
   L.nnz   = nnz;
   L.all   = n;
-  L.width = p->smoothed_prolongator ? p->prolongator_row : 1;
+  L.width = p->prolongator_row;
   if (ghost) {
     H->shared[level].ghost = *ghost;
     L.ghosts               = (LocalInt)ghost->size();
@@ -361,8 +360,6 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   for (void **array : {&v.x[0], &v.x[1]}) layout.Place(array, with_ghosts * value);
   layout.Place(&v.z[0], with_ghosts * value); /* the coarsest level may need a polynomial, whatever the smoother is */
   layout.Place(&v.z[1], with_ghosts * value);
-  if (twice)
-    for (void **array : {&v.e, &v.c, &v.v}) layout.Place(array, with_ghosts * value);
   if (ghost)
     for (LocalInt **array : {&H->shared[level].inner, &H->shared[level].border}) layout.Place(array, n);
   H->memory.emplace_back(&H->meter);

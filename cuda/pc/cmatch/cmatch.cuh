@@ -40,10 +40,9 @@ struct CMATCHControl {
 
 /* Vectors of a level, of type T. Those that the options do not need are null. */
 struct CMATCHVectors {
-  void *b, *r;     /* right-hand side, residual */
-  void *x[2];      /* the iterate, which a product reads in one array and writes in the other */
-  void *z[2];      /* corrections of a polynomial */
-  void *e, *c, *v; /* of the levels that are visited twice */
+  void *b, *r; /* right-hand side, residual */
+  void *x[2];  /* the iterate, which a product reads in one array and writes in the other */
+  void *z[2];  /* corrections of a polynomial */
 };
 
 /* A CMATCHRoute on the device. */
@@ -134,7 +133,6 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   /* the cycle */
   CMATCHControl  *control    = nullptr; /* in common, as the next two */
   const double  **caller     = nullptr; /* r and z of the captured cycle */
-  double         *dots       = nullptr; /* of the levels that are visited twice */
   int             processors = 0;
   long            generation = 0; /* another one for each set-up of any hierarchy that has made new memory */
   bool            early      = false;

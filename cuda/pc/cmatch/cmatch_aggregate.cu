@@ -779,7 +779,7 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, Ma
   const MemberList        left{made->leader, {w.mate, w.slot}};
   const AggregatedEntries right{w.M, w.aggregate, aggregates};
   const double            mean = (double)w.M.room / w.M.n;
-  ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, 1, false};
+  ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, false};
   LocalInt                wide;
   const auto              room = [&](size_t entries, auto *more) {
     PetscFunctionBegin;
@@ -995,7 +995,7 @@ PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMA
 void CMATCHAdopt(const CMATCHParams &params, CMATCHTransfer transfer, const CMATCHFound &found, CMATCHLevel *L)
 {
   L->transfer = transfer;
-  L->width    = params.smoothed_prolongator && transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
+  L->width    = transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
   L->coarse   = found.coarse;
   L->left     = found.left;
   L->joined   = found.joined;

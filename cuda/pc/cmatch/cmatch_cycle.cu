@@ -13,12 +13,7 @@
 namespace
 {
 
-constexpr int kTransferGroup = 8;   /* lanes of a row of R */
-constexpr int kDotBlocks     = 128; /* of sums over vectors */
-constexpr int kDots          = 3;   /* sums at a time */
-
-/* The scalars of a level of a K-cycle, in the order in which they are made. */
-enum { kDotRR, kDotCV, kDotCR, kDotTT, kDotDV, kDotDQ, kDotDT, kDotScalars };
+constexpr int kTransferGroup = 8; /* lanes of a row of R */
 
 /* ---------------------------------------- begin and end --------------------------------------- */
 
@@ -173,14 +168,6 @@ struct StoreResidual {
   T       *r;
 
   __device__ __forceinline__ void operator()(LocalInt i, T product, T) const { r[i] = b[i] - product; }
-};
-
-/* y = A x */
-template <typename T>
-struct StoreProduct {
-  T *y;
-
-  __device__ __forceinline__ void operator()(LocalInt i, T product, T) const { y[i] = product; }
 };
 
 /* Where the iterate of the last step of a cycle goes: to the caller. */
@@ -421,81 +408,6 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* ------------------------------- levels that are visited twice -------------------------------- */
-
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  BeginLevel(LocalInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
-{
-  const long long i = GridThread();
-  WaitForPrevious();
-  LetNextStart();
-  if (!control->skip && i < n) first((LocalInt)i, l[i], b[i]);
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize) AddVector(LocalInt n, const T *x, T *y)
-{
-  const long long i = GridThread();
-  if (i < n) y[i] += x[i];
-}
-
-/* A block's parts of up to kDots sums x_k . y_k */
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  DotPartials(LocalInt n, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *partial)
-{
-  __shared__ double part[kDots][kBlockSize / kWarpSize];
-  const T          *x[kDots] = {x0, x1, x2}, *y[kDots] = {y0, y1, y2};
-  for (int k = 0; k < kDots; k++) {
-    double sum = 0;
-    if (x[k])
-      for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) sum += (double)x[k][i] * (double)y[k][i];
-    sum = GroupSum<kWarpSize>(sum);
-    if (threadIdx.x % kWarpSize == 0) part[k][threadIdx.x / kWarpSize] = sum;
-  }
-  __syncthreads();
-  if (threadIdx.x < kDots) {
-    double sum = 0;
-    for (int w = 0; w < kBlockSize / kWarpSize; w++) sum += part[threadIdx.x][w];
-    partial[threadIdx.x * gridDim.x + blockIdx.x] = sum;
-  }
-}
-
-__global__ void __launch_bounds__(kWarpSize) AddPartials(int blocks, int count, const double *partial, double *sums)
-{
-  for (int k = 0; k < count; k++) {
-    double sum = 0;
-    for (int b = threadIdx.x; b < blocks; b += kWarpSize) sum += partial[k * blocks + b];
-    sum = GroupSum<kWarpSize>(sum);
-    if (threadIdx.x == 0) sums[k] = sum;
-  }
-}
-
-/* b = b - (c.r / c.v) v */
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize) FirstKStep(LocalInt n, const double *dot, const T *v, T *b)
-{
-  const long long i = GridThread();
-  if (i < n && dot[kDotCV] > 0) b[i] -= (T)(dot[kDotCR] / dot[kDotCV]) * v[i];
-}
-
-/* The combination of both directions, or the first one alone where the second brings nothing; Notay's K-cycle. */
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize) SecondKStep(LocalInt n, const double *dot, const T *c, T *x)
-{
-  const long long i = GridThread();
-  if (i >= n) return;
-  const double rho1 = dot[kDotCV], a1 = dot[kDotCR], g = dot[kDotDV], a2 = dot[kDotDT];
-  if (!(rho1 > 0)) {
-    x[i] = c[i];
-    return;
-  }
-  const double rho2 = dot[kDotDQ] - g * g / rho1;
-  if (dot[kDotTT] <= 0.0625 * dot[kDotRR] || !(rho2 > 0)) x[i] = (T)(a1 / rho1) * c[i];
-  else x[i] = (T)(a1 / rho1 - g * a2 / (rho1 * rho2)) * c[i] + (T)(a2 / rho2) * x[i];
-}
-
 /* ------------------------------------------ launches ------------------------------------------ */
 
 template <typename T>
@@ -542,19 +454,19 @@ public:
 
     PetscFunctionBegin;
     PetscCall(AddUp(l - 1));
-    PetscCall(VisitNext(l));
+    PetscCall(Visit(l));
     H_->graph_x = now_[l];
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
 private:
   struct Vectors {
-    T *b, *r, *x[2], *z[2], *e, *c, *v;
+    T *b, *r, *x[2], *z[2];
   };
   Vectors V(LocalInt l) const
   {
     const CMATCHVectors &v = H_->vectors[l];
-    return {(T *)v.b, (T *)v.r, {(T *)v.x[0], (T *)v.x[1]}, {(T *)v.z[0], (T *)v.z[1]}, (T *)v.e, (T *)v.c, (T *)v.v};
+    return {(T *)v.b, (T *)v.r, {(T *)v.x[0], (T *)v.x[1]}, {(T *)v.z[0], (T *)v.z[1]}};
   }
   Operator<T> A(LocalInt l) const
   {
@@ -760,7 +672,7 @@ private:
     const FirstStep<T> first = First(l + 1);
     PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i,
                           L.R_j, (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
-    PetscCall(VisitNext(l + 1));
+    PetscCall(Visit(l + 1));
     using Array = const T *__restrict__;
     PetscCall(Correct<Array>(l, V(l + 1).x[now_[l + 1]]));
     PetscCall(SmoothAgain(l, p, out));
@@ -876,7 +788,7 @@ private:
     if (!H_->shared[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
     if (Several(l + 1) || ByNCCL()) { /* a graph cannot be launched while another one is captured */
       PetscCall(AddUp(l));
-      PetscCall(VisitNext(l + 1));
+      PetscCall(Visit(l + 1));
     } else {
       PetscCallCUDA(cudaGraphLaunch(H_->graph, stream_));
       now_[l + 1] = H_->graph_x;
@@ -913,88 +825,6 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The visits of a level from the one above: one, or two. */
-  PetscErrorCode VisitNext(LocalInt l)
-  {
-    const bool twice = H_->params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && !Last(l);
-
-    PetscFunctionBegin;
-    if (!H_->level[l].n) PetscFunctionReturn(PETSC_SUCCESS);
-    if (!twice) PetscCall(Visit(l));
-    else if (H_->params.cycle == PC_CMATCH_W) PetscCall(VisitTwice(l));
-    else PetscCall(VisitByK(l));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscErrorCode Begin(LocalInt l)
-  {
-    const CMATCHLevel &L     = H_->level[l];
-    const FirstStep<T> first = First(l);
-
-    PetscFunctionBegin;
-    if (Factored(l)) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(
-      LaunchEarly(false, BeginLevel<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)L.l, V(l).b, first, H_->control));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscErrorCode CopyVector(LocalInt l, const T *from, T *to)
-  {
-    PetscFunctionBegin;
-    PetscCallCUDA(cudaMemcpyAsync(to, from, H_->level[l].n * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscErrorCode VisitTwice(LocalInt l)
-  {
-    const Vectors  v = V(l);
-    const LocalInt n = H_->level[l].n;
-
-    PetscFunctionBegin;
-    PetscCall(Visit(l));
-    PetscCall(CopyVector(l, v.x[now_[l]], v.e));
-    PetscCall(ForRows(l, v.e, StoreResidual<T>{v.b, v.b}));
-    PetscCall(Begin(l));
-    PetscCall(Visit(l));
-    PetscCall(LaunchEarly(false, AddVector<T>, BlocksFor(n), kBlockSize, stream_, n, v.e, v.x[now_[l]]));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscErrorCode Dot(LocalInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2,
-                     double *sums)
-  {
-    const LocalInt n      = H_->level[l].n;
-    const int      blocks = PetscMin(kDotBlocks, BlocksFor(n));
-
-    PetscFunctionBegin;
-    PetscCall(LaunchEarly(false, DotPartials<T>, blocks, kBlockSize, stream_, n, x0, y0, x1, y1, x2, y2, H_->dots));
-    PetscCall(LaunchEarly(false, AddPartials, 1, kWarpSize, stream_, blocks, count, H_->dots, sums));
-    if (!Several(l)) PetscFunctionReturn(PETSC_SUCCESS);
-    double of_all[kDots];
-    PetscCallCUDA(cudaMemcpyAsync(of_all, sums, count * sizeof(double), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
-    for (int k = 0; k < count; k++) PetscCall(H_->exchange.sum(H_->exchange.context, l, of_all + k));
-    PetscCallCUDA(cudaMemcpyAsync(sums, of_all, count * sizeof(double), cudaMemcpyHostToDevice, stream_));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscErrorCode VisitByK(LocalInt l)
-  {
-    const Vectors  v   = V(l);
-    const LocalInt n   = H_->level[l].n;
-    double *const  dot = H_->dots + (size_t)kDots * kDotBlocks + (l - kCMATCHTwiceFrom) * kDotScalars;
-
-    PetscFunctionBegin;
-    PetscCall(Visit(l));
-    PetscCall(CopyVector(l, v.x[now_[l]], v.c));
-    PetscCall(ForRows(l, v.c, StoreProduct<T>{v.v}));
-    PetscCall(Dot(l, 3, v.b, v.b, v.c, v.v, v.c, v.b, dot + kDotRR));
-    PetscCall(LaunchEarly(false, FirstKStep<T>, BlocksFor(n), kBlockSize, stream_, n, dot, v.v, v.b));
-    PetscCall(Begin(l));
-    PetscCall(Visit(l));
-    const T *const x = v.x[now_[l]];
-    PetscCall(ForRows(l, x, StoreProduct<T>{v.e}));
-    PetscCall(Dot(l, 3, v.b, v.b, x, v.v, x, v.e, dot + kDotTT));
-    PetscCall(Dot(l, 1, x, v.b, nullptr, nullptr, nullptr, nullptr, dot + kDotDT));
-    PetscCall(LaunchEarly(false, SecondKStep<T>, BlocksFor(n), kBlockSize, stream_, n, dot, v.c, v.x[now_[l]]));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
   CMATCHHierarchyCUDA  *H_;
   Ends                  ends_;
   cudaStream_t          stream_;
@@ -1025,7 +855,6 @@ PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *H, cudaStream_t stream)
   }
   layout.Place(&H->control, 1);
   layout.Place(&H->caller, 2);
-  layout.Place(&H->dots, (size_t)kDots * kDotBlocks + (kCMATCHTwiceTo - kCMATCHTwiceFrom + 1) * kDotScalars);
   PetscCall(layout.Allocate(&H->common));
   PetscCallCUDA(cudaMemcpyAsync(&H->control->scale, &H->scale, sizeof(H->scale), cudaMemcpyHostToDevice, stream));
   PetscCall(KnowsToWait((const void *)Restrict<float>, &H->early));

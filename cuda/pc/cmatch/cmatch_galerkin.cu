@@ -492,13 +492,12 @@ __global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(LocalInt n, cons
 }
 
 /*
-   The row sums of the next level, scale R y; `none` in a row that no entry of P belongs to. size [rows] is that of CMATCHSums. A
-   group takes a row.
+   The row sums of the next level, R y; `none` in a row that no entry of P belongs to. size [rows] is that of CMATCHSums. A group
+   takes a row.
 */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const T *d, const double *y, double scale,
-               double none, double *rs, double *size)
+__global__ void __launch_bounds__(kBlockSize) RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a,
+                                                           const T *d, const double *y, double none, double *rs, double *size)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kRestrictGroup);
   const int      lane  = threadIdx.x % kRestrictGroup;
@@ -513,7 +512,7 @@ __global__ void __launch_bounds__(kBlockSize)
     AddInOrder<kRestrictGroup>(there ? a * a * (double)d[R_j[at]] : 0., &of_size);
   }
   if (row >= rows || lane != 0) return;
-  rs[row]   = begin == end ? none : sum * scale;
+  rs[row]   = begin == end ? none : sum;
   size[row] = of_size;
 }
 
@@ -620,7 +619,7 @@ struct Step {
     Prolong<T>     p{L.n, columns, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
                  p1,  count,   turn,    nullptr, keep};
     PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(LocalInt), s->stream)); /* cut and plain */
-    if (!s->params->smoothed_prolongator || L.transfer != CMATCH_MATCHED) {
+    if (L.transfer != CMATCH_MATCHED) {
       ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
@@ -821,10 +820,9 @@ struct Step {
     PetscCall(s->arena.Take(L.n, &y));
     PetscCall(MultiplySums(y));
     RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a,
-                                                                                               (const T *)L.d, y, 1., 0., made->rs,
+                                                                                               (const T *)L.d, y, 0., made->rs,
                                                                                                made->size);
     FinePCCheckLaunch();
-    C.scale = AP.scale = 1;
     PetscCall(s->arena.Take(rows, &C.wide));
     PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kCMATCHLeastEntries * PetscMin((size_t)rows, kCMATCHLeastRows), &C));
     PetscCall(s->arena.Take(L.n, &AP.start));
@@ -849,7 +847,6 @@ struct Step {
   PetscErrorCode Run()
   {
     CMATCHHierarchyCUDA *H       = s->H;
-    const double         scale   = CMATCHGalerkinFactor(*s->params, L);
     const LocalInt       coarse  = L.coarse;
     const auto           mark    = s->arena.mark();
     LocalInt             AP_wide = 0, wide = 0;
@@ -866,7 +863,6 @@ struct Step {
     s->arena.Release(transfer);
     PetscCall(s->arena.Take(L.n, &AP.start));
     PetscCall(s->arena.Take(L.n, &AP.length));
-    C.scale = scale;
     C.fixed = keep;
     PetscCall(s->arena.Take(coarse, &C.diagonal));
     PetscCall(s->arena.Take(coarse, &size));
@@ -882,7 +878,6 @@ struct Step {
     }
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));
-    AP.scale = 1;
     PetscCall(MakeAP(&AP, &AP_wide));
     const double mean = (double)s->seen.entries / L.n;
     PetscCall(Restrict(AP, mean, &C, &wide));
@@ -900,8 +895,7 @@ struct Step {
     L.plain = s->seen.plain;
     RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j,
                                                                                                  (const T *)L.R_a, (const T *)L.d,
-                                                                                                 y, scale, 1., H->rs[level + 1],
-                                                                                                 size);
+                                                                                                 y, 1., H->rs[level + 1], size);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal, size));
     s->arena.Release(mark);

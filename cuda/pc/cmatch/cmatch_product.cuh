@@ -39,7 +39,6 @@ struct ProductRows {
   double   *diagonal; /* of Split rows: the entry whose column is the row's number, which is not among the others */
   size_t    room;     /* entries that fit; rows beyond are not written, and report->entries tells how many there are */
   LocalInt *wide;     /* [rows] the rows that did not fit into their tables, report->wide of them */
-  double    scale;    /* of all values */
   bool      fixed;    /* start, length and j are there, and get no new values */
 };
 
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(kProductThread)
       sum[place * kProductThread] = sum[others * kProductThread];
       break;
     }
-    if (i >= 0 && fits) out.diagonal[i] = diagonal * out.scale;
+    if (i >= 0 && fits) out.diagonal[i] = diagonal;
   }
   if (i >= 0 && !fits) out.wide[atomicAdd(&report->wide, 1)] = i;
   if (i < 0 || !fits) others = 0;
@@ -234,7 +233,7 @@ __global__ void __launch_bounds__(kProductThread)
       for (int other = 0; other < others; other++) place += key[other * kProductThread] < column;
     }
     if (!out.fixed) out.j[start + place] = column;
-    out.a[start + place] = (V)(sum[t * kProductThread] * out.scale);
+    out.a[start + place] = (V)sum[t * kProductThread];
   }
 }
 
@@ -280,7 +279,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   if (Split) {
     diagonal = GroupSum<GroupSize>(diagonal); /* the other lanes have zeros */
-    if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal * out.scale;
+    if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal;
   }
   if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
   if (i < 0 || !fits) count = 0;
@@ -294,7 +293,7 @@ __global__ void __launch_bounds__(kBlockSize)
       for (LocalInt other = 0; other < count; other++) place += table.key[other] < key;
     }
     if (!out.fixed) out.j[start + place] = key;
-    out.a[start + place] = (V)(table.sum[t] * out.scale);
+    out.a[start + place] = (V)table.sum[t];
   }
 }
 
@@ -339,7 +338,7 @@ __global__ void __launch_bounds__(kBlockSize)
   __syncwarp();
   if (Split) {
     diagonal = GroupSum<kCopyGroup>(diagonal); /* the other lanes have zeros */
-    if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal * out.scale;
+    if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal;
   }
   if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
   const LocalInt start = ProductPlace<kCopyGroup>(out, i, count, report);
@@ -351,7 +350,7 @@ __global__ void __launch_bounds__(kBlockSize)
     LocalInt       place = 0;
     for (LocalInt other = 0; other < (Sorted ? entries : own); other++) place += key[other] < (Sorted ? column[u] : kNone);
     if (!out.fixed) out.j[start + place] = column[u];
-    out.a[start + place] = (V)(value[u] * out.scale);
+    out.a[start + place] = (V)value[u];
   }
 }
 
@@ -379,9 +378,9 @@ __global__ void __launch_bounds__(kWarpSize)
       if (used && start >= 0) {
         const LocalInt place = to + __popc(ballot & ((1u << lane) - 1u));
         if (!out.fixed) out.j[place] = slot;
-        out.a[place] = (V)(table.sum[slot] * out.scale);
+        out.a[place] = (V)table.sum[slot];
       }
-      if (met && own) out.diagonal[i] = table.sum[slot] * out.scale;
+      if (met && own) out.diagonal[i] = table.sum[slot];
       if (met) {
         table.key[slot] = -1;
         table.sum[slot] = 0;

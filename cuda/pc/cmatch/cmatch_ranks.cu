@@ -421,10 +421,10 @@ struct MergedEntries {
   }
 };
 
-/* The row sums of merged rows, times a factor, and 1 for those without entries; and their sizes. */
+/* The row sums of merged rows, and 1 for those without entries; and their sizes. */
 __global__ void __launch_bounds__(kBlockSize)
   MergeSums(LocalInt rows, LocalInt mine, const LocalInt *length, const double *own, const double *own_size, const LocalInt *add_i,
-            const LocalInt *came_length, const double *came, const double *came_size, double factor, double *rs, double *size)
+            const LocalInt *came_length, const double *came, const double *came_size, double *rs, double *size)
 {
   const long long c = GridThread();
   if (c >= rows) return;
@@ -440,7 +440,7 @@ __global__ void __launch_bounds__(kBlockSize)
     of_size += came_size[k];
     any = any || came_length[k] > 0;
   }
-  rs[c]   = any ? sum * factor : 1.;
+  rs[c]   = any ? sum : 1.;
   size[c] = of_size;
 }
 
@@ -1061,7 +1061,6 @@ private:
     PetscCall(s.arena.Take(L.coarse, &out.start));
     PetscCall(s.arena.Take(L.coarse, &out.length));
     PetscCall(s.arena.Take(L.coarse, &out.wide));
-    out.scale = 1;
     PetscCall(room(s.rows.room, &out));
     PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
                                                       L.coarse + met_count, {false, 7}, &out, &wide, room)));
@@ -1176,12 +1175,11 @@ private:
   template <typename T>
   PetscErrorCode Merge(LocalInt l, LocalInt rows, GlobalInt all, const std::vector<GlobalInt> &ghost, const LocalInt *place)
   {
-    const CMATCHLevel &L      = H->level[l];
-    const LocalInt    *add_i  = H->shared[l].add_i;
-    const CameRows    &in     = came[CMATCH_PRODUCTS];
-    const double       factor = CMATCHGalerkinFactor(H->params, L);
-    LocalInt           wide   = 0;
-    double            *size   = nullptr;
+    const CMATCHLevel &L     = H->level[l];
+    const LocalInt    *add_i = H->shared[l].add_i;
+    const CameRows    &in    = came[CMATCH_PRODUCTS];
+    LocalInt           wide  = 0;
+    double            *size  = nullptr;
     ProductRows<T>     out{};
     const auto         room = [&](size_t entries, auto *more) {
       PetscFunctionBegin;
@@ -1192,7 +1190,6 @@ private:
     };
 
     PetscFunctionBegin;
-    out.scale = factor;
     out.fixed = keep;
     if (!rows) {
       if (!keep) {
@@ -1227,7 +1224,7 @@ private:
       FinePCCheckLaunch();
     }
     MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, made.size, add_i, in.length, in.sum,
-                                                            in.size, factor, H->rs[l + 1], size);
+                                                            in.size, H->rs[l + 1], size);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal, size));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -1252,7 +1249,6 @@ private:
     PetscCall(s.arena.Take(rows, &out.length));
     PetscCall(s.arena.Take(rows, &out.wide));
     PetscCall(s.arena.Take(rows, &d));
-    out.scale = 1;
     PetscCall(room(M_entries + in.entries, &out));
     PetscCall((Product<kGroup, 1, false, true, false>(&s, MergedList{L.mine, add_i}, Merged(L, M, place, in), rows,
                                                       rows + (LocalInt)ghost.size(), {false, 7}, &out, &wide, room)));

@@ -13,7 +13,6 @@
 #include "sparse/csr_mat.h"
 
 const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
-const char *const PCCMATCHCycles[]      = {"v", "w", "k", "PCCMATCHCycle", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "chebyshev4", "sfsai",
                                            "afsai",    "PCCMATCHSmoother", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
@@ -30,13 +29,8 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_sweeps", "Sweeps of pairwise matching", "PCCMATCHSetSweeps", Param<&CMATCHParams::sweeps>(Between(1, 5))},
   {"-pc_cmatch_strength", "Threshold for edges, relative to the heaviest edge of a row", "PCCMATCHSetStrength",
    Param<&CMATCHParams::strength>(AtLeastAndBelow(0, 1))},
-  {"-pc_cmatch_smoothed_prolongator", "Smooth the prolongator", "PCCMATCHSetSmoothedProlongator",
-   Param<&CMATCHParams::smoothed_prolongator>()},
   {"-pc_cmatch_prolongator_row", "Most entries of a row of the prolongator", "PCCMATCHSetProlongatorRow",
    Param<&CMATCHParams::prolongator_row>(Between(1, kCMATCHLargestRow))},
-  {"-pc_cmatch_overcorrection", "Divides coarse operators of unsmoothed prolongators", "PCCMATCHSetOvercorrection",
-   Param<&CMATCHParams::overcorrection>(Between(1, 2))},
-  {"-pc_cmatch_cycle", "Order in which levels are visited", "PCCMATCHSetCycle", Param<&CMATCHParams::cycle>(OneOf(PCCMATCHCycles))},
   {"-pc_cmatch_smoother", "Smoother of each level", "PCCMATCHSetSmoother",
    Param<&CMATCHParams::smoother>(OneOf(PCCMATCHSmoothers))},
   {"-pc_cmatch_degree", "Degree of the smoother's polynomial", "PCCMATCHSetDegree",
@@ -266,7 +260,7 @@ static bool CanKeepPattern(PC pc, bool global, const CSRView *A, const NearNullV
 static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
 {
   const CMATCHParams *params = &H->params;
-  PetscLogDouble      flops = 0, visits = 1;
+  PetscLogDouble      flops  = 0;
 
   for (PetscInt l = 0; l < H->levels; l++) {
     const CMATCHLevel   *level   = &H->level[l];
@@ -276,15 +270,11 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
     const PetscLogDouble factor = level->factor.d ? 4. * level->factor.W.nnz + 3 * n : 0;
     const PetscLogDouble smooth = 2. * params->degree * (product + 2 * vector + factor);
 
-    if (params->cycle != PC_CMATCH_V && !last && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo) {
-      flops += visits * (params->cycle == PC_CMATCH_K ? 2 * product + 7 * vector : product + vector);
-      visits *= 2;
-    }
-    if (!last) flops += visits * ((level->transfer == CMATCH_PASSED ? 0 : smooth) + 4. * level->P_nnz + vector);
-    else if (end == CMATCH_END_DOMINATED) flops += visits * smooth;
-    else if (H->inverted) flops += visits * 2 * n * n;
-    else if (params->coarse == PC_CMATCH_PCG) flops += visits * kCMATCHCoarseIterations * (product + 6 * vector);
-    else flops += visits * kCMATCHStalledDegree * (product + 2 * vector);
+    if (!last) flops += (level->transfer == CMATCH_PASSED ? 0 : smooth) + 4. * level->P_nnz + vector;
+    else if (end == CMATCH_END_DOMINATED) flops += smooth;
+    else if (H->inverted) flops += 2 * n * n;
+    else if (params->coarse == PC_CMATCH_PCG) flops += kCMATCHCoarseIterations * (product + 6 * vector);
+    else flops += kCMATCHStalledDegree * (product + 2 * vector);
   }
   return flops;
 }
@@ -741,12 +731,9 @@ static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
     ranks->why_mpi = "it was asked for";
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (cmatch->params.cycle == PC_CMATCH_K) ranks->why_mpi = "the host makes the sums of the cycle k";
-  else {
-    phase->outcome->exchanging = true;
-    PetscCall(NCCLOf(phase->comm, &ranks->nccl, &ranks->why_mpi));
-    phase->outcome->exchanging = false;
-  }
+  phase->outcome->exchanging = true;
+  PetscCall(NCCLOf(phase->comm, &ranks->nccl, &ranks->why_mpi));
+  phase->outcome->exchanging = false;
   PetscCheck(
     ranks->nccl || cmatch->communication != PC_CMATCH_COMMUNICATION_NCCL, phase->comm, PETSC_ERR_SUP,
     "-pc_cmatch_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
@@ -836,7 +823,7 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* `transpose` does not matter: M is symmetric to rounding, or with the cycle K, and with PCG on the coarsest level, no matrix. */
+/* `transpose` does not matter: M is symmetric to rounding, or with PCG on the coarsest level no matrix. */
 static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar *x, LocalInt, PetscScalar *y, LocalInt,
                                   PetscLogDouble *flops)
 {
@@ -988,11 +975,7 @@ static PetscErrorCode Create(PC pc)
   it
 . -pc_cmatch_strength <0.1> - share of the heaviest edge of both its rows that an edge must have; levels with less than 8000 rows
   take at most 0.005
-. -pc_cmatch_smoothed_prolongator <true> - smooth the prolongator by a step of filtered Jacobi; false: plain aggregation
 . -pc_cmatch_prolongator_row <4> - most entries of a row of the smoothed prolongator, 1 to 32; the row keeps its sum
-. -pc_cmatch_overcorrection <1.5> - what coarse operators of unsmoothed prolongators are divided by, 1 to 2, but for the cycle `k`
-. -pc_cmatch_cycle <v> - `v`; `w` or `k`, which visit the second and the third level twice, `k` with steps of a flexible conjugate
-  gradient method
 . -pc_cmatch_smoother <l1jacobi> - `l1jacobi`, `chebyshev` (first kind, quasi-optimal), `chebyshev4` (fourth kind, optimal), `sfsai`
   or `afsai`
 . -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction, 1 to 16
@@ -1047,7 +1030,7 @@ single row gets no correction.
   preconditioners that are not symmetric to the last digit, took the same number of iterations on five systems of a million unknowns
   and more.
 
-  With `-pc_cmatch_cycle k` and with `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
+  With `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
   `-ksp_type fgmres`.
 
   The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at `-pc_cmatch_max_levels`
@@ -1092,8 +1075,7 @@ and row.
 
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`,
           `MatSetNullSpace()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
-          `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`,
-          `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
+          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
           `PCCMATCHSetGatherDevices()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`,

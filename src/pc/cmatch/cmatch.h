@@ -16,20 +16,17 @@
 /* ----------------------------------------- parameters ----------------------------------------- */
 
 struct CMATCHParams {
-  PCCMATCHCoarsening coarsening           = PC_CMATCH_MATCHING;
-  PetscInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have about 2^sweeps rows */
-  PetscReal          strength             = 0.1; /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
-  PetscBool          smoothed_prolongator = PETSC_TRUE;
-  PetscInt           prolongator_row      = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */
-  PetscReal          overcorrection       = 1.5; /* the coarse operators of unsmoothed prolongators are divided by it, [1, 2] */
-  PCCMATCHCycle      cycle                = PC_CMATCH_V;
-  PCCMATCHSmoother   smoother             = PC_CMATCH_L1JACOBI;
-  PetscInt           degree               = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
-  PetscReal          relaxation           = 1.5; /* of l1-Jacobi, in (0, 2) */
-  PCCMATCHCoarse     coarse               = PC_CMATCH_DENSE;
-  PetscInt           coarse_size          = 300;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
-  PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
-  FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
+  PCCMATCHCoarsening coarsening      = PC_CMATCH_MATCHING;
+  PetscInt           sweeps          = 3;   /* of pairwise matching, 1 .. 5: aggregates have about 2^sweeps rows */
+  PetscReal          strength        = 0.1; /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
+  PetscInt           prolongator_row = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */
+  PCCMATCHSmoother   smoother        = PC_CMATCH_L1JACOBI;
+  PetscInt           degree          = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
+  PetscReal          relaxation      = 1.5; /* of l1-Jacobi, in (0, 2) */
+  PCCMATCHCoarse     coarse          = PC_CMATCH_DENSE;
+  PetscInt           coarse_size     = 300;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
+  PetscInt           max_levels      = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
+  FinePCPrecision    precision       = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
   /* Of levels on several ranks: which of them get the rows of the next level. Rows are such of kCMATCHGatherWidth entries. */
   PCCMATCHReach reach          = PC_CMATCH_GLOBAL;
@@ -207,9 +204,6 @@ inline PetscReal CMATCHGatherShrink(const CMATCHParams &params)
 {
   return params.coarsening == PC_CMATCH_MATCHING ? PetscPowReal(2, -(PetscReal)params.sweeps / 3) : 0.5;
 }
-
-/* The cycles W and K visit these levels twice; level 0 is the finest one. */
-constexpr LocalInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 
 /*
    The factored smoothers are divided by kCMATCHFactorMargin times an estimate of their largest eigenvalue, by so many steps of the
@@ -394,13 +388,6 @@ struct CMATCHLevel {
   CMATCHFit first_fit, fit; /* when the aggregates were made, and now */
   LocalInt  first_cut;      /* cut and plain rows of P when they were made */
 };
-
-/* What the Galerkin product of a level is multiplied with. */
-inline PetscReal CMATCHGalerkinFactor(const CMATCHParams &params, const CMATCHLevel &level)
-{
-  return params.smoothed_prolongator || params.cycle == PC_CMATCH_K || level.transfer != CMATCH_MATCHED ? 1
-                                                                                                        : 1 / params.overcorrection;
-}
 
 /* The bytes of a level's factor, which are 0 where there is none. */
 inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precision)

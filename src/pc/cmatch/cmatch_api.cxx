@@ -145,51 +145,6 @@ PetscErrorCode PCCMATCHGetStrength(PC pc, PetscReal *strength)
 }
 
 /*@
-  PCCMATCHSetSmoothedProlongator - Sets whether `PCCMATCH` smooths its prolongators
-
-  Logically Collective
-
-  Input Parameters:
-+ pc - the preconditioner context
-- smoothed_prolongator - `PETSC_TRUE` (default) for a step of filtered Jacobi with 2/3, `PETSC_FALSE` for plain aggregation
-
-  Options Database Key:
-. -pc_cmatch_smoothed_prolongator <smoothed_prolongator> - whether `PCCMATCH` smooths its prolongators
-
-  Level: intermediate
-
-  Note:
-  Plain aggregation has sparser coarse operators and a cheaper set-up, and needs more iterations, whose number grows with the mesh.
-  `PCCMATCHSetOvercorrection()` and `PCCMATCHSetCycle()` with `PC_CMATCH_K` make up for a part of that.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`
-@*/
-PetscErrorCode PCCMATCHSetSmoothedProlongator(PC pc, PetscBool smoothed_prolongator)
-{
-  return CallSetter(pc, "PCCMATCHSetSmoothedProlongator_C", smoothed_prolongator);
-}
-
-/*@
-  PCCMATCHGetSmoothedProlongator - Gets whether `PCCMATCH` smooths its prolongators
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. smoothed_prolongator - see `PCCMATCHSetSmoothedProlongator()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetSmoothedProlongator()`
-@*/
-PetscErrorCode PCCMATCHGetSmoothedProlongator(PC pc, PetscBool *smoothed_prolongator)
-{
-  return CallGetter(pc, "PCCMATCHGetSmoothedProlongator_C", smoothed_prolongator);
-}
-
-/*@
   PCCMATCHSetProlongatorRow - Sets how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
 
   Logically Collective
@@ -205,9 +160,9 @@ PetscErrorCode PCCMATCHGetSmoothedProlongator(PC pc, PetscBool *smoothed_prolong
 
   Note:
   The largest entries of a row stay, and are scaled so that the row's sum is what it was; the view counts the rows that were cut.
-  Longer rows make denser coarse operators, and save few iterations. Prolongators that are not smoothed have one entry a row.
+  Longer rows make denser coarse operators, and save few iterations.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetProlongatorRow()`, `PCCMATCHSetSmoothedProlongator()`
+.seealso: `PCCMATCH`, `PCCMATCHGetProlongatorRow()`
 @*/
 PetscErrorCode PCCMATCHSetProlongatorRow(PC pc, PetscInt prolongator_row)
 {
@@ -232,96 +187,6 @@ PetscErrorCode PCCMATCHSetProlongatorRow(PC pc, PetscInt prolongator_row)
 PetscErrorCode PCCMATCHGetProlongatorRow(PC pc, PetscInt *prolongator_row)
 {
   return CallGetter(pc, "PCCMATCHGetProlongatorRow_C", prolongator_row);
-}
-
-/*@
-  PCCMATCHSetOvercorrection - Sets the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
-
-  Logically Collective
-
-  Input Parameters:
-+ pc - the preconditioner context
-- overcorrection - between 1, which is the Galerkin product itself, and 2; 1.5 (default)
-
-  Options Database Key:
-. -pc_cmatch_overcorrection <overcorrection> - the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
-
-  Level: intermediate
-
-  Note:
-  Plain aggregation makes coarse operators whose energy is too large, so that the coarse correction is too small. This number is
-  not used with smoothed prolongators, nor with `PC_CMATCH_K`, which finds its own step lengths.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetOvercorrection()`, `PCCMATCHSetSmoothedProlongator()`
-@*/
-PetscErrorCode PCCMATCHSetOvercorrection(PC pc, PetscReal overcorrection)
-{
-  return CallSetter(pc, "PCCMATCHSetOvercorrection_C", overcorrection);
-}
-
-/*@
-  PCCMATCHGetOvercorrection - Gets the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. overcorrection - see `PCCMATCHSetOvercorrection()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetOvercorrection()`
-@*/
-PetscErrorCode PCCMATCHGetOvercorrection(PC pc, PetscReal *overcorrection)
-{
-  return CallGetter(pc, "PCCMATCHGetOvercorrection_C", overcorrection);
-}
-
-/*@
-  PCCMATCHSetCycle - Sets the order in which `PCCMATCH` visits its levels
-
-  Logically Collective
-
-  Input Parameters:
-+ pc - the preconditioner context
-- cycle - `PC_CMATCH_V` (default), `PC_CMATCH_W` or `PC_CMATCH_K`
-
-  Options Database Key:
-. -pc_cmatch_cycle <cycle> - the order in which `PCCMATCH` visits its levels
-
-  Level: intermediate
-
-  Note:
-  W and K visit the second and the third level twice, and are of use with plain aggregation. With `PC_CMATCH_K` the preconditioner
-  is no fixed matrix: use `-ksp_type fcg`.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetCycle()`, `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHCycle`
-@*/
-PetscErrorCode PCCMATCHSetCycle(PC pc, PCCMATCHCycle cycle)
-{
-  return CallSetter(pc, "PCCMATCHSetCycle_C", cycle);
-}
-
-/*@
-  PCCMATCHGetCycle - Gets the order in which `PCCMATCH` visits its levels
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. cycle - see `PCCMATCHSetCycle()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetCycle()`
-@*/
-PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
-{
-  return CallGetter(pc, "PCCMATCHGetCycle_C", cycle);
 }
 
 /*@
@@ -942,16 +807,16 @@ PetscErrorCode PCCMATCHGetStitch(PC pc, PetscBool *stitch)
   Level: intermediate
 
   Notes:
-  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers and
-  cycles. With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
+  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers.
+  With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
   decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
   exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels
   write to the other GPUs themselves.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
-  GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing, and with the cycle `k`,
-  whose sums the host makes; the set-up ends with an error where NCCL was asked for. The set-up itself communicates by MPI, and
-  so do hierarchies on the host. The view says what is used, and why.
+  GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends with an
+error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view says what is
+used, and why.
 
 .seealso: `PCCMATCH`, `PCCMATCHCommunication`, `PCCMATCHGetCommunication()`, `KSPCGFusedSetCommunication()`
 @*/
@@ -1051,8 +916,7 @@ PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
   Level: advanced
 
   Notes:
-  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. If the prolongators are not smoothed, the product is
-  divided by the number of `PCCMATCHSetOvercorrection()`, unless the cycle is `PC_CMATCH_K`. With a near null vector w, the columns
+  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns
   of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
   are empty rows of P.
 

@@ -13,18 +13,11 @@
 
    where S(r) is the polynomial smoother of polynomial.h with M^{-1} = diag(l), or the M^{-1} of cmatch_fsai_host.cxx, which is
    symmetric. The eigenvalues of diag(l) A are in (0, 1], but for rows that are solved exactly, and those of the other M^{-1} A are
-   below 1 + a of its polynomial. Hence the cycle is symmetric and positive definite for every such smoother. On the levels
-   kCMATCHTwiceFrom to kCMATCHTwiceTo the other cycles do more. The W-cycle applies itself twice,
-
-     e = cycle(b),   x = e + cycle(b - A e),
-
-   and the K-cycle of Notay and Vassilevski does two steps of the flexible conjugate gradient method, with the V-cycle as the
-   preconditioner. Its first step is c = cycle(b), v = A c, with the residual b - v (c, b) / (c, v). The second one is left out if
-   this residual is at most a quarter of b. Otherwise the second step is along the cycle of this residual, made A-orthogonal to c.
+   below 1 + a of its polynomial. Hence the cycle is symmetric and positive definite for every such smoother.
 
    Levels on several ranks do the same. Products need the entries of ghosts, which are exchanged before. R r is the contribution of
    the own residuals to rows of the next level, which may belong to other ranks; each of those adds up its own one and what others
-   send, in the order of ranks. The corrections go the opposite way. Dot products and the largest r_i are those of all ranks.
+   send, in the order of ranks. The corrections go the opposite way. The largest r_i is that of all ranks.
 
    The last level has one of four solvers:
 
@@ -48,45 +41,34 @@
 namespace
 {
 
-/* y = A x in difference form */
+/* r = b - A x, in difference form */
 template <typename T>
-void Multiply(const CMATCHArrays<T> &L, const std::vector<T> &x, std::vector<T> *y)
+void Residual(const CMATCHArrays<T> &L, const std::vector<T> &b, const std::vector<T> &x, std::vector<T> *r)
 {
   for (size_t i = 0; i < L.d.size(); i++) {
     T sum = L.s[i] * x[i];
     for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) sum += L.A_a[k] * (x[L.A_j[k]] - x[i]);
-    (*y)[i] = sum;
+    (*r)[i] = b[i] - sum;
   }
 }
 
-/* r = b - A x */
-template <typename T>
-void Residual(const CMATCHArrays<T> &L, const std::vector<T> &b, const std::vector<T> &x, std::vector<T> *r)
-{
-  Multiply(L, x, r);
-  for (size_t i = 0; i < r->size(); i++) (*r)[i] = b[i] - (*r)[i];
-}
-
-template <typename T>
-double Dot(const std::vector<T> &x, const std::vector<T> &y)
+double Dot(const std::vector<double> &x, const std::vector<double> &y)
 {
   double sum = 0;
-  for (size_t i = 0; i < x.size(); i++) sum += (double)x[i] * (double)y[i];
+  for (size_t i = 0; i < x.size(); i++) sum += x[i] * y[i];
   return sum;
 }
 
 /* y = y + a x */
-template <typename T>
-void Add(double a, const std::vector<T> &x, std::vector<T> *y)
+void Add(double a, const std::vector<double> &x, std::vector<double> *y)
 {
-  for (size_t i = 0; i < x.size(); i++) (*y)[i] += (T)a * x[i];
+  for (size_t i = 0; i < x.size(); i++) (*y)[i] += a * x[i];
 }
 
 /* x = a x + y */
-template <typename T>
-void Scale(double a, const std::vector<T> &y, std::vector<T> *x)
+void Scale(double a, const std::vector<double> &y, std::vector<double> *x)
 {
-  for (size_t i = 0; i < x->size(); i++) (*x)[i] = (T)a * (*x)[i] + y[i];
+  for (size_t i = 0; i < x->size(); i++) (*x)[i] = a * (*x)[i] + y[i];
 }
 
 /* ---------------------------------------- several ranks --------------------------------------- */
@@ -99,16 +81,6 @@ PetscErrorCode Halo(const CMATCHHierarchyHost<T> &H, LocalInt l, std::vector<T> 
   if (l >= H.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(H.exchange.halo_begin(H.exchange.context, l, x->data()));
   PetscCall(H.exchange.halo_end(H.exchange.context, l, x->data()));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The dot product of two vectors of a level, where x may have no ghosts. */
-template <typename T>
-PetscErrorCode DotOfAll(const CMATCHHierarchyHost<T> &H, LocalInt l, const std::vector<T> &x, const std::vector<T> &y, double *dot)
-{
-  PetscFunctionBegin;
-  *dot = Dot(x, y);
-  if (l < H.several) PetscCall(H.exchange.sum(H.exchange.context, l, dot));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -388,20 +360,11 @@ PetscErrorCode Coarsest(CMATCHHierarchyHost<T> *H)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- cycles ------------------------------------------- */
+/* ------------------------------------------- the cycle ---------------------------------------- */
 
+/* x = cycle(b) on level l */
 template <typename T>
-bool Twice(const CMATCHHierarchyHost<T> &H, LocalInt l)
-{
-  return H.params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && (l < H.several || l + 1 < H.levels);
-}
-
-template <typename T>
-PetscErrorCode Visit(LocalInt l, CMATCHHierarchyHost<T> *H);
-
-/* x = cycle(b) on level l, once. b stays. */
-template <typename T>
-PetscErrorCode Once(LocalInt l, CMATCHHierarchyHost<T> *H)
+PetscErrorCode Visit(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &L      = H->arrays[l];
   const bool       smooth = H->level[l].transfer != CMATCH_PASSED;
@@ -423,50 +386,6 @@ PetscErrorCode Once(LocalInt l, CMATCHHierarchyHost<T> *H)
   if (l + 1 < H->levels) PetscCall(Visit(l + 1, H));
   PetscCall(Interpolate(l, H));
   if (smooth) PetscCall(Smooth(H->steps, false, l, H));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* x = cycle(b) on level l, twice where the cycle says so. b is lost then. */
-template <typename T>
-PetscErrorCode Visit(LocalInt l, CMATCHHierarchyHost<T> *H)
-{
-  CMATCHArrays<T> &L = H->arrays[l];
-
-  PetscFunctionBegin;
-  PetscCall(Once(l, H));
-  if (!Twice(*H, l)) PetscFunctionReturn(PETSC_SUCCESS);
-  L.first = L.x;
-  PetscCall(Halo(*H, l, &L.first));
-  Multiply(L, L.first, &L.second);
-  if (H->params.cycle == PC_CMATCH_W) {
-    Add(-1., L.second, &L.b);
-    PetscCall(Once(l, H));
-    Add(1., L.first, &L.x);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  double rho_1, alpha_1, norm, rest;
-  PetscCall(DotOfAll(*H, l, L.second, L.first, &rho_1));
-  PetscCall(DotOfAll(*H, l, L.b, L.first, &alpha_1));
-  PetscCall(DotOfAll(*H, l, L.b, L.b, &norm));
-  if (!(rho_1 > 0)) PetscFunctionReturn(PETSC_SUCCESS);
-  Add(-alpha_1 / rho_1, L.second, &L.b);
-  PetscCall(DotOfAll(*H, l, L.b, L.b, &rest));
-  double of_first = alpha_1 / rho_1, of_second = 0;
-  if (!(std::sqrt(rest) <= 0.25 * std::sqrt(norm))) {
-    double gamma, beta, alpha_2;
-    PetscCall(Once(l, H));
-    PetscCall(Halo(*H, l, &L.x));
-    Multiply(L, L.x, &L.r);
-    PetscCall(DotOfAll(*H, l, L.second, L.x, &gamma));
-    PetscCall(DotOfAll(*H, l, L.r, L.x, &beta));
-    PetscCall(DotOfAll(*H, l, L.b, L.x, &alpha_2));
-    const double rho_2 = beta - gamma * gamma / rho_1;
-    if (rho_2 > 0) {
-      of_first -= gamma * alpha_2 / (rho_1 * rho_2);
-      of_second = alpha_2 / rho_2;
-    }
-  }
-  for (size_t i = 0; i < L.x.size(); i++) L.x[i] = (T)of_first * L.first[i] + (T)of_second * L.x[i];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -557,16 +476,11 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
     const size_t     n = L.d.size(), with_ghosts = n + L.ghost.size();
     for (auto *vector : {&L.b, &L.r}) vector->assign(n, (T)0);
     for (auto *vector : {&L.x, &L.z}) vector->assign(with_ghosts, (T)0);
-    if (Twice(*H, l)) {
-      L.first.assign(with_ghosts, (T)0);
-      L.second.assign(n, (T)0);
-    }
     if (H->level[l].factor.d) L.t.assign(n, (T)0);
     for (const auto *array :
          {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i, &L.sent_begin, &L.sent_row, &L.came_begin, &L.came_row})
       H->bytes += CMATCHBytes(*array);
-    for (const auto *array :
-         {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second, &L.values, &L.added})
+    for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.values, &L.added})
       H->bytes += CMATCHBytes(*array);
     H->bytes += CMATCHBytes(L.ghost) + CMATCHBytes(L.column);
     H->bytes += CMATCHFactorBytes(H->level[l], params.precision);

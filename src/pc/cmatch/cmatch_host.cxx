@@ -28,12 +28,11 @@
 
      s_c = R (A (P 1)),   (A p)_i = s_i p_i + sum_j a_ij (p_j - p_i),
 
-   so that the coarse operators map the ones to almost 0 as A does. Unsmoothed aggregates make coarse corrections that are too
-   small; A_c is divided by `overcorrection` then, but in the K-cycle, which finds the length of its corrections by itself.
+   so that the coarse operators map the ones to almost 0 as A does.
 
    The steps of the set-up serve levels on several ranks, too, which cmatch_host_ranks.cxx explains.
 
-   Smoothers, the coarsest level and cycles are explained in cmatch_cycle_host.cxx, and the smoothers sfsai and afsai in
+   Smoothers, the coarsest level and the cycle are explained in cmatch_cycle_host.cxx, and the smoothers sfsai and afsai in
    cmatch_fsai_host.cxx.
 */
 #include <algorithm>
@@ -270,7 +269,7 @@ void ProlongatorRow(const CMATCHArrays<T> &L, LocalInt i, PetscBool keep, LocalI
 } // namespace
 
 template <typename T>
-void CMATCHProlongator_Host(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
+void CMATCHProlongator_Host(PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
 {
   const LocalInt  n = level->n, width = level->width;
   CMATCHSparseRow v(L->aggregate.empty() ? 0 : 1 + *std::max_element(L->aggregate.begin(), L->aggregate.end()));
@@ -282,7 +281,7 @@ void CMATCHProlongator_Host(const CMATCHParams &params, PetscBool keep, CMATCHLe
     LocalInt *const P_j = &L->P_j[(size_t)i * width];
     T *const        P_a = &L->P_a[(size_t)i * width];
     if (L->aggregate[i] < 0) continue;
-    if (params.smoothed_prolongator && level->transfer == CMATCH_MATCHED) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
+    if (level->transfer == CMATCH_MATCHED) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
     else {
       P_j[0] = L->aggregate[i];
       P_a[0] = 1;
@@ -369,12 +368,11 @@ double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row, double *size) co
 }
 
 template <typename T>
-PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
-                                 CMATCHSums *sums)
+PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, double rs, CMATCHArrays<T> *C, CMATCHSums *sums)
 {
   PetscFunctionBegin;
   for (LocalInt to : row.columns) {
-    const double value = row.sum[to] * factor;
+    const double value = row.sum[to];
     if (to == c) {
       sums->diagonal[c] = value;
       continue;
@@ -382,7 +380,7 @@ PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, PetscRe
     C->A_j.push_back(to);
     C->A_a.push_back((T)value);
   }
-  sums->rs[c] = row.columns.empty() ? 1 : rs * factor;
+  sums->rs[c] = row.columns.empty() ? 1 : rs;
   PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
   C->A_i.push_back((LocalInt)C->A_j.size());
@@ -394,7 +392,7 @@ namespace
 
 /* Makes the entries of the next level C from level L. Its sums replace those of level L. */
 template <typename T>
-PetscErrorCode Galerkin(PetscReal factor, const CMATCHLevel &level, const CMATCHArrays<T> &L, CMATCHArrays<T> *C, CMATCHSums *sums,
+PetscErrorCode Galerkin(const CMATCHLevel &level, const CMATCHArrays<T> &L, CMATCHArrays<T> *C, CMATCHSums *sums,
                         size_t *work_bytes)
 {
   const CMATCHProducts<T> products(level, L, sums->rs, level.coarse);
@@ -407,7 +405,7 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHLevel &level, const CMATCH
   sums->Assign(level.coarse);
   for (LocalInt c = 0; c < level.coarse; c++) {
     const double sum = products.Row(c, &row, &sums->size[c]);
-    PetscCall(CMATCHAddRow_Host(row, c, factor, sum, C, sums));
+    PetscCall(CMATCHAddRow_Host(row, c, sum, C, sums));
     row.Clear();
   }
   *work_bytes = PetscMax(*work_bytes, products.Bytes() + 3 * CMATCHBytes(sums->rs));
@@ -457,7 +455,7 @@ void CMATCHAdopt_Host(LocalInt l, CMATCHTransfer transfer, CMATCHAggregation *fo
   level.transfer         = transfer;
   level.coarse           = found->coarse;
   level.foreign          = 0;
-  level.width            = params.smoothed_prolongator && transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
+  level.width            = transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
   level.left             = found->left;
   level.joined           = found->joined;
   level.largest          = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end());
@@ -527,11 +525,10 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
     }
     H->level[l].fit  = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
     progress->stitch = false;
-    CMATCHProlongator_Host(params, keep, &H->level[l], &H->arrays[l]);
+    CMATCHProlongator_Host(keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);
     CMATCHShow_Host(l, H);
-    PetscCall(Galerkin(CMATCHGalerkinFactor(params, H->level[l]), H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->sums,
-                       &stats->work_bytes));
+    PetscCall(Galerkin(H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->sums, &stats->work_bytes));
     const LocalInt bad = CMATCHComplete_Host(l + 1, H, &progress->sums, stats);
     CMATCHShow_Host(l + 1, H);
     if (bad >= 0) {
@@ -606,22 +603,20 @@ template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost
 template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
 template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
-template void        CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
+template void        CMATCHProlongator_Host(PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
 template void        CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
 template class CMATCHProducts<float>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *,
-                                          CMATCHSums *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, double, CMATCHArrays<float> *, CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<float>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);
 template CMATCHGraph    CMATCHGraphOf_Host(const CMATCHArrays<double> &, const std::vector<double> &);
 template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<double> *);
-template void           CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
+template void           CMATCHProlongator_Host(PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
 template void           CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
 template class CMATCHProducts<double>;
-template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *,
-                                          CMATCHSums *);
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, double, CMATCHArrays<double> *, CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);

@@ -34,10 +34,9 @@ struct CMATCHArrays {
   std::vector<T>         added;  /* [contributions] */
   std::vector<LocalInt>  sent_begin, sent_row, came_begin, came_row; /* see CMATCHRoute */
 
-  std::vector<T> b, x;          /* [n] right-hand side and solution; x and z, and first, have ghosts, too */
-  std::vector<T> r, z;          /* [n] residual and correction of the smoother, and on the coarsest level of a solver */
-  std::vector<T> t;             /* [n] M^{-1} r, on levels with a factor */
-  std::vector<T> first, second; /* [n] on levels that are visited twice: the first solution and its product */
+  std::vector<T> b, x; /* [n] right-hand side and solution; x and z have ghosts, too */
+  std::vector<T> r, z; /* [n] residual and correction of the smoother, and on the coarsest level of a solver */
+  std::vector<T> t;    /* [n] M^{-1} r, on levels with a factor */
 };
 
 /*
@@ -200,7 +199,7 @@ void CMATCHAdopt_Host(LocalInt l, CMATCHTransfer transfer, CMATCHAggregation *, 
 
 /* Makes P from the aggregates, whose numbers of ghosts are below coarse + foreign, and R = P^T from P. */
 template <typename T>
-void CMATCHProlongator_Host(const CMATCHParams &, PetscBool keep, CMATCHLevel *, CMATCHArrays<T> *);
+void CMATCHProlongator_Host(PetscBool keep, CMATCHLevel *, CMATCHArrays<T> *);
 template <typename T>
 void CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<T> *);
 
@@ -226,8 +225,7 @@ private:
    aggregate that no row of P has kept, and gets an equation of its own.
 */
 template <typename T>
-PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
-                                 CMATCHSums *);
+PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt c, double rs, CMATCHArrays<T> *C, CMATCHSums *);
 
 /*
    Computes s, d and l of level l whose entries are there; the row sum of a row that is all that is left of a singular component

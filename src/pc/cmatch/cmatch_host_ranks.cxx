@@ -149,10 +149,10 @@ public:
     CMATCHArrays<T> &L     = H->arrays[l];
 
     PetscFunctionBegin;
-    if (keep) CMATCHProlongator_Host(H->params, keep, &level, &L);
+    if (keep) CMATCHProlongator_Host(keep, &level, &L);
     else {
       NumberGhosts(level, &L);
-      CMATCHProlongator_Host(H->params, keep, &level, &L);
+      CMATCHProlongator_Host(keep, &level, &L);
       NumberForeign(&level, &L);
       if (MatchesOnce()) SendM(level);
     }
@@ -288,8 +288,7 @@ public:
   {
     CMATCHLevel                 &level = H->level[l];
     CMATCHArrays<T>             &L = H->arrays[l], &C = H->arrays[l + 1];
-    const std::vector<LocalInt> &add_i  = L.add_i;
-    const PetscReal              factor = CMATCHGalerkinFactor(H->params, level);
+    const std::vector<LocalInt> &add_i = L.add_i;
     CMATCHSums                   sums;
 
     PetscFunctionBegin;
@@ -317,7 +316,7 @@ public:
           row.At(column(received.j[e])) += received.a[e];
       }
       row.Sort();
-      PetscCall(CMATCHAddRow_Host(row, c, factor, sum, &C, &sums));
+      PetscCall(CMATCHAddRow_Host(row, c, sum, &C, &sums));
       row.Clear();
     }
     products.reset();

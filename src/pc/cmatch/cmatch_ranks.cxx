@@ -500,7 +500,7 @@ private:
     if (next.transfer != CMATCH_MATCHED)
       next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
     else if (params.coarsening != PC_CMATCH_MATCHING) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
-    else next.entries = (params.smoothed_prolongator ? kCMATCHWidening : 1) * (PetscReal)sum[ENTRIES];
+    else next.entries = kCMATCHWidening * (PetscReal)sum[ENTRIES];
     const PetscErrorCode code = Share(l, next);
     if (code) { /* on all ranks of the level */
       outcome->code    = code;
@@ -603,7 +603,7 @@ private:
     level.next_rows  = (LocalInt)(begin[level.rank + 1] - begin[level.rank]);
     level.next_first = begin[level.rank];
     level.mine       = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
-    level.width      = H->params.smoothed_prolongator && next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
+    level.width      = next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
     level.gathered   = group > 1 || devices;
     /* There is something to stitch if rows were matched on several ranks before they come together. */
     next_level.stitch = H->params.stitch && level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);

@@ -30,15 +30,10 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
   else
     PetscCall(
       PetscViewerASCIIPrintf(viewer, "coarsening by independent sets of distance 2, strength %g\n", (double)params->strength));
-  if (params->smoothed_prolongator)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "prolongator smoothed, at most %" PetscInt_FMT " entries per row\n", params->prolongator_row));
-  else if (params->cycle == PC_CMATCH_K) PetscCall(PetscViewerASCIIPrintf(viewer, "prolongator not smoothed\n"));
-  else
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "prolongator not smoothed, coarse operators divided by %g\n", (double)params->overcorrection));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "cycle %s, smoother %s of degree %" PetscInt_FMT, PCCMATCHCycles[params->cycle],
-                                   PCCMATCHSmoothers[params->smoother], params->degree));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "prolongator smoothed, at most %" PetscInt_FMT " entries per row\n", params->prolongator_row));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "cycle v, smoother %s of degree %" PetscInt_FMT, PCCMATCHSmoothers[params->smoother],
+                                   params->degree));
   PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
   if (params->smoother == PC_CMATCH_L1JACOBI)
     PetscCall(PetscViewerASCIIPrintf(viewer, ", relaxation %g", (double)params->relaxation));
@@ -64,9 +59,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
                                      params->stitch ? "" : "; pairs that borders had cut stay apart"));
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "communication between ranks on GPUs: %s\n", PCCMATCHCommunications[cmatch->communication]));
-  if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
-                                     params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
+  if (params->coarse == PC_CMATCH_PCG)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with pcg on the coarsest level: use -ksp_type fcg\n"));
   if (params->precision == FINEPC_SINGLE)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, "
