@@ -1303,29 +1303,6 @@ TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring"
   for (const int count : all) CHECK(count > 0); /* all kinds of messages have been tried */
 }
 
-/* ---------------------------------------- shared GPUs ----------------------------------------- */
-
-TEST_CASE("cmatch: which ranks share a GPU", "[cmatch][ranks]")
-{
-  using Numbers = std::vector<PetscMPIInt>;
-  struct Case {
-    std::vector<PetscInt64> identity;
-    Numbers                 device, first;
-  };
-  for (const Case &c : {Case{{}, {}, {}}, Case{{7}, {0}, {0}}, Case{{0, 0}, {0, 1}, {0, 1}}, Case{{7, 7}, {0, 0}, {0}},
-                        Case{{9, 7, 9, 7}, {0, 1, 0, 1}, {0, 1}}, Case{{9, 9, 7, 7}, {0, 0, 1, 1}, {0, 2}},
-                        Case{{-3, 0, -3, 0, 5}, {0, 1, 0, 2, 3}, {0, 1, 3, 4}}, Case{{4, 3, 2, 1}, {0, 1, 2, 3}, {0, 1, 2, 3}},
-                        Case{{1, 2, 2, 2, 1, 3}, {0, 1, 1, 1, 0, 2}, {0, 1, 5}}}) {
-    Numbers           device, first;
-    const PetscMPIInt count = CMATCHFindDevices(c.identity, &device, &first);
-    CAPTURE(c.identity);
-    CHECK(device == c.device);
-    REQUIRE(count == (PetscMPIInt)c.first.size());
-    first.resize(count);
-    CHECK(first == c.first);
-  }
-}
-
 /* ------------------------------------------- on GPUs ------------------------------------------ */
 
 TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cmatch][ranks][pc][gpu][mpi]")
@@ -1478,34 +1455,6 @@ TEST_CASE("cmatch on several ranks of GPUs: iterations with factored smoothers",
         CHECK(mine <= host + 1);
         CHECK(mine >= host - 1);
       }
-}
-
-/* However many GPUs there are, the first rank of each has the levels below the finest one, if that is asked for. */
-TEST_CASE("cmatch on several ranks of GPUs: one rank of each GPU has the coarse levels", "[cmatch][ranks][pc][gpu][mpi]")
-{
-  NEEDS_DEVICE();
-  if (Ranks() == 1) return;
-  const MatObject   A       = Spread(Diffusion(60, 45, true, 36), DeviceBackend().mat, Even);
-  const PetscInt    alone   = Iterations(Spread(Diffusion(60, 45, true, 36), MATAIJ, Even), kWide);
-  const std::string devices = "-@gather_devices";
-  for (const std::string &options : {kWide + devices, kGrouped + devices, std::string(kWide)}) {
-    CAPTURE(options);
-    const PCObject pc = MakePC(A, CMATCH(), options);
-    const auto     y  = Applied(pc);
-    CHECK(SameBits(Applied(MakePC(A, CMATCH(), options)), y));
-    CHECK(Iterations(A, options) <= alone + 1);
-    const CMATCHRanks      *ranks   = ((const PC_CMATCH *)((PC)pc)->data)->ranks;
-    const CMATCHHierarchy  *H       = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
-    const std::string       text    = ViewText((PC)pc);
-    const bool              gathers = Contains(options, devices);
-    std::vector<PetscInt64> identity(Ranks());
-    MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, identity.data(), 1, MPIU_INT64, PETSC_COMM_WORLD);
-    const bool first = std::find(identity.begin(), identity.end(), identity[Rank()]) == identity.begin() + Rank();
-    CHECK((identity[Rank()] != 0) == gathers);
-    if (gathers && !first) CHECK(H->several == 1);
-    if (gathers && !Rank()) CHECK(Contains(text, "GPUs, where their kernels take turns") == (ranks->devices < Ranks()));
-    if (!gathers) CHECK(H->level[1].n > 0);
-  }
 }
 
 TEST_CASE("cmatch on several ranks of GPUs takes the iterations of one host", "[cmatch][ranks][pc][gpu][mpi]")

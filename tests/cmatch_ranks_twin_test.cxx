@@ -33,13 +33,10 @@ private:
   CSR copy_{};
 };
 
-/* Which GPU each rank has, or null. */
-using Devices = PetscInt64 (*)(int rank);
-
 /* A hierarchy of all ranks, made as PCCMATCH makes it. */
 class RanksTwin {
 public:
-  explicit RanksTwin(PetscMemType where, Devices devices = nullptr) : where_(where), devices_(devices) { }
+  explicit RanksTwin(PetscMemType where) : where_(where) { }
   RanksTwin(const RanksTwin &)            = delete;
   RanksTwin &operator=(const RanksTwin &) = delete;
   ~RanksTwin()
@@ -62,8 +59,6 @@ public:
       MUST(CMATCHRanksDestroy(&ranks_));
       MUST(on_device ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
       MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, &params, &ranks_));
-      ranks_->gather_devices = devices_ != nullptr;
-      if (devices_) ranks_->own_device = devices_(Rank());
       MUST(CMATCHRanksConnect(A, ranks_));
     }
     MUST(MatGetOwnershipRange(A, &ranks_->first, nullptr));
@@ -148,7 +143,6 @@ public:
 
 private:
   PetscMemType where_;
-  Devices      devices_;
   CMATCHRanks *ranks_ = nullptr;
 };
 
@@ -242,13 +236,13 @@ CMATCHParams With(CMATCHParams params, Change change)
 }
 
 /* Whether a level of the first set-up is stitched. */
-bool Compare(const Case &c, const Layout &layout, Devices devices = nullptr)
+bool Compare(const Case &c, const Layout &layout)
 {
   CAPTURE(c.name, layout.name);
   const MatObject A        = Spread(c.A, MATAIJ, layout.share);
   int             stitched = 0;
   if (Ranks() == 1) return false;
-  RanksTwin  host(PETSC_MEMTYPE_HOST, devices), device(PETSC_MEMTYPE_CUDA, devices), nccl(PETSC_MEMTYPE_CUDA, devices);
+  RanksTwin  host(PETSC_MEMTYPE_HOST), device(PETSC_MEMTYPE_CUDA), nccl(PETSC_MEMTYPE_CUDA);
   const bool single = c.params.precision == FINEPC_SINGLE;
   for (const bool keep : {false, true}) {
     CAPTURE(keep);
@@ -325,80 +319,7 @@ std::vector<double> AnyW(LocalInt n)
   return w;
 }
 
-/* The iterations of conjugate gradients with the host's cycle, to 1e-8. */
-int IterationsOf(RanksTwin *twin, Mat A)
-{
-  VecObject x, r, z, p, q;
-  MUST(MatCreateVecs(A, x.put(), r.put()));
-  for (VecObject *v : {&z, &p, &q}) MUST(VecDuplicate(r, v->put()));
-  MUST(VecSet(x, 1));
-  MUST(MatMult(A, x, r));
-  PetscReal norm, first;
-  MUST(VecNorm(r, NORM_2, &first));
-  PetscScalar rz_old = 0;
-  for (int iteration = 0; iteration < 100; iteration++) {
-    MUST(VecNorm(r, NORM_2, &norm));
-    if (norm <= 1e-8 * first) return iteration;
-    const PetscScalar *residual;
-    PetscScalar       *correction, rz, pq;
-    PetscInt           n;
-    MUST(VecGetLocalSize(r, &n));
-    MUST(VecGetArrayRead(r, &residual));
-    const auto applied = twin->Apply({residual, residual + n});
-    MUST(VecRestoreArrayRead(r, &residual));
-    MUST(VecGetArrayWrite(z, &correction));
-    std::copy(applied.begin(), applied.end(), correction);
-    MUST(VecRestoreArrayWrite(z, &correction));
-    MUST(VecDot(r, z, &rz));
-    if (iteration) MUST(VecAYPX(p, rz / rz_old, z));
-    else MUST(VecCopy(z, p));
-    rz_old = rz;
-    MUST(MatMult(A, p, q));
-    MUST(VecDot(p, q, &pq));
-    MUST(VecAXPY(r, -rz / pq, q));
-  }
-  return 100;
-}
-
-/* Ranks in turns, two by two, and one alone beside all others. */
-constexpr Devices kDevices[] = {[](int rank) { return (PetscInt64)(1 + rank % 2); },
-                                [](int rank) { return (PetscInt64)(9 - rank / 2); },
-                                [](int rank) { return (PetscInt64)(rank == 1 ? 1 : 2); }};
-
 } // namespace
-
-/* Whatever ranks share a GPU, the first ones of them have the coarse levels, the hierarchy is as good, and has its bits each time.
- */
-TEST_CASE("cmatch on several ranks: ranks that share a GPU have one part of the coarse levels", "[cmatch][ranks][mpi][four][eight]")
-{
-  if (Ranks() == 1) return;
-  const HostMatrix H = Poisson(60, 50);
-  for (const Layout &layout : Layouts())
-    for (Devices devices : kDevices)
-      for (const CMATCHParams &params : {Params(50, 0, 2), Params(50, 100, 2), Params(100000, 10000, 8)}) {
-        CAPTURE(layout.name, devices(0), devices(1), params.gather_rows, params.gather_ranks);
-        const MatObject A = Spread(H, MATAIJ, layout.share);
-        RanksTwin       shared(PETSC_MEMTYPE_HOST, devices), again(PETSC_MEMTYPE_HOST, devices), each(PETSC_MEMTYPE_HOST);
-        for (RanksTwin *twin : {&shared, &again, &each}) REQUIRE(twin->Compute(A, params, {}, false));
-        CheckSame(shared, again);
-        bool first = true;
-        for (int r = 0; r < Rank(); r++) first = first && devices(r) != devices(Rank());
-        if (!first) CHECK(shared.H->several == 1); /* nothing but the finest level */
-        CHECK(IterationsOf(&shared, A) <= IterationsOf(&each, A) + 1);
-        SetValues(A, Changed(Blocks(H), 5));
-        for (RanksTwin *twin : {&shared, &again}) REQUIRE(twin->Compute(A, params, {}, true));
-        CheckSame(shared, again);
-        CHECK(IterationsOf(&shared, A) <= 40);
-      }
-}
-
-TEST_CASE("cmatch on several ranks: the twins gather what shares a GPU alike", "[cmatch][ranks][gpu][mpi][emulated]")
-{
-  NEEDS_DEVICE();
-  for (Devices devices : kDevices)
-    for (const CMATCHParams &params : {Params(50, 0, 2), Params(50, 200, 2)})
-      Compare({"shared", Diffusion(30, 20, true, 41), params}, Layouts()[0], devices);
-}
 
 TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][ranks][gpu][mpi][emulated]")
 {

@@ -624,9 +624,6 @@ Type CMATCH()
     OptionOf("-@gather_factor", "PCCMATCHSetGatherFactor", "8", "7", To(PCCMATCHSetGatherFactor, (PetscInt)7),
              NotBetween(PCCMATCHSetGatherFactor, 2, 1000000000))
       .Shows("on 1/7 of the ranks"),
-    OptionOf("-@gather_devices", "PCCMATCHSetGatherDevices", "FALSE", "TRUE", To(PCCMATCHSetGatherDevices, PETSC_TRUE),
-             {Text("maybe")})
-      .Shows("a row counts as 80. nonzeros; of ranks that share a GPU one has coarse levels\n"),
     OptionOf("-@stitch", "PCCMATCHSetStitch", "TRUE", "FALSE", To(PCCMATCHSetStitch, PETSC_FALSE), {Text("maybe")})
       .Shows("; pairs that borders had cut stay apart\n"),
     OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",

@@ -1302,19 +1302,6 @@ PetscErrorCode CMATCHListBorder(CMATCHSetup *s, LocalInt level)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *identity)
-{
-  int device, domain, bus, place;
-
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaGetDevice(&device));
-  PetscCallCUDA(cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device));
-  PetscCallCUDA(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device));
-  PetscCallCUDA(cudaDeviceGetAttribute(&place, cudaDevAttrPciDeviceId, device));
-  *identity = ((PetscInt64)domain << 16) + (bus << 8) + place;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest)
 {
   Buffer<unsigned long long> found;

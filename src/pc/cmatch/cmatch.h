@@ -29,12 +29,11 @@ struct CMATCHParams {
   FinePCPrecision    precision       = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
   /* Of levels on several ranks: which of them get the rows of the next level. Rows are such of kCMATCHGatherWidth entries. */
-  PCCMATCHReach reach          = PC_CMATCH_GLOBAL;
-  PetscInt      gather_rows    = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_ranks   = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_factor  = 8;      /* so many times fewer, 2 .. kCMATCHMostGathered */
-  PetscBool     gather_devices = PETSC_FALSE; /* of ranks that share a GPU the first one gets the rows of the second level */
-  PetscBool     stitch         = PETSC_TRUE;  /* pairs that borders had cut are put together where rows of ranks come together */
+  PCCMATCHReach reach         = PC_CMATCH_GLOBAL;
+  PetscInt      gather_rows   = 100000;     /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_ranks  = 10000;      /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_factor = 8;          /* so many times fewer, 2 .. kCMATCHMostGathered */
+  PetscBool     stitch        = PETSC_TRUE; /* pairs that borders had cut are put together where rows of ranks come together */
 
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;

@@ -696,55 +696,6 @@ PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
 }
 
 /*@
-  PCCMATCHSetGatherDevices - Sets whether of ranks that share a GPU one alone has rows of the coarse levels of `PCCMATCH`
-
-  Logically Collective
-
-  Input Parameters:
-+ pc             - the preconditioner context
-- gather_devices - `PETSC_TRUE` for one rank on each GPU from the second level on, `PETSC_FALSE` (default) for all ranks
-
-  Options Database Key:
-. -pc_cmatch_gather_devices <gather_devices> - of ranks that share a GPU one has coarse levels
-
-  Level: intermediate
-
-  Notes:
-  Kernels of different ranks take turns on a GPU, unless NVIDIA's Multi-Process Service runs, and each rank has messages of its own.
-  The second level travels in the set-up, which takes longer then. The finest level stays where it is; the
-  first rank of each GPU gets the rows of the second level, however many they are. `PCCMATCHSetGatherRows()`,
-  `PCCMATCHSetGatherRanks()` and `PCCMATCHSetGatherFactor()` count such ranks then.
-
-  A GPU is known by the name of the machine and its place on the PCI bus. On the host there is nothing to share.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetGatherDevices()`
-@*/
-PetscErrorCode PCCMATCHSetGatherDevices(PC pc, PetscBool gather_devices)
-{
-  return CallSetter(pc, "PCCMATCHSetGatherDevices_C", gather_devices);
-}
-
-/*@
-  PCCMATCHGetGatherDevices - Gets whether of ranks that share a GPU one alone has rows of the coarse levels of `PCCMATCH`
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. gather_devices - see `PCCMATCHSetGatherDevices()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetGatherDevices()`
-@*/
-PetscErrorCode PCCMATCHGetGatherDevices(PC pc, PetscBool *gather_devices)
-{
-  return CallGetter(pc, "PCCMATCHGetGatherDevices_C", gather_devices);
-}
-
-/*@
   PCCMATCHSetStitch - Sets whether `PCCMATCH` on several ranks puts pairs of rows together that borders of ranks had cut
 
   Logically Collective

@@ -18,7 +18,7 @@
    Which ranks get the rows of the next level follows from numbers that all ranks have, so that they decide alike: one rank, if rows
    and entries are few enough; the first rank of each group of gather_factor successive ones, if they would be few for each rank, or
    if the level has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps
-   its aggregates. Ranks that share a GPU count as one, which the first one of them stands for from the second level on.
+   its aggregates.
    Ranks that have no rows of the next level are ready then, and wait for the verdict of all.
 
    The smoothers sfsai and afsai have factors of each rank's own block of a level, which need no message. Their largest eigenvalue
@@ -29,7 +29,6 @@
 #include <petscdevice.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 
 #include "cmatch_ranks_face.h"
@@ -214,18 +213,18 @@ struct Outlook {
 };
 
 /*
-   How many successive ranks give their rows to the first one of them, where ranks that share a GPU count as one of so many. Rows
-   count as if they had kCMATCHGatherWidth entries, since entries are what a level costs.
+   How many successive ranks give their rows to the first one of them. Rows count as if they had kCMATCHGatherWidth entries, since
+   entries are what a level costs.
 */
-PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, PetscInt size, LocalInt l, const Outlook &next)
+PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, const Outlook &next)
 {
   const bool matched = next.transfer == CMATCH_MATCHED,
              last    = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
              stalls  = next.transfer == CMATCH_PASSED || (matched && next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all);
   const PetscReal rows = next.entries / kCMATCHGatherWidth;
 
-  if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return size;
-  if (stalls || rows < (PetscReal)size * (PetscReal)params.gather_ranks) return PetscMin(params.gather_factor, size);
+  if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return level.size;
+  if (stalls || rows < (PetscReal)level.size * (PetscReal)params.gather_ranks) return PetscMin(params.gather_factor, level.size);
   return 1;
 }
 
@@ -568,19 +567,16 @@ private:
   */
   PetscErrorCode Share(LocalInt l, const Outlook &next)
   {
-    CMATCHRanksLevel      &level   = ranks->level[l];
-    std::vector<PetscInt> &begin   = ranks->next_range;
-    const bool             devices = l == 0 && ranks->devices < level.size; /* of which some are shared */
-    const PetscInt         group   = GroupSize(H->params, level, devices ? ranks->devices : level.size, l, next);
-    const auto             count   = [&](PetscInt r) {
+    CMATCHRanksLevel      &level = ranks->level[l];
+    std::vector<PetscInt> &begin = ranks->next_range;
+    const PetscInt         group = GroupSize(H->params, level, l, next);
+    const auto             count = [&](PetscInt r) {
       return next.transfer == CMATCH_PASSED
-                             ? level.range[r + 1] - level.range[r]
-                             : ranks->told[(size_t)r * TOLD + (next.transfer == CMATCH_STITCHED ? STITCHED : COARSE)];
+                           ? level.range[r + 1] - level.range[r]
+                           : ranks->told[(size_t)r * TOLD + (next.transfer == CMATCH_STITCHED ? STITCHED : COARSE)];
     };
-    const auto root = [&](PetscInt r) -> PetscInt {
-      return devices ? ranks->device_first[ranks->device[r] / group * group] : r / group * group;
-    };
-    PetscInt givers = 0;
+    const auto root   = [&](PetscInt r) { return r / group * group; };
+    PetscInt   givers = 0;
 
     PetscFunctionBegin;
     std::fill(begin.begin(), begin.begin() + level.size + 1, 0);
@@ -604,7 +600,7 @@ private:
     level.next_first = begin[level.rank];
     level.mine       = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
     level.width      = next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
-    level.gathered   = group > 1 || devices;
+    level.gathered   = group > 1;
     /* There is something to stitch if rows were matched on several ranks before they come together. */
     next_level.stitch = H->params.stitch && level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);
     next_level.rows   = level.next_rows;
@@ -1118,47 +1114,6 @@ PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *phase, CMATCHRanks *ranks)
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vector<PetscMPIInt> *device,
-                              std::vector<PetscMPIInt> *first)
-{
-  const PetscMPIInt size  = (PetscMPIInt)identity.size();
-  PetscMPIInt       count = 0;
-
-  device->resize(size);
-  first->resize(size);
-  std::vector<PetscMPIInt> &order = *first; /* ranks by their GPUs */
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](PetscMPIInt r, PetscMPIInt q) { return identity[r] != identity[q] ? identity[r] < identity[q] : r < q; });
-  for (PetscMPIInt k = 0; k < size; k++) {
-    const PetscMPIInt r = order[k], before = k ? order[k - 1] : r;
-    (*device)[r] = identity[r] && identity[r] == identity[before] && k ? (*device)[before] : r; /* the first rank that has it */
-  }
-  for (PetscMPIInt r = 0; r < size; r++) {
-    if ((*device)[r] == r) (*first)[(*device)[r] = count++] = r;
-    else (*device)[r] = (*device)[(*device)[r]];
-  }
-  return count;
-}
-
-/* A number for this rank's GPU, which is not 0 and differs between machines: a hash of the machine's name and of the GPU's place.
- */
-static PetscErrorCode IdentifyDevice(PetscInt64 *identity)
-{
-  char        name[MPI_MAX_PROCESSOR_NAME + 1] = "";
-  PetscMPIInt length;
-  PetscInt64  place;
-  uint64_t    hash = 0xcbf29ce484222325u; /* of Fowler, Noll and Vo */
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Get_processor_name(name, &length));
-  PetscCall(CMATCHIdentifyDevice_CUDA(&place));
-  for (PetscMPIInt k = 0; k < length; k++) hash = (hash ^ (unsigned char)name[k]) * 0x100000001b3u;
-  for (int k = 0; k < 8; k++) hash = (hash ^ (place >> 8 * k & 0xff)) * 0x100000001b3u;
-  *identity = (PetscInt64)(hash | 1);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *params, CMATCHRanks **ranks)
 {
   PetscInt        rows;
@@ -1182,12 +1137,6 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
   PetscCall(MatGetOtherColumns(A, &(*ranks)->ghost));
   (*ranks)->told.resize((size_t)level.size * TOLD); /* lower levels have as many ranks at most */
   (*ranks)->next_range.resize(level.size + 1);
-  (*ranks)->identity.resize(level.size);
-  (*ranks)->device.resize(level.size);
-  (*ranks)->device_first.resize(level.size);
-  (*ranks)->devices        = level.size;
-  (*ranks)->gather_devices = PetscMemTypeDevice(where) && params->gather_devices;
-  if ((*ranks)->gather_devices) PetscCall(IdentifyDevice(&(*ranks)->own_device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1197,9 +1146,6 @@ PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
 
   PetscFunctionBegin;
   PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &level.halo));
-  if (!ranks->gather_devices) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallMPI(MPI_Allgather(&ranks->own_device, 1, MPIU_INT64, ranks->identity.data(), 1, MPIU_INT64, level.comm));
-  ranks->devices = CMATCHFindDevices(ranks->identity, &ranks->device, &ranks->device_first); /* there is room */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

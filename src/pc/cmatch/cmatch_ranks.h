@@ -149,9 +149,6 @@ using CMATCHLevelMessages = std::array<CMATCHMessages, CMATCH_KINDS>;
 PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, std::vector<CMATCHLevelMessages> *);
 PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *, MPI_Comm, bool *direct);
 
-/* The place of this rank's GPU on the PCI bus of its machine, as one number. */
-PetscErrorCode CMATCHIdentifyDevice_CUDA(PetscInt64 *);
-
 /* The largest magnitude of a diagonal entry of W A W. w [n] is in the memory of A, or null for ones; see CMATCHParams for `zero`.
  */
 PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, PetscReal zero, double *largest);

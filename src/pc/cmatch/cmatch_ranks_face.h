@@ -90,14 +90,7 @@ struct CMATCHRanks {
   PetscBool                     keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
   std::vector<PetscInt>         told;                    /* what ranks tell each other on a level, with room for all of them */
   std::vector<PetscInt>         next_range;              /* [size + 1] where the rows of each rank begin on the next level */
-
-  /* Ranks that share a GPU. */
-  bool                     gather_devices = false; /* their rows of the first level below the finest one come together */
-  PetscInt64               own_device     = 0;     /* which GPU this rank has, see CMATCHFindDevices() */
-  std::vector<PetscInt64>  identity;               /* [size] those of all ranks */
-  PetscMPIInt              devices = 0;            /* of all ranks */
-  std::vector<PetscMPIInt> device, device_first;   /* [size] the GPU of each rank, and the first rank of each GPU */
-  bool                     dominated = false;      /* the last level on several ranks has no aggregates */
+  bool                          dominated = false;       /* the last level on several ranks has no aggregates */
 
   /* How a cycle communicates. */
   bool        on_devices = false;   /* all ranks have their levels on GPUs */
@@ -107,13 +100,6 @@ struct CMATCHRanks {
 
   std::unique_ptr<CMATCHRanksSetUp> setup; /* while it is under way */
 };
-
-/*
-   Which ranks share a GPU: identity[r] names the one of rank r, and is 0 if it has none, which nobody shares. GPUs are counted in
-   the order of their first ranks; device[r] becomes that of rank r, and first[d] the first rank of GPU d. Returns their number.
-*/
-PetscMPIInt CMATCHFindDevices(const std::vector<PetscInt64> &identity, std::vector<PetscMPIInt> *device,
-                              std::vector<PetscMPIInt> *first);
 
 /* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
 PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCHRanks **);

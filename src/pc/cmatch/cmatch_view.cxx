@@ -53,9 +53,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
                                      " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
-                                     " of the ranks; a row counts as %g nonzeros%s%s\n",
+                                     " of the ranks; a row counts as %g nonzeros%s\n",
                                      params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth,
-                                     params->gather_devices ? "; of ranks that share a GPU one has coarse levels" : "",
                                      params->stitch ? "" : "; pairs that borders had cut stay apart"));
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "communication between ranks on GPUs: %s\n", PCCMATCHCommunications[cmatch->communication]));
@@ -153,13 +152,8 @@ static PetscErrorCode ViewRanks(PC pc, const std::vector<LevelSums> &levels, Pet
 {
   const PC_CMATCH    *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHParams *params = &cmatch->params;
-  const PetscMPIInt   size   = cmatch->ranks->level[0].size;
 
   PetscFunctionBegin;
-  if (cmatch->ranks->devices < size)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "%d ranks share %d GPUs, where their kernels take turns: one rank of each has coarse levels\n",
-                                     size, cmatch->ranks->devices));
   PetscCall(PetscViewerASCIIPrintf(viewer, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
   for (size_t l = 0; l < levels.size(); l++) {
     const LevelSums &level = levels[l];
