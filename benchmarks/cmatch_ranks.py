@@ -142,7 +142,6 @@ def beside_one_rank(runs):
 def hierarchies(runs, say):
     say("| system | partition | ranks | levels | operator complexity | of gamg | rows of the levels | ranks of the levels |\n"
         "|:--|:--|--:|--:|--:|--:|:--|:--|")
-    kept = [] # of rows, by a thin level
     for system, words in SYSTEMS.items():
         for partition in ("slabs", "boxes"):
             for ranks in RANKS:
@@ -150,17 +149,12 @@ def hierarchies(runs, say):
                 if "cmatch" not in here:
                     continue
                 run = here["cmatch"]
-                kept += [below.rows / level.rows for level, below in zip(run.levels, run.levels[1:])
-                         if level.note == "stitched"]
                 notes = "".join(f"; level {l} {level.note}" for l, level in enumerate(run.levels) if level.note)
                 shown = f"{partition}{' ' + run.boxes if run.boxes else ''}"
                 gamg = f"{here['gamg'].complexity:.2f}" if "gamg" in here and here["gamg"].complexity else ""
                 say(f"| {words} | {shown} | {ranks} | {len(run.levels)} | {run.complexity:.2f} | {gamg} | "
                     + ", ".join(f"{level.rows:,}" for level in run.levels) + " | "
                     + ", ".join(str(level.ranks) for level in run.levels) + notes + " |")
-    if kept:
-        most = sum(share > 0.99 for share in kept)
-        say(f"\nOf {len(kept)} levels that stitch pairs which borders had cut, {most} leave over 99 % of the rows as they are.")
 
 
 def weak(runs, say):
