@@ -10,8 +10,6 @@
     report.cxx    the results as Markdown and JSON
     text.cxx      how Markdown and JSON are written
     bsrsv2.cxx    a preconditioner of cuSPARSE's
-    kernels.cxx   finepc_kernels, another program on systems, backend and text
-    exchange_times.cxx  finepc_exchange, which completes results of several GPUs
 */
 
 #include <petscksp.h>

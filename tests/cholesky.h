@@ -1,6 +1,6 @@
 /*
-   The Cholesky factorizations of cuda/sparse/dense.cuh by themselves, for the tests and to be measured beside those of cuSOLVER: in
-   a set-up these kernels run fused with the gather of their systems.
+   The Cholesky factorizations of cuda/sparse/dense.cuh by themselves, for the tests: in a set-up these kernels run
+   fused with the gather of their systems.
 */
 #pragma once
 
