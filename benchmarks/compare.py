@@ -3,27 +3,25 @@
 
     compare.py before.json[,before2.json ..] after.json[,after2.json ..] [-o table.md]
 
-Each side may be several runs, of which the fastest counts: run them in turns. Times are of warm runs, in ms.
+Each side may be several runs, or kept tables, of which the fastest counts: run them in turns. Times are of warm runs, in ms.
 Ends with a failure if the iterations of a row differ, or if a row is on one side alone."""
 import argparse
-import json
 import sys
 
-from made_with import made_with
+import keep
 
 
 def read(paths):
     """(system, set) -> (set-up s, solve s, iterations), and the heads of the runs"""
     rows, heads = {}, []
     for path in paths.split(","):
-        report = json.load(open(path))
-        heads.append(made_with(report))
-        for system in report["systems"]:
-            for result in system["results"]:
-                if "setup_s" in result:
-                    key = (system["name"], result["label"])
-                    setup, solve, _ = rows.get(key, (float("inf"), float("inf"), 0))
-                    rows[key] = (min(result["setup_s"], setup), min(result["solve_s"], solve), result["iterations"])
+        report = keep.read(path)
+        heads.append(report.made_with)
+        for row in report.rows:
+            if row["setup_s"] is not None:
+                key = (row["system"], row["set"])
+                setup, solve, _ = rows.get(key, (float("inf"), float("inf"), 0))
+                rows[key] = (min(row["setup_s"], setup), min(row["solve_s"], solve), row["iterations"])
     return rows, heads
 
 

@@ -7,11 +7,12 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import io
-import json
 import os
 import sys
 import tempfile
 import unittest
+
+import keep
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 loader = importlib.machinery.SourceFileLoader("headline", f"{HERE}/headline")
@@ -56,9 +57,10 @@ readme\tproblem\tfinepc\tothers
 1\tSPE10, reservoir\t99 `cmatch` (1)\t5
 0\tanother\t7\t8
 """
-RESULT = {"systems": [{"name": "spe10", "results": [
-    {"label": "cgfused-cmatch", "status": "ok", "total_s": 0.01849, "iterations": 26, "ksp_type": "cgfused",
-     "pc_type": "cmatch"}]}]}
+RESULT = """# finepc_bench: backend host, a machine, 1 rank, PETSc 3.26.1, commit 0, 2026-01-01T00:00:00Z
+system,set,ksp_type,pc_type,status,total_s,iterations
+spe10,cgfused-cmatch,cgfused,cmatch,ok,0.01849,26
+"""
 
 
 class Case(unittest.TestCase):
@@ -108,16 +110,18 @@ class Case(unittest.TestCase):
         self.assertIn("DIVERGED_ITS", runner.run(bad)[0])
 
     def test_table(self):
-        after = headline.filled(README, RESULT, True)
+        path = self.file("results.csv", RESULT)
+        results = keep.read(path)
+        after = headline.filled(README, results, True)
         self.assertEqual(after, README.replace("99 ms, `cmatch` (1)", "18.5 ms, `cmatch` (26)"))
         table = TABLE.replace("99 `cmatch` (1)", "18.5 `cmatch` (26)")
-        self.assertEqual(headline.filled(TABLE, RESULT, False), table)
-        readme, results = self.file("README.md", README), self.file("results.json", json.dumps(RESULT))
+        self.assertEqual(headline.filled(TABLE, results, False), table)
+        readme = self.file("README.md", README)
         kept = self.file("table.tsv", TABLE)
 
         def call(*words):
             with contextlib.redirect_stdout(io.StringIO()):
-                return headline.main([*words, "--readme", readme, "--table", kept, "--output", results[:-5]])
+                return headline.main([*words, "--readme", readme, "--table", kept, "--output", path[:-4]])
         self.assertEqual([call("--check"), call("--fill"), call("--check")], [1, 0, 0])
         for path, text in ((readme, after), (kept, table)):
             with open(path, encoding="utf-8") as file:

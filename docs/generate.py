@@ -39,7 +39,7 @@ def adopt(text, folder_of_links):
         if re.match(r"https?:|#", target):
             return match.group(0)
         path = os.path.normpath(os.path.join(folder_of_links, target.partition("#")[0]))
-        page = re.fullmatch(r"benchmarks/results/(\w+)\.md", path)
+        page = re.fullmatch(r"benchmarks/results/(\w+)\.(?:csv|md)", path)
         if page and page.group(1) in results.pages(root):
             return f"[{words}](/generated/results/{page.group(1)}.md)"
         if path in ADOPTED:

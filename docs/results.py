@@ -1,22 +1,23 @@
 """Pages, tables and plots from benchmarks/results. Nothing here is a number: all of them come from the files."""
 import glob
-import json
 import os
 import re
+import sys
 from dataclasses import dataclass
 
 import matplotlib
 
 import manualpages
 
+sys.path.append(f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/benchmarks")
+import keep  # noqa: E402
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# Files that are about changes of the program and about its tests, not about what its users can expect of it.
-NOT_FOR_USERS = {"house", "device_tests"}
+# About tests of the program, not about what its users can expect of it.
+NOT_FOR_USERS = {"device_tests"}
 
-# Result files of benchmarks/which, one for each of its parts. A system that is in one of them is compared by these alone: one GPU,
-# one day, and the same option sets for all. Until it is, the other files are taken.
 # What the decision page compares, all of it measured by benchmarks/which: name of the system, what it is, tolerance.
 PROBLEMS = [
     ("poisson3d7:121", "3D Poisson, 121³ points, 7-point stencil", 1e-8),
@@ -68,12 +69,12 @@ class Run:
 
     @property
     def total(self):
-        return 1e3 * self.result["total_s"] if "total_s" in self.result else float("inf")
+        return 1e3 * self.result["total_s"] if self.result["total_s"] else float("inf")
 
     @property
     def warm(self):
-        """Totals of the warm runs, in ms; none where the first use took so long that it was the only one."""
-        return sorted(1e3 * (run["setup_s"] + run["solve_s"]) for run in self.result["warm"])
+        """Totals of the fastest and of the slowest warm run, in ms; none where the first use was the only one."""
+        return [1e3 * self.result[key] for key in ("warm_min_s", "warm_max_s")] if self.result["warm"] else []
 
     @property
     def words(self):
@@ -92,8 +93,7 @@ class Run:
 
 
 def load(root, name):
-    with open(f"{root}/benchmarks/results/{name}.json", encoding="utf-8") as f:
-        return json.load(f)
+    return keep.read(f"{root}/benchmarks/results/{name}.csv")
 
 
 def default_options(root):
@@ -111,17 +111,16 @@ def has_defaults(options, defaults):
 def runs(root):
     """Every run of the comparison."""
     found, defaults = [], default_options(root)
-    for path in sorted(glob.glob(f"{root}/benchmarks/results/which_*.json")):
-        name = os.path.basename(path)[:-5]
-        data = load(root, name)
-        for system in data["systems"]:
-            for result in system["results"]:
-                # A set that has failed before its objects were made has no type.
-                pc_type = result["pc_type"] or "".join(re.findall(r"-pc_type (\S+)", result["options"])[-1:])
-                kind = KINDS.get(pc_type, pc_type)
-                if kind in TYPES:
-                    found.append(Run(name, data["commit"][:7], system["name"], kind, result["ksp_type"], result["label"],
-                                     result["options"], result, data["true_rtol"], has_defaults(result["options"], defaults)))
+    for path in sorted(glob.glob(f"{root}/benchmarks/results/which_*.csv")):
+        name = os.path.basename(path)[:-4]
+        report = load(root, name)
+        for result in report.rows:
+            # A set that has failed before its objects were made has no type.
+            pc_type = result["pc_type"] or "".join(re.findall(r"-pc_type (\S+)", result["options"])[-1:])
+            kind = KINDS.get(pc_type, pc_type)
+            if kind in TYPES:
+                found.append(Run(name, report.commit[:7], result["system"], kind, result["ksp_type"], result["set"],
+                                 result["options"], result, report.rtol, has_defaults(result["options"], defaults)))
     return found
 
 
@@ -191,7 +190,7 @@ def which_table(root):
 def spread_words(table):
     """By how much the runs of one set differ, in words."""
     off = [(warm[-1] / warm[0] - 1, system) for system, types in table.items() for found in types.values() for run in found
-           if run.ok and len(warm := run.warm) > 1]
+           if run.ok and run.result["warm"] > 1 for warm in [run.warm]]
     if not off:
         return ""
     off.sort(key=lambda pair: pair[0])
@@ -223,7 +222,7 @@ def which_fastest(root):
             continue
         second = winner({kind: found for kind, found in table[system].items() if kind != first.type})
         times, warm = [milliseconds(1e3 * first.result[key]) for key in ("setup_s", "solve_s")], first.warm
-        spread = f"{milliseconds(warm[0])} to {milliseconds(warm[-1])} ({len(warm)})" if warm else "first use alone"
+        spread = f"{milliseconds(warm[0])} to {milliseconds(warm[-1])} ({first.result['warm']})" if warm else "first use alone"
         rows.append([words, f"`{first.options}`", str(first.result["iterations"]), *times, milliseconds(first.total), spread,
                      f"`{second.result['pc_type']}`, {milliseconds(second.total)}" if second else "none"])
         used += [run for run in (first, second) if run]
@@ -323,13 +322,12 @@ def measured_table(root, kind):
 
 def link(root, name):
     """A result file as a link to its page, where it has one."""
-    shown = next((n for n in (name, f"{name}_table") if n in pages(root)), None)
-    return f"[{name}](/generated/results/{shown}.md)" if shown else f"`{name}.json`"
+    return f"[{name}](/generated/results/{name}.md)" if name in pages(root) else f"`{name}`"
 
 
-def solves(data):
+def solves(report):
     """The runs of a result file: system -> label -> run."""
-    return {system["name"]: {result["label"]: result for result in system["results"]} for system in data["systems"]}
+    return {system: {result["set"]: result for result in rows} for system, rows in report.systems.items()}
 
 
 def ended(result):
@@ -378,7 +376,7 @@ def single_apply_table(root):
     labels["double, power 1"] = "bisai1-double"
     rows = []
     for words, label in labels.items():
-        rows.append([words] + [f"{100 * runs_of[label]['apply_floor_fraction']:.1f} %" for runs_of in systems.values()])
+        rows.append([words] + [f"{100 * runs_of[label]['apply_floor']:.1f} %" for runs_of in systems.values()])
     return table_of(["inverses in"] + [f"`{system}`" for system in systems], rows)
 
 
@@ -411,14 +409,32 @@ def same_iterations_table(root, bound=0.02):
     return table_of(heads, rows) + text + f"{100 * bound:.0f} % of it" + (f"; the others are {listed}.\n" if missed else ".\n")
 
 
+COUNTS = (1, 2, 4, 8, 16, 64, 256)
+
+
+def crossovers(root):
+    """A row for each system: the fastest set for so many right-hand sides with one set-up, in ms, and from how many on it is."""
+    rows = []
+    for name in ("cmatch_crossovers_3d", "cmatch_crossovers_2d"):
+        for system, results in load(root, name).systems.items():
+            # set, set-up and first solve, a further solve
+            sets = [(r["set"], 1e3 * r["total_s"], 1e3 * (r["again_s"] or r["solve_s"])) for r in results if r["status"] == "ok"]
+
+            def best(count, sets=sets):
+                return min((first + (count - 1) * further, label) for label, first, further in sets)
+            changes, last = [], None
+            for count in range(1, 1001):
+                if best(count)[1] != last:
+                    last = best(count)[1]
+                    changes.append(f"{last} {count}")
+            rows.append([system, *(f"{label} {time:.1f}" for time, label in map(best, COUNTS)), ", ".join(changes)])
+    return rows
+
+
 def crossovers_table(root):
-    """benchmarks/results/cmatch_crossovers.md with the names of problems that the other pages use"""
     names = dict([("poisson2d5:1023", "2D Poisson, 1023², 5-point stencil"), *(problem[:2] for problem in PROBLEMS)])
-    with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
-        rows = [line.strip("|\n").split("|") for line in f if line.startswith("|")]
-    numbers = [re.sub(r" right-hand sides?", "", cell.strip()) for cell in rows[0][1:-1]]
-    head = ["ms, right-hand sides:", *numbers, "fastest from .. on"]
-    body = [[names[cells[0].strip()], *(cell.strip() for cell in cells[1:])] for cells in rows[2:]]
+    head = ["ms, right-hand sides:", *map(str, COUNTS), "fastest from .. on"]
+    body = [[names[row[0]], *row[1:]] for row in crossovers(root)]
     marks = [":--"] + ["--:"] * (len(head) - 2) + [":--"]
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, marks, *body)]
     return "\n".join(lines) + "\n\n```{made} cmatch_crossovers_3d cmatch_crossovers_2d\n```\n"
@@ -445,33 +461,30 @@ def made(root, names):
     """One line for the figures above it: the machine, and links to the files of benchmarks/results."""
     machines = {}
     for name in dict.fromkeys(names):
-        if os.path.exists(f"{root}/benchmarks/results/{name}.json"):
-            data = load(root, name)
-        else:
-            with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
-                head = re.match(r"\w+: backend (\w+), (.*?)(?:, driver ([\d.]+))?, (\d+) ranks?.*?PETSc ([\d.]+)", f.readline())
-            data = dict(zip(("backend", "device", "driver", "ranks", "petsc"), head.groups())) if head else {}
-        ranks = int(data.get("ranks", 0))
-        if data.get("backend") == "cuda":
-            driver = (data["driver"] or "").split(".")[0]
-            where = f"{'one' if ranks == 1 else ranks} {data['device'].replace(' 80GB HBM3', '')}, driver {driver}, "
-        else:
-            where = f"a host, {'one rank' if ranks == 1 else f'{ranks} ranks'}, " if data.get("backend") else ""
-        machines.setdefault(where + f"PETSc {data['petsc']}" if data.get("petsc") else "", []).append(link(root, name))
+        with open(f"{root}/benchmarks/results/{name}.{ending(root, name)}", encoding="utf-8") as f:
+            head = keep.HEAD.match(f.readline().removeprefix("# "))
+        where, petsc = "", ""
+        if head:
+            ranks, petsc = int(head["ranks"]), f"PETSc {head['petsc']}"
+            where = f"a host, {'one rank' if ranks == 1 else f'{ranks} ranks'}, "
+            if head["backend"] == "cuda":
+                driver = (head["driver"] or "").split(".")[0]
+                where = f"{'one' if ranks == 1 else ranks} {head['device'].replace(' 80GB HBM3', '')}, driver {driver}, "
+        machines.setdefault(where + petsc, []).append(link(root, name))
     words = [f"{where}: {', '.join(links)}" if where else ", ".join(links) for where, links in machines.items()]
     return "Measured on " + "; ".join(words) + "." if any(machines) else "Figures: " + "; ".join(words) + "."
 
 
 # ---- result files as pages ----
 
+def ending(root, name):
+    """csv for a run that keep.py has kept, md for another table with its reasons"""
+    return "csv" if os.path.exists(f"{root}/benchmarks/results/{name}.csv") else "md"
+
+
 def pages(root):
-    names = (os.path.basename(path)[:-3] for path in sorted(glob.glob(f"{root}/benchmarks/results/*.md")))
-    return [name for name in names if name not in NOT_FOR_USERS]
-
-
-def title(text, name):
-    first = text.split("\n", 1)[0]
-    return first[2:] if first.startswith("# ") else name
+    names = {os.path.splitext(os.path.basename(path))[0] for path in glob.glob(f"{root}/benchmarks/results/*.*")}
+    return sorted((names | {"cmatch_crossovers"}) - NOT_FOR_USERS)
 
 
 def without_column(text, heading):
@@ -490,7 +503,52 @@ def without_column(text, heading):
     return "\n".join(lines)
 
 
+def scaled(key, factor, digits):
+    return lambda row: f"{factor * row[key]:.{digits}f}" if row[key] is not None else ""
+
+
+def note(row):
+    """With several right-hand sides these come first."""
+    if not row["columns"]:
+        return row["note"]
+    words = [f"{row['columns']} right-hand sides: {1e6 * row['columns_iteration_s']:.1f} us/it"]
+    words += [f"{row['columns_over_one']:.2f} times one"] if row["columns_over_one"] else []
+    words += [f"{row['columns_iterations']} its", f"true res {row['columns_true_residual']:.1e}"]
+    return ", ".join(words) + (f"; {row['note']}" if row["note"] else "")
+
+
+# Columns of a run's page, as finepc_bench prints them
+SHOWN_COLUMNS = {
+    "system": lambda row: row["system"], "set": lambda row: row["set"], "rows": scaled("rows", 1, 0), "nnz": scaled("nnz", 1, 0),
+    "first set-up ms": scaled("first_setup_s", 1e3, 2), "set-up ms": scaled("setup_s", 1e3, 2),
+    "refill ms": scaled("refill_s", 1e3, 2), "solve ms": scaled("solve_s", 1e3, 2), "total ms": scaled("total_s", 1e3, 2),
+    "its": scaled("iterations", 1, 0), "us/it": scaled("iteration_s", 1e6, 1), "it floor %": scaled("iteration_floor", 100, 0),
+    "density": scaled("density", 1, 2), "complexity": scaled("complexity", 1, 2), "apply us": scaled("apply_s", 1e6, 1),
+    "apply MB": lambda row: f"{1e-6 * row['apply_bytes']:.1f}" if row["apply_s"] and row["apply_bytes"] else "",
+    "apply floor %": scaled("apply_floor", 100, 0),
+    "true res": lambda row: f"{row['true_residual']:.1e}" if row["true_residual"] is not None else "",
+    "status": lambda row: row["status"], "note": note,
+}
+
+
+def columns_of(report):
+    """The columns of a run's page that have something in them, and their cells."""
+    table = [[how(row).replace("|", "/") for how in SHOWN_COLUMNS.values()] for row in report.rows]
+    used = [k for k in range(len(SHOWN_COLUMNS)) if any(cells[k] for cells in table)]
+    return [list(SHOWN_COLUMNS)[k] for k in used], [[cells[k] for k in used] for cells in table]
+
+
 def page(root, name):
+    if name == "cmatch_crossovers":
+        report = load(root, "cmatch_crossovers_3d")
+        heads = ["system", *(f"{count} right-hand side{'s' if count > 1 else ''}" for count in COUNTS)]
+        return (f"# {name}\n\n{report.machine}, commit {report.commit}, {report.date}; true residual {report.rtol:g}, ms.\n\n"
+                + table_of(heads + ["fastest from .. right-hand sides on"], crossovers(root)))
+    if ending(root, name) == "csv":
+        report = load(root, name)
+        commands = "\n".join(report.commands)
+        return (f"# {name}\n\n{report.head}. The best of the warm runs, the first use apart.\n\n```text\n{commands}\n```\n\n"
+                + table_of(*columns_of(report)))
     with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
         text = without_column(f.read(), "asked")
     if not text.startswith("# "):
@@ -499,12 +557,13 @@ def page(root, name):
 
 
 def index(root):
-    text = ["# Result files", "", "Each page is a file of `benchmarks/results` as a program wrote it. "
+    text = ["# Result files", "", "Each page is a file of `benchmarks/results`: a run of `finepc_bench`, kept in `NAME.csv`, or "
+            "a table of another program with what it means, in `NAME.md`. "
             "[The benchmark](/generated/benchmark.md) says what a system, an option set and a column are.", "",
             "| file | first line |", "|:--|:--|"]
     for name in pages(root):
-        with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
-            first = f.readline().strip().removeprefix("# ")
+        first = page(root, name).split("\n")
+        first = first[0][2:] if first[0] != f"# {name}" else re.sub(r"\\$|\. The best of .*", "", first[2])
         text.append(f"| [{name}]({name}.md) | {first} |")
     return "\n".join(text + ["", "```{toctree}", ":hidden:", ""] + pages(root) + ["```", ""])
 
@@ -555,9 +614,9 @@ def plot_convergence(root, folder):
     figure, axes = new_figure(4.4)
     table = compared(root)["spe10"]
     for kind in ("jacobi", "icc", "gamg", "sfsai", "afsai", "cmatch"):
-        run = next(r for r in table[kind] if r.ok and len([v for v in r.result["history"] if v]) > 10)
+        run = next(r for r in table[kind] if r.ok and r.result["history"] and len(r.result["history"]) > 10)
         result = run.result
-        history = [value for value in result["history"] if value]
+        history = result["history"]
         step = result["history_stride"] * result["solve_s"] / max(1, result["iterations"])
         times = [1e3 * (result["setup_s"] + k * step) for k in range(len(history))]
         axes.plot(times, [value / history[0] for value in history], color=COLORS[kind], label=f"{kind}, {run.solver}")
@@ -575,12 +634,10 @@ def plot_sizes(root, folder):
     for kind in ("jacobi", "sfsai", "cmatch"):
         points = {}
         for name in ("cmatch_sizes", "cmatch", "cmatch_crossovers_3d"):
-            for system in load(root, name)["systems"]:
-                if system["kind"] != "poisson3d7":
-                    continue
-                for result in system["results"]:
-                    if result["label"] == {"sfsai": "sfsai1"}.get(kind, kind) and result["status"] == "ok":
-                        points.setdefault(system["rows"], 1e3 * result["total_s"])
+            for result in load(root, name).rows:
+                label = {"sfsai": "sfsai1"}.get(kind, kind)
+                if result["kind"] == "poisson3d7" and result["set"] == label and result["status"] == "ok":
+                    points.setdefault(result["rows"], 1e3 * result["total_s"])
         rows = sorted(points)
         axes.loglog(rows, [points[n] for n in rows], marker=MARKERS[kind], color=COLORS[kind], label=f"{kind}, cgfused")
     axes.set_xticks(rows, [f"{n / 1e6:.2g}" for n in rows])
@@ -593,11 +650,13 @@ def plot_sizes(root, folder):
 
 
 def plot_levels(root, folder):
-    data = load(root, "rrb_levels")["results"]
+    with open(f"{root}/benchmarks/results/rrb_levels.md", encoding="utf-8") as f:
+        head, _, *rows = [line.strip("| \n").split("|") for line in f if line.startswith("|")]
     figure, axes = new_figure(4)
-    for n in sorted({entry["inverse_h"] for entry in data}):
-        points = [(entry["levels"], entry["iterations"]) for entry in data if entry["inverse_h"] == n]
-        axes.plot(*zip(*points), marker=".", label=f"h = 1/{n}")
+    for n, *cells in rows:
+        if n.strip().isdigit():  # and not Notay's bound
+            points = [(int(level), int(cell.split("/")[0])) for level, cell in zip(head[1:], cells) if cell.strip()]
+            axes.plot(*zip(*points), marker=".", label=f"h = 1/{n.strip()}")
     axes.set_xlabel("levels")
     axes.set_ylabel("iterations of CG")
     axes.legend(fontsize=10)
@@ -609,12 +668,12 @@ def plot_blocks(root, folder):
     names = [("bisai3", "bisai,\npower 3"), ("bisai2", "bisai,\npower 2"), ("bisai1", "bisai,\npower 1"),
              ("bsrsv2", "ILU(0), solves\nby bsrsv2"), ("block-ilu", "ILU(0), solves\non the host"),
              ("aij-ilu", "ILU(0), solves\nby cuSPARSE")]
-    systems = {system["name"]: {r["label"]: r for r in system["results"]} for system in load(root, "bisai")["systems"]}
+    systems = solves(load(root, "bisai"))
     figure, axes = new_figure(4.4)
     for k, (label, words) in enumerate(names):
         for j, system in enumerate(("cavity", "ex19")):
             result = systems[system].get(label)
-            if not result or "total_s" not in result:
+            if not result or result["total_s"] is None:
                 continue
             at, total = k + 0.4 * j - 0.2, 1e3 * result["total_s"]
             first = "" if result["warm"] else ", first use"
@@ -635,10 +694,9 @@ def plot_iterations(root, folder):
     for label, words, color in (("cg-jacobi", "PETSc's cg", "#000000"), ("cgfused-jacobi", "cgfused", "#1f77b4")):
         points = {}
         for name in ("cgfused_small", "cgfused_large"):
-            for system in load(root, name)["systems"]:
-                for result in system["results"]:
-                    if result["label"] == label and "iteration_s" in result:
-                        points[system["rows"]] = 1e6 * result["iteration_s"]
+            for result in load(root, name).rows:
+                if result["set"] == label and result["iteration_s"]:
+                    points[result["rows"]] = 1e6 * result["iteration_s"]
         rows = sorted(points)
         axes.loglog(rows, [points[n] for n in rows], "o", color=color, label=words)
     axes.set_xlabel("unknowns (all systems of the two result files)")

@@ -6,7 +6,6 @@ and asks a program for the defaults that are in use:
     docs_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
 import glob
-import json
 import os
 import re
 import subprocess
@@ -348,24 +347,26 @@ def check_entries(root):
 
 
 def check_stored_runs(root):
-    """Each stored run of gmresfused and of bisai can be run again: its options are a line of a set, its file is named on the
-    benchmark's page."""
+    """Each kept run says how it was made; those of gmresfused and of bisai can be run again: their options are lines of a set."""
     lines = set()
     for path in glob.glob(f"{root}/benchmarks/sets/*.txt"):
         for line in read(path).splitlines():
             if line and not line.startswith("#"):
                 label, _, options = line.partition(":")
                 lines.add((label.strip(), options.strip()))
-    page = read(f"{root}/benchmarks/README.md")
-    for path in glob.glob(f"{root}/benchmarks/results/*.json"):
-        name, data = os.path.basename(path)[:-5], json.loads(read(path))
-        if not re.search("gmres|bisai", name) or data.get("program") != "finepc_bench":
-            continue
-        check(re.search(rf"\b{name}\b", page), f"benchmarks/results/{name}.json: benchmarks/README.md does not say how it was made")
-        for system in data["systems"]:
-            for result in system["results"]:
-                check((result["label"], result["options"].strip()) in lines,
-                      f"benchmarks/results/{name}.json: no set has {result['label']}: {result['options']}")
+    sys.path.append(f"{root}/benchmarks")
+    import keep  # pylint: disable=import-outside-toplevel
+    paths = glob.glob(f"{root}/benchmarks/results/*.csv")
+    check(paths, "benchmarks/results: nothing is there")
+    for path in paths:
+        name, report = os.path.relpath(path, root), keep.read(path)
+        check(keep.HEAD.fullmatch(report.head) and report.commands, f"{name}: its first lines do not say how it was made")
+        for command in report.commands:
+            for file in re.findall(r"sets/\w+\.txt", command):
+                check(os.path.exists(f"{root}/benchmarks/{file}"), f"{name}: there is no {file}")
+        if re.search("gmres|bisai", name):
+            for row in report.rows:
+                check((row["set"], row["options"]) in lines, f"{name}: no set has {row['set']}: {row['options']}")
 
 
 def main():
