@@ -303,8 +303,10 @@ def files(root, *patterns):
 
 
 def check_layers(root):
-    twins = files(root, "cuda/**/*", "src/**/*_host.cxx")
-    sources = files(root, "src/**/*", "include/**/*", "tutorials/*.cxx", "benchmarks/*.cxx", "tests/*.cxx", "tests/*.h")
+    example = "docs/examples/l1jacobi/*"
+    twins = files(root, "cuda/**/*", "src/**/*_host.cxx", f"{example}.cu", f"{example}_host.cxx")
+    sources = files(root, "src/**/*", "include/**/*", "tutorials/*.cxx", "benchmarks/*.cxx", "tests/*.cxx", "tests/*.h",
+                    f"{example}.cxx", f"{example}.h")
     check(len(twins) > 4 and len(sources) > 10, "the layers' files are not where they were")
     for path in twins:
         for forbidden in ("pcimpl.h", "kspimpl.h", "matimpl.h"):

@@ -46,7 +46,7 @@ def main():
     folders = parser.parse_args()
     problems = list(kernels_with_petsc_int(folders.source))
     with open(f"{folders.build}/compile_commands.json") as f:
-        commands = [c for c in json.load(f) if re.search(r"finepc_(objects|tests|bench|fuzz)\.dir", c["command"])
+        commands = [c for c in json.load(f) if re.search(r"finepc_(objects|l1jacobi|tests|bench|fuzz)\.dir", c["command"])
                     and c["file"].endswith(".cxx")]
     if not commands:
         problems.append("compile_commands.json has no sources of the library, or of its tests")
