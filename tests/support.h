@@ -93,7 +93,8 @@ std::string ViewText(PC);
 bool        Contains(const std::string &text, const std::string &part);
 
 /*
-   Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's always is (-malloc_debug).
+   Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's is
+   where PETSc is one for debugging.
 */
 void PoisonMemory(PetscMemType where, size_t bytes);
 
