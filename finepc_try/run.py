@@ -212,6 +212,7 @@ def _environment(ranks):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(OF_A_RANK)}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     environment.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    environment.setdefault("OMPI_MCA_ess_singleton_isolated", "1")  # no daemon of Open MPI beside each candidate on one rank
     if os.geteuid() == 0:
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     options = environment.get("PETSC_OPTIONS", "")
