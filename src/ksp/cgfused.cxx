@@ -185,7 +185,7 @@ static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
    The residual that the recurrence has left is compared with that of the solution, by one product. Where the two are not the same
    and the end is not one that the true one confirms, the solve goes on from the solution.
 */
-static PetscErrorCode Confirm(KSP ksp, PetscBool own)
+static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   const Vec          r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
@@ -238,7 +238,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
     else PetscCall(CGFusedSolveByHost(ksp, own));
     if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
-    if (ksp->reason > 0) PetscCall(Confirm(ksp, device));
+    if (ksp->reason > 0) PetscCall(Confirm_CGFused(ksp, device));
     if (!ksp->reason) { /* the next time from the solution, which the general path does */
       cg->before      = ksp->its;
       cg->why         = CGFusedReason{"the recurrence had lost the residual, which was computed anew"};
@@ -264,7 +264,7 @@ static PetscErrorCode ViewCopies(PetscViewer viewer, const char *what, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ViewCommunication(const KSP_CGFused *cg, PetscViewer viewer)
+static PetscErrorCode ViewCommunication_CGFused(const KSP_CGFused *cg, PetscViewer viewer)
 {
   char      version[32];
   PetscBool direct;
@@ -295,7 +295,7 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
       PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, %s; the copies are the first rank's\n",
                              cg->nccl ? "in a graph with all sums and exchanges" : "the host makes the sums and the tests"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
-  if (cg->several) PetscCall(ViewCommunication(cg, viewer));
+  if (cg->several) PetscCall(ViewCommunication_CGFused(cg, viewer));
   if (cg->one_by_one && (!cg->several || cg->nccl))
     PetscCall(PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->one_by_one));
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
@@ -342,8 +342,8 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Create composes and Destroy takes away. */
-static PetscErrorCode Compose(KSP ksp, PetscBool compose)
+/* What Create_CGFused composes and Destroy takes away. */
+static PetscErrorCode Compose_CGFused(KSP ksp, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
@@ -356,7 +356,7 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(KSPReset_CGFused(ksp));
-  PetscCall(Compose(ksp, PETSC_FALSE));
+  PetscCall(Compose_CGFused(ksp, PETSC_FALSE));
   delete (KSP_CGFused *)ksp->data;
   ksp->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -372,7 +372,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(KSP ksp)
+static PetscErrorCode Create_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
   ksp->data = new KSP_CGFused();
@@ -391,7 +391,7 @@ static PetscErrorCode Create(KSP ksp)
   ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
   ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
   ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
-  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscCall(Compose_CGFused(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -508,6 +508,6 @@ PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(ksp));
+  PetscCall(Entry<Create_CGFused>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -247,7 +247,7 @@ static PetscErrorCode EndColumn(KSP ksp, const CGColumn &end)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Start(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTest test[], PetscBool ended[])
+static PetscErrorCode Start_CGColumns(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTest test[], PetscBool ended[])
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   CGSums       sums[kCGMostColumns];
@@ -287,7 +287,7 @@ static CGColumnsExchanges ExchangesOf(KSP ksp)
 }
 
 /* All memory that a rank needs for a solve, also that of B and X on the GPU. */
-static PetscErrorCode MakeRoom(KSP ksp, const CGFusedBatch *batch, const CGColumnsExchanges *exchanges)
+static PetscErrorCode MakeRoom_CGColumns(KSP ksp, const CGFusedBatch *batch, const CGColumnsExchanges *exchanges)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   BlockArrays  v;
@@ -308,7 +308,7 @@ static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch)
 {
   KSP_CGFused             *cg        = (KSP_CGFused *)ksp->data;
   const CGColumnsExchanges exchanges = ExchangesOf(ksp);
-  PetscErrorCode           code      = CallGuarded(MakeRoom, ksp, &batch, &exchanges);
+  PetscErrorCode           code      = CallGuarded(MakeRoom_CGColumns, ksp, &batch, &exchanges);
 
   PetscFunctionBegin;
   if (cg->several) {
@@ -377,7 +377,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
   PetscFunctionBegin;
   PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
   PetscCall(PrepareColumns(ksp, batch));
-  PetscCall(Start(ksp, batch, beta, test, ended));
+  PetscCall(Start_CGColumns(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
     PetscCall(GetArrays(batch, &v));
     PetscCall(PetscLogGpuTimeBegin());
@@ -485,7 +485,7 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
    The reason of the solve is that of the first column that has not converged, else that of the column with most iterations; their
    number is the largest.
 */
-static void Conclude(KSP ksp, const CGFusedBlock &block)
+static void Conclude_CGColumns(KSP ksp, const CGFusedBlock &block)
 {
   size_t worst = 0;
 
@@ -548,7 +548,7 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
     }
     PetscCall(code);
   }
-  Conclude(ksp, block);
+  Conclude_CGColumns(ksp, block);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

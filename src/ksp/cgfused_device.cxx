@@ -83,7 +83,7 @@ struct Preparation {
 };
 
 /* What a rank does alone before the exchange is made. */
-static PetscErrorCode Begin(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
 {
   KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators *op = &now->op;
@@ -119,7 +119,7 @@ static PetscErrorCode Begin(KSP ksp, const CGFusedPreconditioner *M, Preparation
 }
 
 /* What a rank does alone with the exchange. */
-static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+static PetscErrorCode Copy_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
 {
   KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators *op = &now->op;
@@ -147,19 +147,19 @@ static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation 
    Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Where nothing
    is made together before the copies, one agreement is enough.
 */
-static PetscErrorCode Prepare(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
 {
   constexpr char kText[] = "copy the operators of the solver to its GPU";
   KSP_CGFused   *cg      = (KSP_CGFused *)ksp->data;
   const MPI_Comm comm    = PetscObjectComm((PetscObject)ksp);
-  PetscErrorCode code    = CallGuarded(Begin, ksp, M, now);
+  PetscErrorCode code    = CallGuarded(Begin_CGFused, ksp, M, now);
 
   PetscFunctionBegin;
   if (cg->several && !cg->exchange.same) {
     PetscCall(AgreeOnError(comm, code, kText));
     code = CGFusedExchangeConnect(&cg->exchange, now->A, now->count, now->columns);
   }
-  if (!code) code = CallGuarded(Copy, ksp, M, now);
+  if (!code) code = CallGuarded(Copy_CGFused, ksp, M, now);
   if (cg->several) PetscCall(AgreeOnError(comm, code, kText));
   PetscCall(code);
   if (now->op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &now->op));
@@ -184,7 +184,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
-  const PetscErrorCode code = Prepare(ksp, &M, &now), back = GiveBack(ksp, &now);
+  const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now), back = GiveBack(ksp, &now);
   PetscCall(code);
   PetscCall(back);
   cg->A     = now.A_now;
@@ -200,7 +200,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 /* ----------------------------------------- the solve ------------------------------------------ */
 
 /* The arrays of the solve, for as long as the GPU works with them. */
-static PetscErrorCode GetVectors(KSP ksp, CGFusedVectors *v)
+static PetscErrorCode GetVectors_CGFused(KSP ksp, CGFusedVectors *v)
 {
   PetscMemType where;
 
@@ -213,7 +213,7 @@ static PetscErrorCode GetVectors(KSP ksp, CGFusedVectors *v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode RestoreVectors(KSP ksp, CGFusedVectors *v)
+static PetscErrorCode RestoreVectors_CGFused(KSP ksp, CGFusedVectors *v)
 {
   PetscFunctionBegin;
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
@@ -232,8 +232,8 @@ static PetscErrorCode WithVectors(KSP ksp, Call call)
 
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(GetVectors(ksp, &v));
-  const PetscErrorCode code = call(v), back = RestoreVectors(ksp, &v);
+  PetscCall(GetVectors_CGFused(ksp, &v));
+  const PetscErrorCode code = call(v), back = RestoreVectors_CGFused(ksp, &v);
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(code);
   PetscCall(back);
@@ -241,7 +241,7 @@ static PetscErrorCode WithVectors(KSP ksp, Call call)
 }
 
 /* r and z = M r from the guess, and all that KSPCG does with them before its first iteration; the sums are needed to go on. */
-static PetscErrorCode Start(KSP ksp, CGSums *sums)
+static PetscErrorCode Start_CGFused(KSP ksp, CGSums *sums)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscReal    norm;
@@ -271,7 +271,7 @@ static PetscErrorCode Start(KSP ksp, CGSums *sums)
    goes on with the next iteration when the monitors and the convergence test have seen the last one: then it is they who may end
    the solve, with a reason of the KSP. The arrays are those of the start, which the work has kept.
 */
-static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, LocalInt *its, PetscReal *value)
+static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, LocalInt *its, PetscReal *value)
 {
   KSP_CGFused    *cg         = (KSP_CGFused *)ksp->data;
   const PetscBool one_by_one = (PetscBool)(cg->one_by_one != nullptr);
@@ -311,9 +311,9 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
   PetscReal    value;
 
   PetscFunctionBegin;
-  PetscCall(Start(ksp, &sums));
+  PetscCall(Start_CGFused(ksp, &sums));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscErrorCode code = CallGuarded(Iterate, ksp, sums.rz, &stop, &its, &value);
+  const PetscErrorCode code = CallGuarded(Iterate_CGFused, ksp, sums.rz, &stop, &its, &value);
   if (cg->one_by_one) PetscCall(CGFusedHalt_CUDA(cg->work)); /* after an error of the program, too */
   PetscCall(code);
   if (!ksp->reason) {

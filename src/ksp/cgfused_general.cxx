@@ -30,7 +30,7 @@ struct HostSolve {
 /* ------------------------------------- vector operations -------------------------------------- */
 
 /* The sums z.r, z.z, r.r and, where s is given, z.s over all ranks. */
-static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal sums[4])
+static PetscErrorCode Dots_CGFused(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal sums[4])
 {
   CGFusedWork *const work = ((KSP_CGFused *)cg.ksp->data)->work;
   const PetscScalar *z_array, *r_array, *s_array = nullptr;
@@ -103,7 +103,7 @@ static PetscErrorCode Direction(const HostSolve &cg)
 
 /* -------------------------------------- steps of a solve -------------------------------------- */
 
-static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
+static PetscErrorCode Create_CGFused(KSP ksp, PetscBool own, HostSolve *cg)
 {
   KSP_CGFused *const fused = (KSP_CGFused *)ksp->data;
   PetscBool          x_device;
@@ -175,7 +175,7 @@ static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
   else {
     PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
     if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
-    PetscCall(Dots(cg, cg.z, cg.r, cg.s, dots));
+    PetscCall(Dots_CGFused(cg, cg.z, cg.r, cg.s, dots));
     if (cg.set_size) PetscCall(cg.set_size(cg.ksp->pc, PetscSqrtReal(dots[2]))); /* the next residual is about as large */
     sums[0] = dots[0];
     sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
@@ -264,12 +264,12 @@ static PetscErrorCode CheckRecurrence(HostSolve &cg, PetscReal delta_before, Pet
 
   PetscFunctionBegin;
   if (cg.own) { /* p and w are those of the iteration before */
-    PetscCall(Dots(cg, cg.z, cg.w, nullptr, dots));
+    PetscCall(Dots_CGFused(cg, cg.z, cg.w, nullptr, dots));
     delta = dots[0];
-    PetscCall(Dots(cg, cg.p, cg.s, nullptr, dots));
+    PetscCall(Dots_CGFused(cg, cg.p, cg.s, nullptr, dots));
     delta = zs + cg.b * (delta + dots[0]) + cg.b * cg.b * delta_before;
   } else {
-    PetscCall(Dots(cg, cg.p, cg.w, nullptr, dots));
+    PetscCall(Dots_CGFused(cg, cg.p, cg.w, nullptr, dots));
     delta = dots[0];
   }
   const PetscReal terms = PetscAbsReal(zs) + cg.b * cg.b * PetscAbsReal(delta_before);
@@ -301,7 +301,7 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
     if (i && ((i & (i - 1)) == 0 || indefinite())) PetscCall(CheckRecurrence(cg, delta_before, sums[2]));
   } else {
     PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
-    PetscCall(Dots(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
+    PetscCall(Dots_CGFused(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
     cg.delta = dots[0];
   }
   KSPCheckDot(ksp, cg.delta);
@@ -326,7 +326,7 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
   PetscReal sums[3];
 
   PetscFunctionBegin;
-  PetscCall(Create(ksp, own, &cg));
+  PetscCall(Create_CGFused(ksp, own, &cg));
   if (!own && cg.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));

@@ -17,7 +17,7 @@ PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
 /* ---------------------- reasons that this rank sees, in the order of asking ------------------- */
 
 /* What was asked for. */
-static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
+static const char *WhyNotAsItIsAsked_CGFused(KSP ksp, PetscBool single)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
 
@@ -50,7 +50,7 @@ static PetscErrorCode BlocksAreOnDevice(KSP ksp, Mat A, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode IsOfType(PetscObject object, const char text[], CGFusedReason *why)
+static PetscErrorCode IsOfType_CGFused(PetscObject object, const char text[], CGFusedReason *why)
 {
   PetscFunctionBegin;
   why->text = text;
@@ -58,7 +58,7 @@ static PetscErrorCode IsOfType(PetscObject object, const char text[], CGFusedRea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
+static PetscErrorCode WhyNotWithMatrix_CGFused(KSP ksp, CGFusedReason *why)
 {
   Mat          A;
   MatNullSpace null_space;
@@ -69,7 +69,7 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
   if (on_host) why->text = "the matrix is on the host";
-  else if (!ours) PetscCall(IsOfType((PetscObject)A, "the matrix is not aijcusparse, but ", why));
+  else if (!ours) PetscCall(IsOfType_CGFused((PetscObject)A, "the matrix is not aijcusparse, but ", why));
   else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
   else {
     PetscCall(BlocksAreOnDevice(ksp, A, &device));
@@ -80,7 +80,7 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
+static PetscErrorCode WhyNotWithVectors_CGFused(KSP ksp, CGFusedReason *why)
 {
   PetscBool b_device, x_device, r_device;
   PetscInt  n, b_n, rows;
@@ -100,7 +100,7 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscBool          none, carries = PETSC_FALSE;
@@ -116,7 +116,7 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
   if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
   if (cycle_query) PetscCall(PCLocalCarries(ksp->pc, &carries));
   if (!none && !M->jacobi && !query && !cycle_query)
-    PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
+    PetscCall(IsOfType_CGFused((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings, or rows of zeros";
   else if (carries) why->text = "the matrix has rows of zeros";
@@ -127,17 +127,17 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
 }
 
 /* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   PetscBool single;
 
   PetscFunctionBegin;
   *M = CGFusedPreconditioner{};
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  *why = CGFusedReason{WhyNotAsItIsAsked(ksp, single)};
-  if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
-  if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
-  if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, M, why));
+  *why = CGFusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
+  if (!*why) PetscCall(WhyNotWithMatrix_CGFused(ksp, why));
+  if (!*why) PetscCall(WhyNotWithVectors_CGFused(ksp, why));
+  if (!*why) PetscCall(WhyNotWithPreconditioner_CGFused(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -161,7 +161,7 @@ static const char *WhyMPIAsItIsAsked(KSP ksp)
 }
 
 /* Finds NCCL where own products are possible on all ranks, if all of them want it; otherwise the reason for MPI. */
-static PetscErrorCode FindNCCL(KSP ksp, PetscBool wanted)
+static PetscErrorCode FindNCCL_CGFused(KSP ksp, PetscBool wanted)
 {
   KSP_CGFused   *cg   = (KSP_CGFused *)ksp->data;
   const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
@@ -193,7 +193,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
-  PetscCall(WhyGeneralHere(ksp, M, why));
+  PetscCall(WhyGeneralHere_CGFused(ksp, M, why));
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
   cg->one_by_one = CGWhyOneByOne(ksp);
@@ -216,7 +216,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   cg->exchange.same = (PetscBool)all[1];
   cg->same_factors  = (PetscBool)all[3];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
-  PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
+  PetscCall(FindNCCL_CGFused(ksp, (PetscBool)all[2]));
   PetscCall(CGFusedSingleReduction(ksp, &single));
   if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
   else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";

@@ -266,7 +266,7 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
 
 /* ------------------------------------ view, reset, destroy ------------------------------------ */
 
-static PetscErrorCode ViewCommunication(const KSP_GMRESFused *g, PetscViewer viewer)
+static PetscErrorCode ViewCommunication_GMRESFused(const KSP_GMRESFused *g, PetscViewer viewer)
 {
   char        version[32];
   GMRESStatus status;
@@ -349,7 +349,7 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
     if (g->several) PetscCall(ViewProducts(g, viewer));
   } else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
-  if (g->several) PetscCall(ViewCommunication(g, viewer));
+  if (g->several) PetscCall(ViewCommunication_GMRESFused(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",
@@ -393,8 +393,8 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Create composes and Destroy takes away, beside the table: the getters of PETSc's own setters. */
-static PetscErrorCode Compose(KSP ksp, PetscBool compose)
+/* What Create_GMRESFused composes and Destroy takes away, beside the table: the getters of PETSc's own setters. */
+static PetscErrorCode Compose_GMRESFused(KSP ksp, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(KSP_GMRESFused::options.Compose(ksp, compose));
@@ -407,13 +407,13 @@ static PetscErrorCode KSPDestroy_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(KSPReset_GMRESFused(ksp));
-  PetscCall(Compose(ksp, PETSC_FALSE));
+  PetscCall(Compose_GMRESFused(ksp, PETSC_FALSE));
   delete (KSP_GMRESFused *)ksp->data;
   ksp->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(KSP ksp)
+static PetscErrorCode Create_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
   ksp->data = new KSP_GMRESFused();
@@ -430,7 +430,7 @@ static PetscErrorCode Create(KSP ksp)
   ksp->ops->buildsolution                = Entry<KSPBuildSolution_GMRESFused>;
   ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_GMRESFused>;
   ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_GMRESFused>;
-  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscCall(Compose_GMRESFused(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -534,6 +534,6 @@ PetscErrorCode KSPCreate_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(ksp));
+  PetscCall(Entry<Create_GMRESFused>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

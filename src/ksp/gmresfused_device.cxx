@@ -125,7 +125,7 @@ static PetscErrorCode FindParts(KSP ksp, Preparation *p)
 }
 
 /* What a rank does alone before the exchange is made. */
-static PetscErrorCode Begin(KSP ksp, Preparation *p)
+static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   LocalInt        count;
@@ -141,7 +141,7 @@ static PetscErrorCode Begin(KSP ksp, Preparation *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetDeviceBlocks(Mat part, const BSR **blocks, PetscLogDouble *flops)
+static PetscErrorCode GetDeviceBlocks_GMRESFused(Mat part, const BSR **blocks, PetscLogDouble *flops)
 {
   PetscErrorCode (*query)(Mat, const BSR **);
 
@@ -152,7 +152,7 @@ static PetscErrorCode GetDeviceBlocks(Mat part, const BSR **blocks, PetscLogDoub
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetRows(KSP ksp, Preparation *p)
+static PetscErrorCode GetRows_GMRESFused(KSP ksp, Preparation *p)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
@@ -172,7 +172,7 @@ static PetscErrorCode GetRows(KSP ksp, Preparation *p)
 }
 
 /* What a rank does alone with the exchange. */
-static PetscErrorCode Copy(KSP ksp, Preparation *p)
+static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
 {
   constexpr PetscInt kSmallRows = 100000; /* of a rank whose iterations take less time than the host needs to look at them */
   KSP_GMRESFused    *g          = (KSP_GMRESFused *)ksp->data;
@@ -181,9 +181,9 @@ static PetscErrorCode Copy(KSP ksp, Preparation *p)
 
   PetscFunctionBegin;
   if (p->blocks) {
-    PetscCall(GetDeviceBlocks(p->parts[0], &g->op.blocks, &p->flops));
-    if (g->several) PetscCall(GetDeviceBlocks(p->parts[1], &g->op.ghost_blocks, &p->flops));
-  } else PetscCall(GetRows(ksp, p));
+    PetscCall(GetDeviceBlocks_GMRESFused(p->parts[0], &g->op.blocks, &p->flops));
+    if (g->several) PetscCall(GetDeviceBlocks_GMRESFused(p->parts[1], &g->op.ghost_blocks, &p->flops));
+  } else PetscCall(GetRows_GMRESFused(ksp, p));
   if (g->several) {
     if (g->nccl) PetscCall(CGFusedExchangeLists(&g->exchange));
     PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
@@ -207,14 +207,14 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
   constexpr char  kText[] = "copy the operators of the solver to its GPU";
   KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
   const MPI_Comm  comm    = PetscObjectComm((PetscObject)ksp);
-  PetscErrorCode  code    = CallGuarded(Begin, ksp, p);
+  PetscErrorCode  code    = CallGuarded(Begin_GMRESFused, ksp, p);
 
   PetscFunctionBegin;
   if (g->several && !g->exchange.same) {
     PetscCall(AgreeOnError(comm, code, kText));
     code = CGFusedExchangeConnect(&g->exchange, p->A, (LocalInt)p->columns.size(), p->columns.data());
   }
-  if (!code) code = CallGuarded(Copy, ksp, p);
+  if (!code) code = CallGuarded(Copy_GMRESFused, ksp, p);
   if (g->several) PetscCall(AgreeOnError(comm, code, kText));
   PetscCall(code);
   if (g->nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
@@ -241,7 +241,7 @@ PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops)
 }
 
 /* The arrays of the solve, for as long as the GPU works with them. */
-static PetscErrorCode GetVectors(KSP ksp, GMRESVectors *v)
+static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 {
   PetscMemType where;
 
@@ -254,7 +254,7 @@ static PetscErrorCode GetVectors(KSP ksp, GMRESVectors *v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode RestoreVectors(KSP ksp, GMRESVectors *v)
+static PetscErrorCode RestoreVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 {
   PetscFunctionBegin;
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
@@ -319,7 +319,7 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
 
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeEnd());
-  PetscCall(RestoreVectors(ksp, v));
+  PetscCall(RestoreVectors_GMRESFused(ksp, v));
   PetscCall(CGFence_CUDA());
   g->columns = g->known     = columns;
   g->late                   = true;
@@ -328,7 +328,7 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
   g->columns                = 0;
   PetscCall(code);
   PetscCall(CGFence_CUDA());
-  PetscCall(GetVectors(ksp, v));
+  PetscCall(GetVectors_GMRESFused(ksp, v));
   PetscCall(PetscLogGpuTimeBegin());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -337,7 +337,7 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
    Cycles from the residual in p to a stop. The host follows with history, monitors and a test of the program, but for the last
    norm, in whose place a next cycle may have the true one. After a test of the program that ends the solve the KSP has the reason.
 */
-static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESVectors *v, GMRESStop *stop, PetscReal *value, bool *held)
+static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *v, GMRESStop *stop, PetscReal *value, bool *held)
 {
   KSP_GMRESFused  *g       = (KSP_GMRESFused *)ksp->data;
   const bool       watched = GMRESFusedIsWatched(ksp);
@@ -405,9 +405,9 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     const PetscInt before = ksp->its;
 
     PetscCall(PetscLogGpuTimeBegin());
-    PetscCall(GetVectors(ksp, &v));
+    PetscCall(GetVectors_GMRESFused(ksp, &v));
     PetscCall(GMRESFusedStart_CUDA(g->work, &g->basis[GMRES_U], &v, guess, &norm));
-    PetscCall(RestoreVectors(ksp, &v));
+    PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
     if (!ksp->its && !IsInRange(norm, g->basis_precision)) {
       g->why.text = "a residual beyond the range of squares";
@@ -416,9 +416,9 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(GMRESFusedTestStart(ksp, norm));
     if (ksp->reason || g->keeps) break;
     PetscCall(PetscLogGpuTimeBegin());
-    PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
-    PetscCall(Iterate(ksp, norm, &v, &stop, &value, &held));
-    PetscCall(RestoreVectors(ksp, &v));
+    PetscCall(GetVectors_GMRESFused(ksp, &v)); /* the arrays are those of the start, which the work has kept */
+    PetscCall(Iterate_GMRESFused(ksp, norm, &v, &stop, &value, &held));
+    PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
     if (g->columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
     g->columns = 0;

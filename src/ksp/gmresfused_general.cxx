@@ -99,7 +99,7 @@ static PetscErrorCode SumOverRanks(const GMRESSolve &s, PetscReal sums[], LocalI
 }
 
 /* The sums of GMRESDots over all ranks. */
-static PetscErrorCode Dots(const GMRESSolve &s, LocalInt count, LocalInt step, const Vec w[])
+static PetscErrorCode Dots_GMRESFused(const GMRESSolve &s, LocalInt count, LocalInt step, const Vec w[])
 {
   const GMRESBasis  *u    = &s.g->basis[GMRES_U];
   const LocalInt     many = (LocalInt)GMRESSums(count, step);
@@ -160,7 +160,7 @@ static PetscErrorCode Store(const GMRESSolve &s, int basis, LocalInt k, PetscRea
 
 /* ------------------------------------- steps of a solve --------------------------------------- */
 
-static PetscErrorCode Create(KSP ksp, GMRESSolve *s)
+static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
 {
   PetscFunctionBegin;
   s->ksp = ksp;
@@ -229,7 +229,7 @@ static PetscErrorCode ApplyOperator(const GMRESSolve &s, Vec x, Vec y)
 }
 
 /* w_0 = A M p, or M A p, and so on for so many products. A flexible solve, which has one, keeps M p. */
-static PetscErrorCode Multiply(const GMRESSolve &s, LocalInt j, LocalInt products)
+static PetscErrorCode Multiply_GMRESFused(const GMRESSolve &s, LocalInt j, LocalInt products)
 {
   PetscFunctionBegin;
   if (!s.g->keeps) {
@@ -278,12 +278,12 @@ static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, Lo
   const size_t    many = GMRESSums(j + 1, step);
 
   PetscFunctionBegin;
-  PetscCall(Dots(s, j + 1, step, w));
+  PetscCall(Dots_GMRESFused(s, j + 1, step, w));
   if (products > 1 && !std::isfinite(ZeroIfFinite(g, many))) { /* the second one may be what has overflowed */
     const Vec first[kGMRESMostStep] = {w[0], w[0]};
     g->dropped++;
     products = 1;
-    PetscCall(Dots(s, j + 1, step, first));
+    PetscCall(Dots_GMRESFused(s, j + 1, step, first));
   }
   KSPCheckDot(s.ksp, ZeroIfFinite(g, many));
   GMRESSmallProject(&g->small, j, step, products, g->sums.data(), to);
@@ -365,7 +365,7 @@ PetscErrorCode GMRESFusedBuildSolution(KSP ksp, Vec x)
     if (x != ksp->vec_sol) PetscCall(VecCopy(ksp->vec_sol, x));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(Create(ksp, &s));
+  PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(Correction(s, &found));
   if (!found) {
     ksp->reason = KSP_DIVERGED_BREAKDOWN;
@@ -481,7 +481,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
 }
 
 /* Begins a cycle with the residual in p: the tests, and u_0. */
-static PetscErrorCode Begin(const GMRESSolve &s)
+static PetscErrorCode Begin_GMRESFused(const GMRESSolve &s)
 {
   PetscReal norm;
 
@@ -547,7 +547,7 @@ static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt whi
 }
 
 /* The iterations of a step from u_j on. */
-static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
+static PetscErrorCode Iterate_GMRESFused(const GMRESSolve &s, LocalInt j)
 {
   KSP             ksp      = s.ksp;
   KSP_GMRESFused *g        = s.g;
@@ -556,7 +556,7 @@ static PetscErrorCode Iterate(const GMRESSolve &s, LocalInt j)
   PetscReal       norm[kGMRESMostStep];
 
   PetscFunctionBegin;
-  PetscCall(Multiply(s, j, products));
+  PetscCall(Multiply_GMRESFused(s, j, products));
   PetscCall(Orthogonalize(s, j, products, norm));
   g->lacking = PetscMax(g->lacking, g->projection.lacking);
   for (LocalInt k = 0; k < g->projection.products && !ksp->reason && !g->cut; k++) {
@@ -586,11 +586,11 @@ static PetscErrorCode Cycle(const GMRESSolve &s)
   const PetscInt  its = ksp->its;
 
   PetscFunctionBegin;
-  PetscCall(Begin(s));
+  PetscCall(Begin_GMRESFused(s));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   while (!ksp->reason && !g->cut && g->columns < g->small.restart && ksp->its < ksp->max_it) {
     if (g->columns) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
-    PetscCall(Iterate(s, g->columns));
+    PetscCall(Iterate_GMRESFused(s, g->columns));
   }
   const bool               left   = GMRESFusedLeaveToTrueNorm(ksp);
   const KSPConvergedReason reason = ksp->reason;
@@ -609,7 +609,7 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
   GMRESSolve      s;
 
   PetscFunctionBegin;
-  PetscCall(Create(ksp, &s));
+  PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
   if (s.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   if (s.g->own) {

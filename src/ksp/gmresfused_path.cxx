@@ -17,7 +17,7 @@ PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
 }
 
 /* What was asked for, and what the host has to do in every iteration. */
-static const char *WhyNotAsItIsAsked(KSP ksp)
+static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
@@ -31,7 +31,7 @@ static const char *WhyNotAsItIsAsked(KSP ksp)
   return "";
 }
 
-static PetscErrorCode IsOfType(PetscObject object, const char text[], CGFusedReason *why)
+static PetscErrorCode IsOfType_GMRESFused(PetscObject object, const char text[], CGFusedReason *why)
 {
   PetscFunctionBegin;
   why->text = text;
@@ -58,7 +58,7 @@ static PetscErrorCode PartsAreOnHost(Mat A, PetscBool *on_host)
 }
 
 /* A matrix whose products are our own: on the GPU, not bound to the CPU. */
-static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
+static PetscErrorCode WhyNotWithMatrix_GMRESFused(KSP ksp, CGFusedReason *why)
 {
   Mat       A;
   PetscBool ours, on_host, bound;
@@ -71,7 +71,7 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
   PetscCall(MatBoundToCPU(A, &bound));
   if (ours && kHasCUDA && !bound && ((const KSP_GMRESFused *)ksp->data)->several) PetscCall(PartsAreOnHost(A, &bound));
   if (on_host) why->text = "the matrix is on the host";
-  else if (!ours) PetscCall(IsOfType((PetscObject)A, "the matrix is not aijcusparse or baijcuda, but ", why));
+  else if (!ours) PetscCall(IsOfType_GMRESFused((PetscObject)A, "the matrix is not aijcusparse or baijcuda, but ", why));
   else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
   else if (bound) why->text = "the matrix is bound to the CPU, on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -90,7 +90,7 @@ static PetscErrorCode WhyNotWithNullSpace(KSP ksp, CGFusedReason *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
+static PetscErrorCode WhyNotWithVectors_GMRESFused(KSP ksp, CGFusedReason *why)
 {
   PetscBool device;
   PetscInt  n, rows;
@@ -135,7 +135,7 @@ static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
    With cmatch the GPU decides if that is asked for. The host launches some cycles beyond the end otherwise, which take longer than
    what it has to do in each iteration of the general path.
 */
-static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             petsc, ours, cycles;
@@ -152,25 +152,26 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFu
     op->apply = PCLocalApplyOnDevice;
     op->pc    = pc;
   } else if (!petsc)
-    PetscCall(IsOfType((PetscObject)ksp->pc,
-                       "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
-                       why));
+    PetscCall(
+      IsOfType_GMRESFused((PetscObject)ksp->pc,
+                          "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
+                          why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* As GMRESFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             can;
 
   PetscFunctionBegin;
   *op  = GMRESOperators{};
-  *why = CGFusedReason{WhyNotAsItIsAsked(ksp)};
-  if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
+  *why = CGFusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
+  if (!*why) PetscCall(WhyNotWithMatrix_GMRESFused(ksp, why));
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
-  if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
-  if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, op, why));
+  if (!*why) PetscCall(WhyNotWithVectors_GMRESFused(ksp, why));
+  if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, op, why));
   if (!*why) {
     PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
     if (!can) why->text = "the GPU, or the part of it that there is, cannot keep all blocks of a kernel at once";
@@ -200,8 +201,8 @@ static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
   PetscFunctionBegin;
   *can = PETSC_FALSE;
   if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(WhyNotWithMatrix(ksp, &why));
-  if (!why) PetscCall(WhyNotWithVectors(ksp, &why));
+  PetscCall(WhyNotWithMatrix_GMRESFused(ksp, &why));
+  if (!why) PetscCall(WhyNotWithVectors_GMRESFused(ksp, &why));
   *can = (PetscBool)!why;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -219,7 +220,7 @@ static PetscErrorCode HasExchange(KSP ksp, Mat A, PetscBool *has)
 }
 
 /* Finds NCCL where the GPUs of all ranks can decide, if all of them want it; otherwise the reason for MPI. */
-static PetscErrorCode FindNCCL(KSP ksp, PetscBool wanted)
+static PetscErrorCode FindNCCL_GMRESFused(KSP ksp, PetscBool wanted)
 {
   KSP_GMRESFused *g    = (KSP_GMRESFused *)ksp->data;
   const MPI_Comm  comm = PetscObjectComm((PetscObject)ksp);
@@ -255,7 +256,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   g->nccl    = nullptr;
   g->why_mpi = "";
   g->own     = PETSC_FALSE;
-  PetscCall(WhyGeneralHere(ksp, op, why));
+  PetscCall(WhyGeneralHere_GMRESFused(ksp, op, why));
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CanMultiplyHere(ksp, &own));
   if (own || !*why) PetscCall(HasExchange(ksp, A, &same));
@@ -267,7 +268,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
   g->exchange.same = (PetscBool)all[1];
   if (!*why) { /* then it is so on all ranks */
-    PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
+    PetscCall(FindNCCL_GMRESFused(ksp, (PetscBool)all[2]));
     if (!g->nccl) why->text = "several ranks by MPI";
   }
   g->own = (PetscBool)(*why && all[3]);

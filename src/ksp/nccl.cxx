@@ -48,7 +48,7 @@ PetscErrorCode NCCLFinalize()
 }
 
 /* All ranks get the reason of the first one that has a reason. */
-static PetscErrorCode Agree(MPI_Comm comm, char why[])
+static PetscErrorCode Agree_NCCL(MPI_Comm comm, char why[])
 {
   PetscMPIInt rank, size, first;
 
@@ -80,7 +80,7 @@ static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
   if (!AreDistinct(count, names, kLength)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   PetscCall(PetscFree(names));
   PetscCallMPI(MPI_Comm_free(&machine));
-  PetscCall(Agree(comm, why));
+  PetscCall(Agree_NCCL(comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -96,7 +96,7 @@ static PetscErrorCode OnAll(MPI_Comm comm, PetscBool *done)
 }
 
 /* The communicator of NCCL, or the reason why there is none. `memory` is whether this rank has some for the others to write to. */
-static PetscErrorCode Connect(MPI_Comm comm, NCCL **nccl, PetscBool *memory, char why[])
+static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory, char why[])
 {
   char        id[kNCCLId] = "";
   PetscMPIInt rank, size;
@@ -105,15 +105,15 @@ static PetscErrorCode Connect(MPI_Comm comm, NCCL **nccl, PetscBool *memory, cha
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(AgreeOnError(comm, CallGuarded(NCCLOpen_CUDA, nccl, why), "open NCCL"));
-  PetscCall(Agree(comm, why));
+  PetscCall(Agree_NCCL(comm, why));
   if (!*why) PetscCall(LookForSharedDevices(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   if (rank == 0) PetscCall(NCCLMakeId_CUDA(id, why));
-  PetscCall(Agree(comm, why));
+  PetscCall(Agree_NCCL(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Bcast(id, (PetscMPIInt)kNCCLId, MPI_BYTE, 0, comm));
   PetscCall(NCCLCreate_CUDA(id, size, rank, *nccl, memory, why));
-  PetscCall(Agree(comm, why));
+  PetscCall(Agree_NCCL(comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,7 +143,7 @@ static PetscErrorCode Make(MPI_Comm comm, Kept *mine)
   PetscBool memory = PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(Connect(comm, &mine->nccl, &memory, mine->why));
+  PetscCall(Connect_NCCL(comm, &mine->nccl, &memory, mine->why));
   if (*mine->why) PetscCall(NCCLDestroy_CUDA(&mine->nccl, PETSC_FALSE));
   else PetscCall(Share(comm, mine->nccl, memory));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -16,7 +16,7 @@ static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::v
 }
 
 /* The parts that have entries; offset [count + 1] */
-static std::vector<Neighbours::Part> PartsOf(PetscMPIInt count, const PetscMPIInt ranks[], const PetscInt offset[])
+static std::vector<Neighbours::Part> PartsOf_Neighbours(PetscMPIInt count, const PetscMPIInt ranks[], const PetscInt offset[])
 {
   std::vector<Neighbours::Part> parts;
   for (PetscMPIInt k = 0; k < count; k++)
@@ -37,8 +37,8 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   LocalInt count; /* offsets and places are at most that, or are places in what a rank has */
   PetscCall(LocalIntCast(from_count ? from_offset[from_count] : 0, "entries to receive", &count));
   PetscCall(LocalIntCast(to_count ? to_offset[to_count] : 0, "entries to send", &count));
-  lists->from = PartsOf(from_count, from_ranks, from_offset);
-  lists->to   = PartsOf(to_count, to_ranks, to_offset);
+  lists->from = PartsOf_Neighbours(from_count, from_ranks, from_offset);
+  lists->to   = PartsOf_Neighbours(to_count, to_ranks, to_offset);
   lists->entries.clear();
   lists->places.clear();
   if (to_count) lists->entries.assign(roots, roots + to_offset[to_count]);
@@ -91,8 +91,8 @@ size_t NeighboursLeaves(const Neighbours &lists)
   return count;
 }
 
-static PetscErrorCode MakeRoom(const Neighbours *lists, std::vector<LocalInt> *told, std::vector<MPI_Request> *requests,
-                               std::vector<LocalInt> *there)
+static PetscErrorCode MakeRoom_Neighbours(const Neighbours *lists, std::vector<LocalInt> *told, std::vector<MPI_Request> *requests,
+                                          std::vector<LocalInt> *there)
 {
   PetscFunctionBegin;
   told->resize(lists->from.size());
@@ -110,7 +110,8 @@ PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool 
   PetscMPIInt              tag, everywhere = ready;
 
   PetscFunctionBegin;
-  PetscCall(AgreeOnError(comm, CallGuarded(MakeRoom, &lists, &told, &requests, there), "make room for what its neighbours tell"));
+  PetscCall(AgreeOnError(comm, CallGuarded(MakeRoom_Neighbours, &lists, &told, &requests, there),
+                         "make room for what its neighbours tell"));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_LAND, comm));
   *all = (PetscBool)everywhere;
   if (!everywhere) PetscFunctionReturn(PETSC_SUCCESS);

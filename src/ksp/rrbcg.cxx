@@ -54,7 +54,7 @@ const OptionTable<KSP> KSP_RRBCG::options{"KSP RRBCG options", kOptions};
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 /* Makes the work for the factor that there is, where that is. What fits is kept. */
-static PetscErrorCode Prepare(KSP ksp)
+static PetscErrorCode Prepare_RRBCG(KSP ksp)
 {
   KSP_RRBCG      *cg     = (KSP_RRBCG *)ksp->data;
   const PC_RRB   *rrb    = (const PC_RRB *)ksp->pc->data;
@@ -99,7 +99,7 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) { /* otherwise KSPSolve() says what is wrong */
-    PetscCall(Prepare(ksp));
+    PetscCall(Prepare_RRBCG(ksp));
     if (((KSP_RRBCG *)ksp->data)->device) PetscCall(VecSet(ksp->work[0], 0)); /* its memory is there before the first solve */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -245,7 +245,7 @@ static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
 }
 
 /* The iterations after the start. With step each of them is tested by the host. */
-static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
+static PetscErrorCode Iterate_RRBCG(KSP ksp, PetscReal beta, PetscBool step)
 {
   KSP_RRBCG       *cg   = (KSP_RRBCG *)ksp->data;
   const RRBCGTwin &twin = Twin(cg->device);
@@ -307,7 +307,7 @@ static PetscErrorCode SolveFrom(KSP ksp)
       cg->how = cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for";
     else cg->how = cg->device ? "in a CUDA graph" : "on the host";
     cg->iterating = PETSC_TRUE;
-    PetscCall(Iterate(ksp, sums.gz, step));
+    PetscCall(Iterate_RRBCG(ksp, sums.gz, step));
   }
   PetscCall(StoreSolution(ksp, ksp->vec_sol));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -345,7 +345,7 @@ static PetscErrorCode Residual(KSP ksp, Vec r)
 }
 
 /* An end that the residual of the solution does not confirm is none: the solve goes on from that residual, in work[0]. */
-static PetscErrorCode Confirm(KSP ksp)
+static PetscErrorCode Confirm_RRBCG(KSP ksp)
 {
   const KSP_RRBCG *cg = (const KSP_RRBCG *)ksp->data;
   PetscReal        norm;
@@ -407,7 +407,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     if (!ksp->reason) ksp->reason = KSP_CONVERGED_ATOL;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(Prepare(ksp)); /* for a factor that was made without KSPSetUp_RRBCG(), after an option of PCRRB has changed */
+  PetscCall(Prepare_RRBCG(ksp)); /* for a factor that was made without KSPSetUp_RRBCG(), after an option of PCRRB has changed */
   const PetscBool device = cg->device;
   cg->range              = CGRange{};
   cg->add                = (PetscBool)!ksp->guess_zero;
@@ -426,7 +426,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     cg->residual = nullptr;
     PetscCall(code);
     if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
-    if (ksp->reason > 0) PetscCall(Confirm(ksp));
+    if (ksp->reason > 0) PetscCall(Confirm_RRBCG(ksp));
     from       = ksp->work[0]; /* where the residual of the solution is, if the solve goes on */
     cg->add    = PETSC_TRUE;
     cg->before = ksp->its;
@@ -477,7 +477,7 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(KSP ksp)
+static PetscErrorCode Create_RRBCG(KSP ksp)
 {
   PetscFunctionBegin;
   ksp->data = new KSP_RRBCG();
@@ -562,6 +562,6 @@ PetscErrorCode KSPCreate_RRBCG(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(ksp));
+  PetscCall(Entry<Create_RRBCG>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

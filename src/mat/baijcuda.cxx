@@ -146,7 +146,7 @@ static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Ma
 /* -------------------------------------- one rank: copies -------------------------------------- */
 
 /* Borrows the arrays in which PETSc stores the matrix on the host, until RestoreRows(). */
-static PetscErrorCode GetRows(Mat A, BSR *host)
+static PetscErrorCode GetRows_BAIJCUDA(Mat A, BSR *host)
 {
   PetscInt        bs, n, columns, nnz;
   const PetscInt *i, *j;
@@ -232,7 +232,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   data->stale = PETSC_FALSE;
   if (W->i && *of_values == values) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_BAIJCUDACopy, A, 0, 0, 0));
-  PetscCall(GetRows(A, &host));
+  PetscCall(GetRows_BAIJCUDA(A, &host));
   const CSRView blocks{host.rows, host.nnz, host.i, host.j, nullptr, host.where};
   PetscCall(CSRHash_Host(&blocks, nullptr, &hash));
   const PetscBool pattern = *of_pattern == hash ? PETSC_FALSE : PETSC_TRUE;
@@ -252,7 +252,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
 }
 
 /* The method kDeviceBlocksQuery of bsr_mat.h, by which preconditioners get the copy. */
-static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
+static PetscErrorCode GetDeviceBlocks_BAIJCUDA(Mat A, const BSR **copy)
 {
   PetscFunctionBegin;
   PetscCall(GetCopy(A, PETSC_FALSE, copy));
@@ -260,7 +260,7 @@ static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
 }
 
 /* Computes y = z + W x on the device. */
-static PetscErrorCode Multiply(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+static PetscErrorCode Multiply_BAIJCUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
 {
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeBegin());
@@ -278,7 +278,7 @@ static PetscErrorCode SeqProduct(Mat A, PetscBool transpose, Vec x, Vec z, Vec y
   PetscFunctionBegin;
   PetscCall(GetCopy(A, transpose, &W));
   PetscCall(GetProductArrays(x, z, y, &arrays));
-  PetscCall(Multiply(W, arrays.x, arrays.z, arrays.y));
+  PetscCall(Multiply_BAIJCUDA(W, arrays.x, arrays.z, arrays.y));
   PetscCall(RestoreProductArrays(x, z, y, &arrays));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -497,7 +497,7 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", Entry<MatConvert_SeqBAIJ_SeqBAIJCUDA>));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", Entry<MatConvert_SeqBAIJCUDA_SeqBAIJ>));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, Entry<GetDeviceBlocks>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, Entry<GetDeviceBlocks_BAIJCUDA>));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
   PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -649,9 +649,9 @@ static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
   PetscCall(GetCopies(A, PETSC_FALSE, &diagonal, &off));
   PetscCall(GetProductArrays(x, z, y, &arrays));
   PetscCall(PetscSFBcastWithMemTypeBegin(data->ghosts, data->block, cuda, arrays.x, cuda, data->values, MPI_REPLACE));
-  PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
+  PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
   PetscCall(PetscSFBcastEnd(data->ghosts, data->block, arrays.x, data->values, MPI_REPLACE));
-  if (off->nnz) PetscCall(Multiply(off, data->values, arrays.y, arrays.y));
+  if (off->nnz) PetscCall(Multiply_BAIJCUDA(off, data->values, arrays.y, arrays.y));
   PetscCall(RestoreProductArrays(x, z, y, &arrays));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -668,8 +668,8 @@ static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
   PetscCall(NeedGhosts(A));
   PetscCall(GetCopies(A, PETSC_TRUE, &diagonal, &off));
   PetscCall(GetProductArrays(x, z, y, &arrays));
-  PetscCall(Multiply(off, arrays.x, nullptr, data->values));
-  PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
+  PetscCall(Multiply_BAIJCUDA(off, arrays.x, nullptr, data->values));
+  PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
   PetscCall(PetscSFReduceWithMemTypeBegin(data->ghosts, data->block, cuda, data->values, cuda, arrays.y, MPIU_SUM));
   PetscCall(PetscSFReduceEnd(data->ghosts, data->block, data->values, arrays.y, MPIU_SUM));
   PetscCall(RestoreProductArrays(x, z, y, &arrays));

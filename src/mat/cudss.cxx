@@ -150,7 +150,7 @@ static PetscErrorCode WorkOnSorted(Mat A, MatCUDSS *data, const CSRView *lent, P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Compute(Mat F, Mat A, PetscBool numeric)
+static PetscErrorCode Compute_CUDSS(Mat F, Mat A, PetscBool numeric)
 {
   MatCUDSS *const data = DataOf(F);
   PetscBool       same;
@@ -180,7 +180,7 @@ static PetscErrorCode FactorNumeric(Mat F, Mat A, const MatFactorInfo *info)
   MatCUDSS *const data = DataOf(F);
 
   PetscFunctionBegin;
-  PetscCall(Compute(F, A, PETSC_TRUE));
+  PetscCall(Compute_CUDSS(F, A, PETSC_TRUE));
   if (!data->stats.error && data->stats.replaced && (MatFactorShiftType)(int)info->shifttype == MAT_SHIFT_NONE) {
     data->stats.error = MAT_FACTOR_NUMERIC_ZEROPIVOT;
     PetscCall(Fail(F, A));
@@ -189,7 +189,7 @@ static PetscErrorCode FactorNumeric(Mat F, Mat A, const MatFactorInfo *info)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode FactorSymbolic(Mat F, Mat A, CUDSSKind kind)
+static PetscErrorCode FactorSymbolic_CUDSS(Mat F, Mat A, CUDSSKind kind)
 {
   MatCUDSS *const data = DataOf(F);
 
@@ -197,7 +197,7 @@ static PetscErrorCode FactorSymbolic(Mat F, Mat A, CUDSSKind kind)
   if (data->kind != kind) data->analysed = false;
   data->kind = kind;
   if (!F->ops->lufactornumeric) PetscCall(SetFromOptions(F, &data->params)); /* the first time */
-  PetscCall(Compute(F, A, PETSC_FALSE));
+  PetscCall(Compute_CUDSS(F, A, PETSC_FALSE));
   F->ops->lufactornumeric       = Entry<FactorNumeric>;
   F->ops->choleskyfactornumeric = Entry<FactorNumeric>;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -206,7 +206,7 @@ static PetscErrorCode FactorSymbolic(Mat F, Mat A, CUDSSKind kind)
 static PetscErrorCode MatLUFactorSymbolic_CUDSS(Mat F, Mat A, IS, IS, const MatFactorInfo *)
 {
   PetscFunctionBegin;
-  PetscCall(FactorSymbolic(F, A, CUDSSKind::GENERAL));
+  PetscCall(FactorSymbolic_CUDSS(F, A, CUDSSKind::GENERAL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -216,7 +216,7 @@ static PetscErrorCode MatCholeskyFactorSymbolic_CUDSS(Mat F, Mat A, IS, const Ma
 
   PetscFunctionBegin;
   PetscCall(MatIsSPDKnown(A, &known, &definite));
-  PetscCall(FactorSymbolic(F, A, known && definite ? CUDSSKind::DEFINITE : CUDSSKind::SYMMETRIC));
+  PetscCall(FactorSymbolic_CUDSS(F, A, known && definite ? CUDSSKind::DEFINITE : CUDSSKind::SYMMETRIC));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

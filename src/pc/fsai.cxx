@@ -12,7 +12,7 @@
    Whether the old pattern can stay: the user wants to keep it, the nonzeros of A are the same, and the factor of so many rows is in
    the right memory and precision.
 */
-static PetscBool CanKeepPattern(PC pc, PetscInt rows, PetscMemType where, PetscBool reuse_pattern, FinePCPrecision factor)
+static PetscBool CanKeepPattern_FSAI(PC pc, PetscInt rows, PetscMemType where, PetscBool reuse_pattern, FinePCPrecision factor)
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
 
@@ -30,7 +30,7 @@ static PetscErrorCode FreeTransposed(PC_FSAI *fsai)
 }
 
 /* Frees the factor. */
-static PetscErrorCode FreeFactor(PC_FSAI *fsai)
+static PetscErrorCode FreeFactor_FSAI(PC_FSAI *fsai)
 {
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(fsai->inverse.where, (void **)&fsai->marks));
@@ -40,7 +40,7 @@ static PetscErrorCode FreeFactor(PC_FSAI *fsai)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
+static PetscErrorCode MakeRoom_FSAI(PC pc, const CSRView *A)
 {
   PC_FSAI       *fsai = (PC_FSAI *)pc->data;
   PCInverse     *M    = &fsai->inverse;
@@ -48,7 +48,7 @@ static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
 
   PetscFunctionBegin;
   PetscCall(PCLocalPlace(pc, A->where, rows));
-  PetscCall(FreeFactor(fsai));
+  PetscCall(FreeFactor_FSAI(fsai));
   M->where        = A->where;
   M->rows         = rows;
   M->operator_nnz = fsai->distributed ? fsai->halo.nnz : A->nnz;
@@ -70,8 +70,8 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   PCInverse *M    = &fsai->inverse;
 
   PetscFunctionBegin;
-  fsai->reused = fsai->distributed ? (PetscBool)fsai->may_keep : CanKeepPattern(pc, A->n, A->where, reuse_pattern, factor);
-  if (!fsai->reused) PetscCall(MakeRoom(pc, A));
+  fsai->reused = fsai->distributed ? (PetscBool)fsai->may_keep : CanKeepPattern_FSAI(pc, A->n, A->where, reuse_pattern, factor);
+  if (!fsai->reused) PetscCall(MakeRoom_FSAI(pc, A));
   M->carry_bytes = fsai->carry.nnz ? CSRBytes(&fsai->carry) : 0;
   *W1            = PCFSAIFirst(fsai) ? &fsai->whole : &M->W1;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -102,7 +102,7 @@ PetscErrorCode PCFSAIFits(PC pc, const CSRView *A, bool depends_on_values, bool 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *outcome)
+static PetscErrorCode DescribeFailure_FSAI(PC pc, const char type[], PCLocalOutcome *outcome)
 {
   static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry",
                                       "has a diagonal entry that is not positive"};
@@ -145,8 +145,8 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
 
   PetscFunctionBegin;
   if (fsai->stats.failure) {
-    PetscCall(FreeFactor(fsai));
-    PetscCall(DescribeFailure(pc, type, outcome));
+    PetscCall(FreeFactor_FSAI(fsai));
+    PetscCall(DescribeFailure_FSAI(pc, type, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (PCFSAIFirst(fsai)) {
@@ -168,7 +168,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PCReset_Local(pc));
-  PetscCall(FreeFactor(fsai));
+  PetscCall(FreeFactor_FSAI(fsai));
   PetscCall(HaloReset(&fsai->halo));
   fsai->distributed = fsai->may_keep = false;
   fsai->limited                      = 0;
@@ -230,7 +230,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   if (!phase->outcome->code) {
     PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
     PetscCall(MatGetValuesMemType(pc->pmat, &where));
-    search = !as_before || !CanKeepPattern(pc, rows, where, reach->reuse_pattern, reach->factor) ||
+    search = !as_before || !CanKeepPattern_FSAI(pc, rows, where, reach->reuse_pattern, reach->factor) ||
              (fsai->halo.First() && !fsai->whole.i) || where != fsai->halo.where;
   }
   PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, &search));
@@ -427,7 +427,7 @@ static PetscErrorCode AgreeOnFit(PC pc, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+static PetscErrorCode Connect_FSAI(PC pc, PCLocalPhase *phase)
 {
   PC_FSAI *fsai = (PC_FSAI *)pc->data;
 
@@ -445,8 +445,8 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
 /* ------------------------------------------- apply -------------------------------------------- */
 
 /* G^T G is symmetric, and `transpose` does not matter. */
-static PetscErrorCode Apply(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
-                            PetscLogDouble *flops)
+static PetscErrorCode Apply_FSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                                 LocalInt ldy, PetscLogDouble *flops)
 {
   PetscFunctionBegin;
   PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
@@ -454,7 +454,7 @@ static PetscErrorCode Apply(PC pc, PetscBool, LocalInt columns, const PetscScala
 }
 
 /* The `reserve` of PC_Local. Where the factor reaches other ranks, they agree within, too. */
-static PetscErrorCode Reserve(PC pc, PetscBool, LocalInt columns)
+static PetscErrorCode Reserve_FSAI(PC pc, PetscBool, LocalInt columns)
 {
   PetscFunctionBegin;
   PetscCall(PCInverseNeedWork(&((PC_FSAI *)pc->data)->inverse, columns));
@@ -467,9 +467,9 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
   fsai->columns_at_once = kInverseColumns;
   fsai->gather          = gather;
   fsai->extend          = Extend;
-  fsai->connect         = Connect;
-  fsai->reserve         = Reserve;
-  PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply));
+  fsai->connect         = Connect_FSAI;
+  fsai->reserve         = Reserve_FSAI;
+  PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply_FSAI));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -647,7 +647,7 @@ static PetscErrorCode GetFactors(PC pc, Mat *G, Mat *Gt)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetInverse(PC pc, const PCInverse **inverse)
+static PetscErrorCode GetInverse_FSAI(PC pc, const PCInverse **inverse)
 {
   PetscFunctionBegin;
   *inverse = &((PC_FSAI *)pc->data)->inverse;
@@ -658,6 +658,6 @@ PetscErrorCode PCFSAICompose(PC pc, const char get_factors[], PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, get_factors, compose ? Entry<GetFactors> : nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? Entry<GetInverse> : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? Entry<GetInverse_FSAI> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

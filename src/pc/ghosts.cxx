@@ -29,7 +29,7 @@ PetscErrorCode GhostExchangeDestroy(GhostExchange *exchange)
 /* ------------------------------------ room for several columns -------------------------------- */
 
 /* What each rank has done alone before an exchange. */
-static PetscErrorCode Agree(const GhostExchange *exchange, PetscErrorCode code)
+static PetscErrorCode Agree_Ghosts(const GhostExchange *exchange, PetscErrorCode code)
 {
   PetscFunctionBegin;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), code, "make room for an exchange of several vectors"));
@@ -74,7 +74,7 @@ static PetscErrorCode ListRows(GhostExchange *exchange, PetscInt **places, Petsc
 }
 
 /* The ghosts learn their places in the lists of their owners, which `packed` has as `roots`. */
-static PetscErrorCode Connect(GhostExchange *exchange, const PetscInt places[], PetscInt from[], PetscSFNode roots[])
+static PetscErrorCode Connect_Ghosts(GhostExchange *exchange, const PetscInt places[], PetscInt from[], PetscSFNode roots[])
 {
   PetscInt           ghosts;
   const PetscInt    *leaves;
@@ -101,8 +101,8 @@ static PetscErrorCode Pack(GhostExchange *exchange)
   PetscSFNode *roots = nullptr;
 
   PetscFunctionBegin;
-  PetscErrorCode code = Agree(exchange, ListRows(exchange, &places, &from, &roots));
-  if (!code) code = Connect(exchange, places, from, roots);
+  PetscErrorCode code = Agree_Ghosts(exchange, ListRows(exchange, &places, &from, &roots));
+  if (!code) code = Connect_Ghosts(exchange, places, from, roots);
   PetscCall(PetscFree(places));
   PetscCall(PetscFree(from));
   PetscCall(PetscFree(roots));
@@ -110,7 +110,7 @@ static PetscErrorCode Pack(GhostExchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeRoom(GhostExchange *exchange, LocalInt columns)
+static PetscErrorCode MakeRoom_Ghosts(GhostExchange *exchange, LocalInt columns)
 {
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->values));
@@ -126,7 +126,7 @@ PetscErrorCode GhostExchangeNeedColumns(GhostExchange *exchange, LocalInt column
   if (exchange->columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
   if (!exchange->packed) PetscCall(Pack(exchange));
   exchange->columns = 0; /* until all ranks have it */
-  PetscCall(Agree(exchange, MakeRoom(exchange, columns)));
+  PetscCall(Agree_Ghosts(exchange, MakeRoom_Ghosts(exchange, columns)));
   exchange->columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

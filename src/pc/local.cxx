@@ -164,7 +164,7 @@ PetscErrorCode PCLocalSort(PC pc, CSRView *A, CSR *sorted)
 }
 
 /* A becomes -A, in a copy of its values. */
-static PetscErrorCode Negate(Rows *rows)
+static PetscErrorCode Negate_Local(Rows *rows)
 {
   CSRView *const A      = &rows->A;
   const auto     negate = PetscMemTypeDevice(A->where) ? ValuesNegate_CUDA : ValuesNegate_Host;
@@ -200,7 +200,7 @@ static PetscErrorCode Isolate(const PC_Local *local, Rows *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
+static PetscErrorCode GetRows_Local(PC pc, OneSided one_sided, Rows *rows)
 {
   PC_Local *local    = (PC_Local *)pc->data;
   LocalInt  unsorted = 0;
@@ -214,7 +214,7 @@ static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
   PetscCall(Isolate(local, rows));
   PetscCall(GetSymmetricValues(local, one_sided, rows));
   PetscCall(Mask(local, rows->own.n, rows->own.where));
-  if (one_sided == OneSided::LEAVE_OUT && local->diagonal.negative) PetscCall(Negate(rows));
+  if (one_sided == OneSided::LEAVE_OUT && local->diagonal.negative) PetscCall(Negate_Local(rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -241,7 +241,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
   PetscCall(MatGetPoints(pc->pmat, (PetscBool)(local->same_nonzeros || local->has_points), &local->points, &mat));
   Rows rows{};
   rows.own            = mat.A;
-  PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
+  PetscErrorCode code = CallGuarded(GetRows_Local, pc, one_sided, &rows);
   if (!code) code = CallGuarded(on_rows, pc, (const CSRView *)&rows.A, outcome);
   const PetscErrorCode freed = FreeRows(&rows), restored = MatRestoreCSR(&mat);
   PetscCall(code);
@@ -267,7 +267,7 @@ PetscErrorCode PCLocalNameBlock(PC pc, char text[], size_t length)
    failure on all ranks, with the text of the first rank that has one. Otherwise the other ranks would wait in PCSetUp() or in
    KSPSolve() for ever.
 */
-static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine, PCLocalOutcome *outcome)
+static PetscErrorCode Agree_Local(PC pc, const PCLocalOutcome *mine, PCLocalOutcome *outcome)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)pc);
   PetscMPIInt    rank, size;
@@ -294,7 +294,7 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine, PCLocalOutcome *o
 }
 
 /* Makes a failure on which all ranks have agreed, if there is one, that of the PC. */
-static PetscErrorCode Conclude(PC pc, const PCLocalOutcome *outcome)
+static PetscErrorCode Conclude_Local(PC pc, const PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
   if (!outcome->reason) PetscFunctionReturn(PETSC_SUCCESS);
@@ -355,7 +355,7 @@ static PetscErrorCode CompareNonzeros(PC pc, PCLocalPhase *phase)
 }
 
 /* Computes the factor: what other ranks are needed for first, then what a rank does alone. */
-static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode Compute_Local(PC pc, PCLocalOutcome *outcome)
 {
   PC_Local    *local = (PC_Local *)pc->data;
   PCLocalPhase phase{PetscObjectComm((PetscObject)pc), outcome, false};
@@ -374,7 +374,7 @@ static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
 }
 
 /* Connects the factors of all ranks, which all have one. */
-static PetscErrorCode Connect(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode Connect_Local(PC pc, PCLocalOutcome *outcome)
 {
   PCLocalPhase phase{PetscObjectComm((PetscObject)pc), outcome, false};
 
@@ -395,7 +395,7 @@ static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutco
     outcome.code    = code;
     outcome.text[0] = 0;
   }
-  PetscCall(Agree(pc, &outcome, agreed));
+  PetscCall(Agree_Local(pc, &outcome, agreed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -525,10 +525,10 @@ static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
 
   PetscFunctionBegin;
   if (diagonal->all_zero_rows) PetscCall(RunAndAgree(pc, Examine, &ignored));
-  PetscCall(RunAndAgree(pc, Compute, agreed));
+  PetscCall(RunAndAgree(pc, Compute_Local, agreed));
   if (!agreed->diagonal) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(RunAndAgree(pc, Examine, &ignored));
-  if (diagonal->changed) PetscCall(RunAndAgree(pc, Compute, agreed));
+  if (diagonal->changed) PetscCall(RunAndAgree(pc, Compute_Local, agreed));
   if (agreed->diagonal && diagonal->Mixed()) {
     const size_t length = strlen(agreed->text);
     PetscCall(PetscSNPrintf(agreed->text + length, sizeof(agreed->text) - length,
@@ -559,8 +559,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   const PetscInt64 told = local->symmetry.one_sided;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(ComputeByDiagonal(pc, &outcome));
-  if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect, &outcome));
-  PetscCall(Conclude(pc, &outcome));
+  if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect_Local, &outcome));
+  PetscCall(Conclude_Local(pc, &outcome));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
     PetscCall(
       PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
@@ -629,8 +629,8 @@ static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns,
 }
 
 /* Applies the factor to arrays in the memory of the factor, and logs the time and the operations. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx, PetscScalar *y,
-                                  LocalInt ldy)
+static PetscErrorCode ApplyFactor_Local(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
+                                        PetscScalar *y, LocalInt ldy)
 {
   PC_Local      *local = (PC_Local *)pc->data;
   PetscLogDouble flops = 0;
@@ -680,7 +680,7 @@ static PetscErrorCode NeedStaging(PC pc, LocalInt columns)
    Has the type make what it needs for so many columns. Memory may end on one rank alone here, too: the ranks agree once after each
    set-up, and once more for the transpose.
 */
-static PetscErrorCode Reserve(PC pc, PetscBool transpose, LocalInt columns)
+static PetscErrorCode Reserve_Local(PC pc, PetscBool transpose, LocalInt columns)
 {
   PC_Local *local = (PC_Local *)pc->data;
 
@@ -706,8 +706,8 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + block;
   for (LocalInt c = 0; c < columns && !x_on_device; c++)
     PetscCall(ArrayCopy(x_staged + (size_t)c * rows, x + (size_t)c * ldx, bytes, local->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ApplyFactor(pc, transpose, columns, x_on_device ? x : x_staged, x_on_device ? ldx : rows, y_on_device ? y : y_staged,
-                        y_on_device ? ldy : rows));
+  PetscCall(ApplyFactor_Local(pc, transpose, columns, x_on_device ? x : x_staged, x_on_device ? ldx : rows,
+                              y_on_device ? y : y_staged, y_on_device ? ldy : rows));
   for (LocalInt c = 0; c < columns && !y_on_device; c++)
     PetscCall(ArrayCopy(y + (size_t)c * ldy, y_staged + (size_t)c * rows, bytes, PETSC_MEMTYPE_HOST, local->where));
   if (y_on_device) { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
@@ -734,7 +734,7 @@ static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, LocalInt columns
     PetscScalar       *y_c   = y + (size_t)c * ldy;
 
     if (staged) PetscCall(ApplyStaged(pc, transpose, count, x_c, ldx, x_on_device, y_c, ldy, y_on_device));
-    else PetscCall(ApplyFactor(pc, transpose, count, x_c, ldx, y_c, ldy));
+    else PetscCall(ApplyFactor_Local(pc, transpose, count, x_c, ldx, y_c, ldy));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -752,7 +752,7 @@ static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
+static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
 {
   const PC_Local    *local = (const PC_Local *)pc->data;
   const PetscScalar *x_array;
@@ -764,7 +764,7 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscCall(VecGetLocalSize(x, &x_rows));
   PetscCall(VecGetLocalSize(y, &y_rows));
   PetscCall(CheckRows(pc, x_rows, y_rows));
-  if (!pc->failedreason) PetscCall(Reserve(pc, transpose, 1));
+  if (!pc->failedreason) PetscCall(Reserve_Local(pc, transpose, 1));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   } else if (PetscMemTypeDevice(local->where)) {
@@ -776,7 +776,7 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   } else {
     PetscCall(VecGetArrayRead(x, &x_array));
     PetscCall(VecGetArrayWrite(y, &y_array));
-    PetscCall(ApplyFactor(pc, transpose, 1, x_array, local->rows, y_array, local->rows));
+    PetscCall(ApplyFactor_Local(pc, transpose, 1, x_array, local->rows, y_array, local->rows));
     PetscCall(VecRestoreArrayWrite(y, &y_array));
     PetscCall(VecRestoreArrayRead(x, &x_array));
   }
@@ -827,14 +827,14 @@ PetscErrorCode PCLocalApplyOnDevice(PC pc, const PetscScalar *x, PetscScalar *y)
 PetscErrorCode PCApply_Local(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  PetscCall(Apply(pc, PETSC_FALSE, x, y));
+  PetscCall(Apply_Local(pc, PETSC_FALSE, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCApplyTranspose_Local(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  PetscCall(Apply(pc, PETSC_TRUE, x, y));
+  PetscCall(Apply_Local(pc, PETSC_TRUE, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -870,7 +870,7 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   PetscCall(LocalIntCast(all, "columns", &columns));
   PetscCall(LocalIntCast(x_ld, "entries from one column to the next", &ldx));
   PetscCall(LocalIntCast(y_ld, "entries from one column to the next", &ldy));
-  if (!pc->failedreason) PetscCall(Reserve(pc, PETSC_FALSE, columns));
+  if (!pc->failedreason) PetscCall(Reserve_Local(pc, PETSC_FALSE, columns));
   if (pc->failedreason) PetscCall(FillWithInfinity(Y, columns));
   else if (PetscMemTypeDevice(local->where)) {
     PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));

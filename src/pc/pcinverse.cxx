@@ -131,7 +131,7 @@ PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer view
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
+static PetscErrorCode GetInverse_PCInverse(PC pc, const PCInverse **M)
 {
   PetscErrorCode (*query)(PC, const PCInverse **);
 
@@ -171,7 +171,7 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
     PetscCall((*query)(pc, bytes));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(GetInverse(pc, &M));
+  PetscCall(GetInverse_PCInverse(pc, &M));
   *bytes = M && M->rows ? FactorBytes(M) + (PetscLogDouble)((size_t)(M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
                                                             2 * ((size_t)M->ghosts1.exchange.count + M->ghosts2.exchange.count) *
                                                               sizeof(PetscScalar) +
@@ -202,7 +202,7 @@ PetscErrorCode PCFinePCGetDensity(PC pc, PetscReal *density)
   PetscFunctionBegin;
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(density, 2);
-  PetscCall(GetInverse(pc, &M));
+  PetscCall(GetInverse_PCInverse(pc, &M));
   *density = M && M->operator_nnz ? (PetscReal)FactorEntries(M) / (PetscReal)M->operator_nnz : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -143,7 +143,7 @@ PetscErrorCode CSRFromUpperBSR(const BSRView *B, PetscBool keep, CSR *A)
 
 /* `at` is the place of the next block in each row of Wt. */
 template <typename S>
-static void Transpose(const BSR &W, bool keep, std::vector<LocalInt> &at, BSR &Wt)
+static void Transpose_BSR(const BSR &W, bool keep, std::vector<LocalInt> &at, BSR &Wt)
 {
   const LocalInt bs  = W.bs;
   const size_t   bs2 = (size_t)bs * bs;
@@ -171,7 +171,7 @@ PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt)
     for (LocalInt row = 0; row < Wt->rows; row++) Wt->i[row + 1] += Wt->i[row];
   }
   std::copy_n(Wt->i, Wt->rows, at.begin());
-  if (W->precision == FINEPC_SINGLE) Transpose<float>(*W, keep, at, *Wt);
-  else Transpose<double>(*W, keep, at, *Wt);
+  if (W->precision == FINEPC_SINGLE) Transpose_BSR<float>(*W, keep, at, *Wt);
+  else Transpose_BSR<double>(*W, keep, at, *Wt);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -111,8 +111,8 @@ PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isol
    block; a block is read once for all vectors.
 */
 template <typename S>
-static void Multiply(const BSR &W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z, LocalInt ldz,
-                     PetscScalar *Y, LocalInt ldy)
+static void Multiply_BSR(const BSR &W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z, LocalInt ldz,
+                         PetscScalar *Y, LocalInt ldy)
 {
   const LocalInt bs = W.bs;
 
@@ -134,8 +134,8 @@ PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const PetscScala
                                 LocalInt ldz, PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, columns, X, ldx, Z, ldz, Y, ldy);
-  else Multiply<double>(*W, columns, X, ldx, Z, ldz, Y, ldy);
+  if (W->precision == FINEPC_SINGLE) Multiply_BSR<float>(*W, columns, X, ldx, Z, ldz, Y, ldy);
+  else Multiply_BSR<double>(*W, columns, X, ldx, Z, ldz, Y, ldy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

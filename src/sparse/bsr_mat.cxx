@@ -515,7 +515,7 @@ struct BlocksOnHost {
 };
 
 /* What a rank does alone. */
-static PetscErrorCode CopyFactor(const BSR *W, PetscBool unit, BlocksOnHost *host)
+static PetscErrorCode CopyFactor_BSR(const BSR *W, PetscBool unit, BlocksOnHost *host)
 {
   PetscInt nnz;
 
@@ -577,7 +577,7 @@ PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat
   BlocksOnHost host{};
 
   PetscFunctionBegin;
-  PetscErrorCode code = AgreeOnError(comm, CopyFactor(W, unit, &host), "copy its factor to the host");
+  PetscErrorCode code = AgreeOnError(comm, CopyFactor_BSR(W, unit, &host), "copy its factor to the host");
   if (!code) code = CreateFromBlocks(comm, unit, &host, mat);
   const PetscErrorCode freed = BSRDestroy(&host.own);
   PetscCall(PetscFree3(host.i, host.j, host.a));

@@ -225,7 +225,7 @@ PetscErrorCode CSRHash_Host(const CSRView *A, uint64_t *, uint64_t *hash)
    where the next row starts, and is moved back to its own row.
 */
 template <typename S>
-static void Transpose(const CSR &G, CSR &Gt)
+static void Transpose_CSR(const CSR &G, CSR &Gt)
 {
   const S *G_a  = (const S *)G.a;
   S       *Gt_a = (S *)Gt.a;
@@ -250,8 +250,8 @@ PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
     for (LocalInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
     for (LocalInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
   }
-  if (G->precision == FINEPC_SINGLE) Transpose<float>(*G, *Gt);
-  else Transpose<double>(*G, *Gt);
+  if (G->precision == FINEPC_SINGLE) Transpose_CSR<float>(*G, *Gt);
+  else Transpose_CSR<double>(*G, *Gt);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -274,8 +274,8 @@ static void MultiplyColumns(const CSR &W, bool unit, const PetscScalar *d, const
 }
 
 template <typename S>
-static void Multiply(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                     PetscScalar *Y, LocalInt ldy)
+static void Multiply_CSR(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                         PetscScalar *Y, LocalInt ldy)
 {
   LocalInt c = 0;
   for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
@@ -287,8 +287,8 @@ PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar 
                                 LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy);
-  else Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy);
+  if (W->precision == FINEPC_SINGLE) Multiply_CSR<float>(*W, unit, d, columns, X, ldx, Y, ldy);
+  else Multiply_CSR<double>(*W, unit, d, columns, X, ldx, Y, ldy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

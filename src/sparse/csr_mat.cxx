@@ -339,7 +339,7 @@ struct FactorOnHost {
   PetscScalar *a;
 };
 
-static PetscErrorCode Copy(const CSR *W, const CSR *ghosts, const PetscScalar *d, FactorOnHost *host)
+static PetscErrorCode Copy_CSR(const CSR *W, const CSR *ghosts, const PetscScalar *d, FactorOnHost *host)
 {
   PetscFunctionBegin;
   PetscCall(CSRCopyToHost(W, &host->own));
@@ -386,7 +386,7 @@ PetscErrorCode MatFindFirstRow(MPI_Comm comm, PetscInt rows, PetscInt *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(MPI_Comm comm, const PetscInt columns[], FactorOnHost *host, Mat *G)
+static PetscErrorCode Create_CSR(MPI_Comm comm, const PetscInt columns[], FactorOnHost *host, Mat *G)
 {
   const PetscInt rows = host->own.rows;
   PetscInt       first;
@@ -418,8 +418,8 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghost
   FactorOnHost host{};
 
   PetscFunctionBegin;
-  PetscErrorCode code = AgreeOnError(comm, Copy(W, ghosts, d, &host), "copy its factor to the host");
-  if (!code) code = Create(comm, columns, &host, G);
+  PetscErrorCode code = AgreeOnError(comm, Copy_CSR(W, ghosts, d, &host), "copy its factor to the host");
+  if (!code) code = Create_CSR(comm, columns, &host, G);
   const PetscErrorCode freed = Destroy(&host);
   PetscCall(code);
   PetscCall(freed);

@@ -60,14 +60,14 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 } // namespace
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues(const PC_AFSAI *afsai)
+static bool DependsOnValues_AFSAI(const PC_AFSAI *afsai)
 {
   const AFSAIParams *params = &afsai->params;
   return params->max_steps || params->postfilter > 0 || (params->prefilter > 0 && params->initial_power && !afsai->pattern);
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
-static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_pattern)
+static PetscErrorCode ComputeRows_AFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_AFSAI        *afsai   = (PC_AFSAI *)pc->data;
   PCInverse       *M       = &afsai->inverse;
@@ -91,17 +91,17 @@ static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_patte
 }
 
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows_AFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_AFSAI       *afsai = (PC_AFSAI *)pc->data;
   const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
   bool            fits;
 
   PetscFunctionBegin;
-  PetscCall(ComputeRows(pc, A, reuse));
-  PetscCall(PCFSAIFits(pc, A, afsai->reuse_pattern && DependsOnValues(afsai), &fits));
+  PetscCall(ComputeRows_AFSAI(pc, A, reuse));
+  PetscCall(PCFSAIFits(pc, A, afsai->reuse_pattern && DependsOnValues_AFSAI(afsai), &fits));
   if (!fits) {
-    PetscCall(ComputeRows(pc, A, PETSC_FALSE));
+    PetscCall(ComputeRows_AFSAI(pc, A, PETSC_FALSE));
     PetscCall(PCFSAIFits(pc, A, true, &fits));
   }
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", afsai->reuse_pattern, outcome));
@@ -114,14 +114,14 @@ static PetscInt FirstPower(const PC_AFSAI *afsai)
   return afsai->pattern ? 0 : afsai->params.initial_power;
 }
 
-static PetscInt LayersOf(const PC_AFSAI *afsai)
+static PetscInt LayersOf_AFSAI(const PC_AFSAI *afsai)
 {
   const PetscInt power = FirstPower(afsai), steps = afsai->params.max_steps;
   if (afsai->pattern && !steps) return 0;
   return afsai->halo_layers ? afsai->halo_layers : power + PetscMin(steps, kAFSAIHaloLayers);
 }
 
-static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
+static PetscErrorCode Gather_AFSAI(PC pc, PCLocalPhase *phase)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
@@ -130,16 +130,16 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscCall(PCFSAIFollowGiven(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
-  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai), FirstPower(afsai) + params->max_steps,
-                        afsai->pattern, kSetter,        reuse,           params->factor_precision};
+  const FSAIReach reach{"afsai", afsai->overlap, LayersOf_AFSAI(afsai),   FirstPower(afsai) + params->max_steps, afsai->pattern,
+                        kSetter, reuse,          params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode PCSetUp_AFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows_AFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -191,7 +191,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), (PetscBool)(afsai->pattern != nullptr), &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf_AFSAI(afsai), (PetscBool)(afsai->pattern != nullptr), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer,
@@ -212,7 +212,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 }
 
 /* Composes the methods of the type, or takes them away if `compose` is false. */
-static PetscErrorCode Compose(PC pc, PetscBool compose)
+static PetscErrorCode Compose_AFSAI(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
 
@@ -229,21 +229,21 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   PetscFunctionBegin;
   PetscCall(PCReset_FSAI(pc));
   PetscCall(PCFSAIForgetPattern(pc));
-  PetscCall(Compose(pc, PETSC_FALSE));
+  PetscCall(Compose_AFSAI(pc, PETSC_FALSE));
   delete (PC_AFSAI *)pc->data;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(PC pc)
+static PetscErrorCode Create_AFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor, Gather));
+  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), PCSetUp_AFSAI, Gather_AFSAI));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
   pc->ops->view           = Entry<PCView_AFSAI>;
   pc->ops->reset          = Entry<PCReset_FSAI>;
   pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(Compose_AFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -330,6 +330,6 @@ PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(pc));
+  PetscCall(Entry<Create_AFSAI>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

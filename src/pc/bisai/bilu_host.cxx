@@ -29,7 +29,7 @@
 #include "sparse/block.h"
 #include "bilu.h"
 
-static PetscErrorCode Create(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
+static PetscErrorCode Create_BISAI(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
   const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(LocalInt),
                a_at = (index_bytes + alignment - 1) / alignment * alignment;
@@ -52,14 +52,14 @@ static PetscErrorCode Create(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool va
 PetscErrorCode BlockLUCreate(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(Create(bs, n, nnz, PETSC_TRUE, where, F));
+  PetscCall(Create_BISAI(bs, n, nnz, PETSC_TRUE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode BlockLUCreatePattern(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(Create(bs, n, nnz, PETSC_FALSE, where, F));
+  PetscCall(Create_BISAI(bs, n, nnz, PETSC_FALSE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,8 +243,8 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
    Replaces the values of A, which are in F, by those of L and U. The values of U in the rows above are taken from U, which is F.a,
    or is what a sweep before has left. All of `place` is -1 before and afterwards.
 */
-static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *columns, const PetscScalar *U,
-                      std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
+static void Eliminate_BISAI(const BSRView &A, const LocalInt *rows, const LocalInt *columns, const PetscScalar *U,
+                            std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
 {
   const LocalInt           bs  = A.bs;
   const size_t             bs2 = (size_t)bs * bs;
@@ -293,7 +293,7 @@ static void Sweep(const BSRView &A, LocalInt sweeps, std::vector<LocalInt> &plac
     if (sweep) std::copy_n(F.a, size, before.begin());
     std::copy_n(A.a, size, F.a);
     stats->singular_blocks = 0;
-    Eliminate(A, nullptr, nullptr, before.data(), place, F, stats);
+    Eliminate_BISAI(A, nullptr, nullptr, before.data(), place, F, stats);
   }
 }
 
@@ -306,7 +306,7 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, LocalInt sweeps, BILUPlan *, Bl
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   std::copy_n(A->a, (size_t)A->nnz * A->bs * A->bs, F->a);
   if (sweeps) Sweep(*A, sweeps, place, *F, stats);
-  else Eliminate(*A, nullptr, nullptr, F->a, place, *F, stats);
+  else Eliminate_BISAI(*A, nullptr, nullptr, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -358,6 +358,6 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const Loc
     }
     Unmark(*F, i, place);
   }
-  Eliminate(*A, rows, columns, F->a, place, *F, stats);
+  Eliminate_BISAI(*A, rows, columns, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -125,7 +125,7 @@ static PetscInt64 LostNumbers(const PC_BISAI *bisai)
 }
 
 /* Describes in the outcome a matrix that cannot be factored, or whose inverses the precision cannot hold. */
-static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode DescribeFailure_BISAI(PC pc, PCLocalOutcome *outcome)
 {
   PC_BISAI        *bisai  = (PC_BISAI *)pc->data;
   const BILUStats *stats  = &bisai->factor_stats;
@@ -167,7 +167,7 @@ static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
 }
 
 /* Decides whether the patterns of the last set-up can stay, and frees everything that the last set-up has made if not. */
-static PetscErrorCode Prepare(PC pc, PetscBool *keep)
+static PetscErrorCode Prepare_BISAI(PC pc, PetscBool *keep)
 {
   PC_BISAI    *bisai = (PC_BISAI *)pc->data;
   PetscMemType where;
@@ -216,14 +216,14 @@ static PetscErrorCode FactorIsolated(PC pc, const BSRMat *mat, PetscBool keep, P
 }
 
 /* Computes the inverses of the triangular factors of the rank's block, or describes in the outcome why there are none. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode PCSetUp_BISAI(PC pc, PCLocalOutcome *outcome)
 {
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
   BSRMat    mat;
   PetscBool keep = PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(Prepare(pc, &keep));
+  PetscCall(Prepare_BISAI(pc, &keep));
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   PetscCall(MatGetBSR(pc->pmat, bisai->by_petsc ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->blocks, &mat));
   PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
@@ -247,7 +247,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   }
   PetscCall(BISAIReturnTriangularFactors(bisai));
   bisai->reused = keep;
-  if (!bisai->built && !outcome->reason) PetscCall(DescribeFailure(pc, outcome));
+  if (!bisai->built && !outcome->reason) PetscCall(DescribeFailure_BISAI(pc, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -282,7 +282,7 @@ static PetscErrorCode PCFinePCGetApplyBytes_BISAI(PC pc, PetscLogDouble *bytes)
 }
 
 /* Composes the methods of the type, or takes them away if `compose` is false. */
-static PetscErrorCode Compose(PC pc, PetscBool compose)
+static PetscErrorCode Compose_BISAI(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
 
@@ -297,23 +297,23 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCReset_BISAI(pc));
-  PetscCall(Compose(pc, PETSC_FALSE));
+  PetscCall(Compose_BISAI(pc, PETSC_FALSE));
   delete (PC_BISAI *)pc->data;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(PC pc)
+static PetscErrorCode Create_BISAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
+  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), PCSetUp_BISAI, BISAIApply));
   ((PC_Local *)pc->data)->columns_at_once = kBSRColumns;
   ((PC_Local *)pc->data)->reserve         = BISAIReserve;
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_BISAI, PC>>;
   pc->ops->view                           = Entry<PCView_BISAI>;
   pc->ops->reset                          = Entry<PCReset_BISAI>;
   pc->ops->destroy                        = Entry<PCDestroy_BISAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(Compose_BISAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -410,6 +410,6 @@ PetscErrorCode PCCreate_BISAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(pc));
+  PetscCall(Entry<Create_BISAI>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -32,8 +32,8 @@ static Columns WorkColumns(const PC_BISAI *bisai, int which)
 }
 
 /* Y = Z + W X, or Y = W X if there is no Z. */
-static PetscErrorCode Multiply(const PC_BISAI *bisai, LocalInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
-                               PetscBool after_product)
+static PetscErrorCode Multiply_BISAI(const PC_BISAI *bisai, LocalInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
+                                     PetscBool after_product)
 {
   PetscFunctionBegin;
   if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, columns, X.a, X.ld, Z.a, Z.ld, Y.a, Y.ld, after_product));
@@ -48,10 +48,10 @@ static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, LocalInt columns, con
   const Columns residual = WorkColumns(bisai, VECTOR_RESIDUAL);
 
   PetscFunctionBegin;
-  PetscCall(Multiply(bisai, columns, N, V, unit ? V : Columns{nullptr, 0}, Z, after_product));
+  PetscCall(Multiply_BISAI(bisai, columns, N, V, unit ? V : Columns{nullptr, 0}, Z, after_product));
   for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, columns, R, Z, V, residual, PETSC_TRUE));
-    PetscCall(Multiply(bisai, columns, N, residual, Z, Z, PETSC_TRUE));
+    PetscCall(Multiply_BISAI(bisai, columns, R, Z, V, residual, PETSC_TRUE));
+    PetscCall(Multiply_BISAI(bisai, columns, N, residual, Z, Z, PETSC_TRUE));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -64,7 +64,7 @@ static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const M
 }
 
 /* Computes the ordering and the symbolic factorization. */
-static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+static PetscErrorCode FactorSymbolic_BISAI(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
 {
   IS order[2];
 
@@ -127,7 +127,7 @@ PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *bisai)
 }
 
 /* Copies the factor into the memory of the inverses, which is on the device. With keep, only the values are copied. */
-static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
+static PetscErrorCode CopyFactor_BISAI(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
 {
   const size_t bytes = (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar);
 
@@ -170,7 +170,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
-  if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
+  if (!keep) PetscCall(FactorSymbolic_BISAI(bisai, A, &info));
   PetscCall(MatFactorClearError(bisai->petsc));
   PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* an error must not end the program here, since it is handled below */
   PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
@@ -190,7 +190,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
   if (copy) {
     PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
-    PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+    PetscCall(CopyFactor_BISAI(F, bisai->where, keep, &bisai->lu));
     PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -319,7 +319,7 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
    U_ii^{-1} cannot be inverted, the block is zero, and its entries count as lost.
 */
 template <typename S>
-static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 *lost)
+static void Negate_BISAI(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 *lost)
 {
   const LocalInt           bs  = F.bs;
   const size_t             bs2 = (size_t)bs * bs;
@@ -355,8 +355,8 @@ static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 
 PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle triangle, BSR *R, BISAIWork *, BISAIStats *stats)
 {
   PetscFunctionBegin;
-  if (R->precision == FINEPC_SINGLE) Negate<float>(*F, triangle, *R, &stats->lost_entries[triangle]);
-  else Negate<double>(*F, triangle, *R, &stats->lost_entries[triangle]);
+  if (R->precision == FINEPC_SINGLE) Negate_BISAI<float>(*F, triangle, *R, &stats->lost_entries[triangle]);
+  else Negate_BISAI<double>(*F, triangle, *R, &stats->lost_entries[triangle]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -24,7 +24,7 @@ static std::string Choice(const PC_BISAI *bisai)
 }
 
 /* Shows where the triangular factors come from. What `auto` takes is known before a set-up only if an option decides. */
-static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
+static PetscErrorCode ViewFactors_BISAI(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
   const bool      done = pc->setupcalled && !pc->failedreason, chooses = bisai->factor == PC_BISAI_FACTOR_AUTO;
@@ -61,7 +61,7 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 }
 
 /* Shows what the last set-up has built. */
-static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
+static PetscErrorCode ViewBuilt_BISAI(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
   const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
@@ -149,8 +149,8 @@ PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
                                    bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
                                    bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
                                    bisai->params.sweeps, Line(bisai, BISAI_LOWER), Line(bisai, BISAI_UPPER)));
-  PetscCall(ViewFactors(pc, viewer));
+  PetscCall(ViewFactors_BISAI(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
-  else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
+  else if (pc->setupcalled) PetscCall(ViewBuilt_BISAI(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

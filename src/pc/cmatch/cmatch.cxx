@@ -244,7 +244,7 @@ static PetscErrorCode FreeHierarchy(PC_CMATCH *cmatch)
    Whether aggregates and patterns can stay: the user wants to keep them, the nonzeros of A are the same, and the last set-up has
    left a hierarchy of the same kind, with what the next one needs.
 */
-static bool CanKeepPattern(PC pc, bool global, const CSRView *A, const NearNullVector *w)
+static bool CanKeepPattern_CMATCH(PC pc, bool global, const CSRView *A, const NearNullVector *w)
 {
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
@@ -277,7 +277,7 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
 }
 
 /* Describes in the outcome why there is no hierarchy. */
-static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *outcome)
+static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutcome *outcome)
 {
   const PC_CMATCH   *cmatch    = (const PC_CMATCH *)pc->data;
   const CMATCHStats *stats     = &cmatch->stats;
@@ -392,7 +392,7 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   PetscFunctionBegin;
   KeepNearNull(w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
-  cmatch->reused          = CanKeepPattern(pc, false, A, &w);
+  cmatch->reused          = CanKeepPattern_CMATCH(pc, false, A, &w);
   cmatch->anew            = false;
   cmatch->misfit          = CMATCHMisfit{};
   cmatch->complete        = false;
@@ -433,12 +433,12 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
   cmatch->hierarchy->level[0].all   = ranks->level[0].all;
   PetscCall(setup->Begin(own, foreign, ranks->ghost, w, ranks->largest));
   cmatch->stats = setup->stats;
-  if (cmatch->stats.failure) PetscCall(DescribeFailure(pc, w != nullptr, outcome));
+  if (cmatch->stats.failure) PetscCall(DescribeFailure_CMATCH(pc, w != nullptr, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Computes the hierarchy of the rank's block, or describes in the outcome why there is none. */
-static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
   NearNullVector w;
@@ -463,7 +463,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscCall(RestoreNearNullVector(&w));
   PetscCall(code);
   if (cmatch->stats.failure) {
-    PetscCall(DescribeFailure(pc, w.array != nullptr, outcome));
+    PetscCall(DescribeFailure_CMATCH(pc, w.array != nullptr, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   cmatch->complete         = true;
@@ -488,12 +488,12 @@ private:
   const Mat pmat_;
 };
 
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode PCSetUp_CMATCH(PC pc, PCLocalOutcome *outcome)
 {
   const WithEntries scope(pc);
 
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows_CMATCH, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -543,7 +543,7 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
   PetscCall(code);
   KeepNearNull(known->w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
-  known->keep             = (PetscBool)CanKeepPattern(pc, true, A, &known->w);
+  known->keep             = (PetscBool)CanKeepPattern_CMATCH(pc, true, A, &known->w);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -597,7 +597,7 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Connect(PC, PCLocalPhase *);
+static PetscErrorCode Connect_CMATCH(PC, PCLocalPhase *);
 
 /*
    Copies the single entries of a MATSBAIJ, of which a rank has the rows of the upper triangle alone, or new values into the same
@@ -658,7 +658,7 @@ static PetscErrorCode SumOfAllRanks(PC pc, PCLocalPhase *phase, NearNullSums *su
 /*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
-static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
+static PetscErrorCode Gather_CMATCH(PC pc, PCLocalPhase *phase)
 {
   PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
   PetscMPIInt size;
@@ -698,7 +698,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->ranks->on_devices  = !(all[5] > 0);
   cmatch->reaches_others     = true;
-  cmatch->connect            = Connect;
+  cmatch->connect            = Connect_CMATCH;
   cmatch->reused             = known.keep;
   cmatch->anew               = false;
   cmatch->misfit             = CMATCHMisfit{};
@@ -759,7 +759,7 @@ static PetscErrorCode ConnectCycle(PC pc, PCLocalPhase *phase)
 }
 
 /* Makes the levels of a hierarchy of all ranks below the finest one, on which all ranks have agreed. */
-static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
+static PetscErrorCode MakeLevels_CMATCH(PC pc, PCLocalPhase *phase)
 {
   enum { ERROR, FAILURE, PATTERN, LEVELS, END, VERDICTS };
   PC_CMATCH      *cmatch  = (PC_CMATCH *)pc->data;
@@ -791,11 +791,11 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
       ranks->keep         = PETSC_FALSE;
       cmatch->reused      = false;
       PetscErrorCode code = CMATCHRanksForget(ranks);
-      if (!code) code = CallGuarded(ComputeFactor, pc, outcome);
+      if (!code) code = CallGuarded(PCSetUp_CMATCH, pc, outcome);
       PetscCall(PCLocalPhaseStep(phase, code, nullptr));
       if (!phase->stopped) continue;
     }
-    if (failure) PetscCall(DescribeFailure(pc, ranks->has_w, outcome));
+    if (failure) PetscCall(DescribeFailure_CMATCH(pc, ranks->has_w, outcome));
     ranks->setup.reset();
     cmatch->all_levels = (LocalInt)verdict[LEVELS];
     cmatch->stats.end  = (CMATCHEnd)(verdict[END] - 1);
@@ -805,24 +805,25 @@ static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
     cmatch->complete         = true;
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
     if (!cmatch->reused) RememberFit(cmatch->hierarchy);
-    if (ranks->on_devices) cmatch->reserved[0] = 0; /* an application needs what Reserve() makes, and the ranks agree on it */
+    if (ranks->on_devices)
+      cmatch->reserved[0] = 0; /* an application needs what Reserve_CMATCH() makes, and the ranks agree on it */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 }
 
-static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+static PetscErrorCode Connect_CMATCH(PC pc, PCLocalPhase *phase)
 {
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = MakeLevels(pc, phase);
+  const PetscErrorCode code = MakeLevels_CMATCH(pc, phase);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* `transpose` does not matter: M is symmetric to rounding, or with PCG on the coarsest level no matrix. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar *x, LocalInt, PetscScalar *y, LocalInt,
-                                  PetscLogDouble *flops)
+static PetscErrorCode ApplyFactor_CMATCH(PC pc, PetscBool, LocalInt, const PetscScalar *x, LocalInt, PetscScalar *y, LocalInt,
+                                         PetscLogDouble *flops)
 {
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
   const auto       apply  = PetscMemTypeDevice(cmatch->where) ? CMATCHApply_CUDA : CMATCHApply_Host;
@@ -837,7 +838,7 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar 
    The CUDA graph of an application. It is made in the first one and not in the set-up, since cgfused needs none; the ranks of a
    hierarchy agree on it, because the others would wait for the values of one that has no memory for it.
 */
-static PetscErrorCode Reserve(PC pc, PetscBool, LocalInt)
+static PetscErrorCode Reserve_CMATCH(PC pc, PetscBool, LocalInt)
 {
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
 
@@ -922,7 +923,7 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
 }
 
 /* Composes the methods of the type, or takes them away if `compose` is false. */
-static PetscErrorCode Compose(PC pc, PetscBool compose)
+static PetscErrorCode Compose_CMATCH(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
 
@@ -939,26 +940,26 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCReset_CMATCH(pc));
-  PetscCall(Compose(pc, PETSC_FALSE));
+  PetscCall(Compose_CMATCH(pc, PETSC_FALSE));
   delete (PC_CMATCH *)pc->data;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(PC pc)
+static PetscErrorCode Create_CMATCH(PC pc)
 {
   PC_CMATCH *const cmatch = new PC_CMATCH();
 
   PetscFunctionBegin;
-  cmatch->gather = Gather;
-  PetscCall(PCLocalSetOperations(pc, cmatch, ComputeFactor, ApplyFactor));
-  cmatch->reserve         = Reserve;
+  cmatch->gather = Gather_CMATCH;
+  PetscCall(PCLocalSetOperations(pc, cmatch, PCSetUp_CMATCH, ApplyFactor_CMATCH));
+  cmatch->reserve         = Reserve_CMATCH;
   pc->ops->apply          = Entry<PCApply_CMATCH>;
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
   pc->ops->view           = Entry<PCView_CMATCH>;
   pc->ops->reset          = Entry<PCReset_CMATCH>;
   pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(Compose_CMATCH(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1091,6 +1092,6 @@ PetscErrorCode PCCreate_CMATCH(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(pc));
+  PetscCall(Entry<Create_CMATCH>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

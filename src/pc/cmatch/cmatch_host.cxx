@@ -549,8 +549,8 @@ PetscErrorCode CMATCHCreate_Host(const CMATCHParams *params, PetscBool keep, CMA
 
 /* Makes an empty hierarchy of precision T in the place of *H, unless *H is to be kept, and computes it. */
 template <typename T>
-static PetscErrorCode Compute(const CMATCHMatrix &A, const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **hierarchy,
-                              CMATCHStats *stats)
+static PetscErrorCode Compute_CMATCH(const CMATCHMatrix &A, const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **hierarchy,
+                                     CMATCHStats *stats)
 {
   CMATCHProgress progress;
 
@@ -572,8 +572,8 @@ PetscErrorCode CMATCHComputeHierarchy_Host(const CSRView *A, const PetscScalar *
   PetscFunctionBegin;
   const CMATCHMatrix matrix{A, nullptr, 0, w, 0};
   *stats = CMATCHStats{};
-  if (params->precision == FINEPC_SINGLE) PetscCall(Compute<float>(matrix, params, keep, H, stats));
-  else PetscCall(Compute<double>(matrix, params, keep, H, stats));
+  if (params->precision == FINEPC_SINGLE) PetscCall(Compute_CMATCH<float>(matrix, params, keep, H, stats));
+  else PetscCall(Compute_CMATCH<double>(matrix, params, keep, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

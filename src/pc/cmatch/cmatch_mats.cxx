@@ -164,7 +164,7 @@ struct Levels {
 } // namespace
 
 /* What a rank does alone before the matrices are made together. */
-static PetscErrorCode Prepare(bool operators, bool prolongators, Levels *levels)
+static PetscErrorCode Prepare_CMATCH(bool operators, bool prolongators, Levels *levels)
 {
   const CMATCHHierarchy *H = levels->H;
 
@@ -192,10 +192,11 @@ static PetscErrorCode MakeLevel(const Levels &levels, LocalInt l, Fill fill, Pet
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeLevels(bool operators, bool prolongators, Levels *levels)
+static PetscErrorCode MakeLevels_CMATCH(bool operators, bool prolongators, Levels *levels)
 {
   PetscFunctionBegin;
-  PetscCall(AgreeOnError(levels->comm, CallGuarded(Prepare, operators, prolongators, levels), "copy its hierarchy to the host"));
+  PetscCall(
+    AgreeOnError(levels->comm, CallGuarded(Prepare_CMATCH, operators, prolongators, levels), "copy its hierarchy to the host"));
   for (LocalInt l = 0; l < levels->all && operators; l++)
     PetscCall(MakeLevel(*levels, l, FillOperator, levels->At(l)->n, &levels->A[l]));
   for (LocalInt l = 0; l + 1 < levels->all && prolongators; l++)
@@ -221,7 +222,7 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   PetscCheck(pc->setupcalled && !pc->failedreason && cmatch->complete, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The hierarchy exists after a PCSetUp() that did not fail");
   Levels               made{comm, H, cmatch->ranks ? cmatch->all_levels : H->levels};
-  const PetscErrorCode code = MakeLevels(A != nullptr, P != nullptr, &made);
+  const PetscErrorCode code = MakeLevels_CMATCH(A != nullptr, P != nullptr, &made);
   if (code) {
     PetscCall(DestroyMats(made.all, made.A));
     PetscCall(DestroyMats(made.all - 1, made.P));

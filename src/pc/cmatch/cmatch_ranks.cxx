@@ -950,7 +950,7 @@ static void TakePieces(std::vector<Neighbours::Part> *parts, std::vector<LocalIn
 }
 
 /* The parts of what travels. */
-static std::vector<Neighbours::Part> PartsOf(const CMATCHWay &way)
+static std::vector<Neighbours::Part> PartsOf_CMATCH(const CMATCHWay &way)
 {
   std::vector<Neighbours::Part> parts;
   for (size_t k = 0; k < way.ranks.size(); k++) parts.push_back({way.ranks[k], (LocalInt)way.begin[k], (LocalInt)way.begin[k + 1]});
@@ -969,8 +969,8 @@ PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &level, CMATCHKind kind, 
   else {
     const bool       down = kind == CMATCH_DOWN;
     const CMATCHWay &to = down ? level.sent : level.came, &from = down ? level.came : level.sent;
-    lists.to   = PartsOf(to);
-    lists.from = PartsOf(from);
+    lists.to   = PartsOf_CMATCH(to);
+    lists.from = PartsOf_CMATCH(from);
     lists.entries.assign(to.row.begin(), to.row.end());
     if (down) lists.places = level.place;
     else lists.places.assign(from.row.begin(), from.row.end());

@@ -185,7 +185,7 @@ static PetscErrorCode ViewRanks(PC pc, const std::vector<LevelSums> &levels, Pet
 }
 
 /* Shows how ranks on GPUs exchange values in an application. */
-static PetscErrorCode ViewCommunication(const CMATCHRanks *ranks, PetscViewer viewer)
+static PetscErrorCode ViewCommunication_CMATCH(const CMATCHRanks *ranks, PetscViewer viewer)
 {
   char version[32];
 
@@ -200,7 +200,7 @@ static PetscErrorCode ViewCommunication(const CMATCHRanks *ranks, PetscViewer vi
 }
 
 /* Shows the factors of the smoothers, if there are any: those of this rank, or with a hierarchy of all ranks, of all of them. */
-static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
+static PetscErrorCode ViewFactors_CMATCH(PC pc, PetscViewer viewer)
 {
   enum { FACTOR, SMOOTHED, CUT, FALLEN, SHARED, SUMS }; /* entries, rows, and whether a factor of a rank's block is there */
   const PC_CMATCH       *cmatch    = (const PC_CMATCH *)pc->data;
@@ -335,7 +335,7 @@ static PetscErrorCode ViewMisfit(const PC_CMATCH *cmatch, PetscInt64 anew, Petsc
 }
 
 /* Shows what the last set-up has made: levels of this rank's block, which is the first one where it is shown, and sums of all. */
-static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
+static PetscErrorCode ViewBuilt_CMATCH(PC pc, PetscViewer viewer)
 {
   static const char *const sources[] = {"the constants", "the first vector of the near null space",
                                         "the first vector of the null space"};
@@ -368,9 +368,9 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   PetscCall(ViewLevels(levels, viewer));
   if (cmatch->ranks) {
     PetscCall(ViewRanks(pc, levels, viewer));
-    PetscCall(ViewCommunication(cmatch->ranks, viewer));
+    PetscCall(ViewCommunication_CMATCH(cmatch->ranks, viewer));
   }
-  PetscCall(ViewFactors(pc, viewer));
+  PetscCall(ViewFactors_CMATCH(pc, viewer));
   PetscCall(ViewSingular(pc, viewer));
   PetscCall(ViewEnd(H, levels, cmatch->stats.end, viewer));
   if (size > 1 && !cmatch->ranks && sum[STALLED])
@@ -397,6 +397,6 @@ PetscErrorCode PCView_CMATCH(PC pc, PetscViewer viewer)
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ViewOptions(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
-  else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
+  else if (pc->setupcalled) PetscCall(ViewBuilt_CMATCH(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -25,7 +25,7 @@ const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
 /* The share of anisotropic rows from which on the view tells of them: fewer may still be lines that iterations do not feel. */
 static constexpr PetscReal kAnisotropicShare = 0.05;
 
-static PetscErrorCode FreeFactor(PC_RRB *rrb)
+static PetscErrorCode FreeFactor_RRB(PC_RRB *rrb)
 {
   PetscFunctionBegin;
   if (rrb->factor)
@@ -79,7 +79,7 @@ static PetscErrorCode FindNullSpace(PC pc, PetscInt n, PetscBool *singular)
 }
 
 /* Computes the factor of the rank's block, or describes in the outcome why there is none. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode PCSetUp_RRB(PC pc, PCLocalOutcome *outcome)
 {
   PC_RRB *rrb = (PC_RRB *)pc->data;
   CSRMat  mat;
@@ -89,8 +89,8 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscCall(FindNullSpace(pc, mat.A.n, &rrb->params.singular));
   rrb->params.negative = (PetscBool)rrb->diagonal.negative;
   rrb->params.isolated = rrb->diagonal.zero_rows.empty() ? 0 : rrb->diagonal.largest;
-  if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
-  if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
+  if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor_RRB(rrb));
+  if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor_RRB(rrb));
   PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
   CSR            sorted{};
   CSRView        A    = mat.A;
@@ -112,7 +112,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 }
 
 /* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+static PetscErrorCode PCApply_RRB(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
                                   LocalInt ldy, PetscLogDouble *flops)
 {
   RRBFactor *const F = ((PC_RRB *)pc->data)->factor;
@@ -212,14 +212,14 @@ static PetscErrorCode PCReset_RRB(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PCReset_Local(pc));
-  PetscCall(FreeFactor(rrb));
+  PetscCall(FreeFactor_RRB(rrb));
   rrb->stats  = RRBStats{};
   rrb->source = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Composes the methods of the type, or takes them away if `compose` is false. */
-static PetscErrorCode Compose(PC pc, PetscBool compose)
+static PetscErrorCode Compose_RRB(PC pc, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(PC_RRB::options.Compose(pc, compose));
@@ -231,22 +231,22 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCReset_RRB(pc));
-  PetscCall(Compose(pc, PETSC_FALSE));
+  PetscCall(Compose_RRB(pc, PETSC_FALSE));
   delete (PC_RRB *)pc->data;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(PC pc)
+static PetscErrorCode Create_RRB(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
+  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), PCSetUp_RRB, PCApply_RRB));
   ((PC_Local *)pc->data)->columns_at_once = kRRBColumns;
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_RRB, PC>>;
   pc->ops->view                           = Entry<PCView_RRB>;
   pc->ops->reset                          = Entry<PCReset_RRB>;
   pc->ops->destroy                        = Entry<PCDestroy_RRB>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(Compose_RRB(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -335,6 +335,6 @@ PetscErrorCode PCCreate_RRB(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(pc));
+  PetscCall(Entry<Create_RRB>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -63,7 +63,7 @@ static PetscErrorCode GridFromDM(DM dm, LocalInt n, LocalInt *nx, LocalInt *ny, 
 }
 
 /* Computes the factor by the twin for the memory of the matrix. */
-static PetscErrorCode Compute(PC pc, const CSRView *A, LocalInt nx, LocalInt ny)
+static PetscErrorCode Compute_RRB(PC pc, const CSRView *A, LocalInt nx, LocalInt ny)
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;
   const auto compute = PetscMemTypeDevice(A->where) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host;
@@ -183,7 +183,7 @@ static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, PCLocalOutcome *
   if (largest >= 3 && next && A->n % (largest - 1) == 0) {
     nx = largest - 1;
     ny = A->n / nx;
-    PetscCall(Compute(pc, A, nx, ny));
+    PetscCall(Compute_RRB(pc, A, nx, ny));
     if (rrb->stats.failure != RRB_PATTERN) {
       PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
       PetscFunctionReturn(PETSC_SUCCESS);
@@ -191,7 +191,7 @@ static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, PCLocalOutcome *
   }
   nx = largest > 1 ? largest : PetscMax(A->n, 1);
   ny = (A->n + nx - 1) / nx;
-  PetscCall(Compute(pc, A, nx, ny));
+  PetscCall(Compute_RRB(pc, A, nx, ny));
   if (rrb->stats.failure == RRB_PATTERN) PetscCall(ExplainMisfit(pc, A, outcome));
   else PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -219,7 +219,7 @@ PetscErrorCode RRBComputeOnItsGrid(PC pc, const CSRView *A, PCLocalOutcome *outc
     }
   }
   if (known) {
-    PetscCall(Compute(pc, A, nx, ny));
+    PetscCall(Compute_RRB(pc, A, nx, ny));
     PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
   } else PetscCall(ComputeByPattern(pc, A, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);

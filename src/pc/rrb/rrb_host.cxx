@@ -174,7 +174,7 @@ static bool CheckPivot(double pivot, LocalInt level, LocalInt row, RRBStats *sta
    Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that
    fails.
 */
-static bool Eliminate(LocalInt k, double sign, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
+static bool Eliminate_RRB(LocalInt k, double sign, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel      level(k, F->nx, F->ny);
   std::vector<double> fill_u(S->c.size(), 0.), fill_v(S->c.size(), 0.);
@@ -342,7 +342,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   if (half_levels < lumps || nx == 1 || ny == 1) stats->anisotropic = 0;
   for (LocalInt k = 1; k <= half_levels; k++) {
     if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, sign, diagonal, &S);
-    if (!Eliminate(k, sign, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!Eliminate_RRB(k, sign, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
   PetscCall(FactorRemainder(half_levels, sign, S, F, stats));

@@ -63,14 +63,14 @@ static PetscInt PowerOf(const PC_SFSAI *sfsai)
 }
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues(const PC_SFSAI *sfsai)
+static bool DependsOnValues_SFSAI(const PC_SFSAI *sfsai)
 {
   const SFSAIParams *params = &sfsai->params;
   return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row || sfsai->stats.capped_rows) && !sfsai->pattern);
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
-static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_pattern)
+static PetscErrorCode ComputeRows_SFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_SFSAI        *sfsai   = (PC_SFSAI *)pc->data;
   PCInverse       *M       = &sfsai->inverse;
@@ -99,17 +99,17 @@ static PetscErrorCode ComputeRows(PC pc, const CSRView *A, PetscBool reuse_patte
 }
 
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows_SFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_SFSAI       *sfsai = (PC_SFSAI *)pc->data;
   const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
   bool            fits;
 
   PetscFunctionBegin;
-  PetscCall(ComputeRows(pc, A, reuse));
-  PetscCall(PCFSAIFits(pc, A, sfsai->reuse_pattern && DependsOnValues(sfsai), &fits));
+  PetscCall(ComputeRows_SFSAI(pc, A, reuse));
+  PetscCall(PCFSAIFits(pc, A, sfsai->reuse_pattern && DependsOnValues_SFSAI(sfsai), &fits));
   if (!fits) {
-    PetscCall(ComputeRows(pc, A, PETSC_FALSE));
+    PetscCall(ComputeRows_SFSAI(pc, A, PETSC_FALSE));
     PetscCall(PCFSAIFits(pc, A, true, &fits));
   }
   PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
@@ -117,7 +117,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 }
 
 /* Each product follows one coupling more. A pattern that is given names all rows. */
-static PetscInt LayersOf(const PC_SFSAI *sfsai)
+static PetscInt LayersOf_SFSAI(const PC_SFSAI *sfsai)
 {
   return sfsai->pattern ? 0 : sfsai->halo_layers ? sfsai->halo_layers : PowerOf(sfsai);
 }
@@ -126,7 +126,7 @@ static PetscInt LayersOf(const PC_SFSAI *sfsai)
    Of a pattern that is given, the rows of its columns are needed and no others. The plan belongs to the pattern then, so that it is
    made again with it.
 */
-static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
+static PetscErrorCode Gather_SFSAI(PC pc, PCLocalPhase *phase)
 {
   const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
 
@@ -134,17 +134,17 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   PetscCall(PCFSAIFollowGiven(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
-  const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf(sfsai), PowerOf(sfsai),
-                        sfsai->pattern, kSetter,        reuse,           sfsai->params.factor_precision};
+  const FSAIReach reach{"sfsai", sfsai->overlap, LayersOf_SFSAI(sfsai),         PowerOf(sfsai), sfsai->pattern,
+                        kSetter, reuse,          sfsai->params.factor_precision};
 
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode PCSetUp_SFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows_SFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -189,7 +189,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), (PetscBool)(sfsai->pattern != nullptr), &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf_SFSAI(sfsai), (PetscBool)(sfsai->pattern != nullptr), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ViewPattern(pc, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision],
@@ -221,7 +221,7 @@ static PetscErrorCode PCReset_SFSAI(PC pc)
 }
 
 /* Composes the methods of the type, or takes them away if `compose` is false. */
-static PetscErrorCode Compose(PC pc, PetscBool compose)
+static PetscErrorCode Compose_SFSAI(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
 
@@ -240,25 +240,25 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   PetscFunctionBegin;
   PetscCall(PCReset_SFSAI(pc));
   PetscCall(PCFSAIForgetPattern(pc));
-  PetscCall(Compose(pc, PETSC_FALSE));
+  PetscCall(Compose_SFSAI(pc, PETSC_FALSE));
   delete sfsai;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Create(PC pc)
+static PetscErrorCode Create_SFSAI(PC pc)
 {
   PC_SFSAI *sfsai = new PC_SFSAI();
 
   PetscFunctionBegin;
   sfsai->params.pattern_event = FinePC_SFSAIPattern;
   sfsai->params.values_event  = FinePC_SFSAIValues;
-  PetscCall(PCFSAISetOperations(pc, sfsai, ComputeFactor, Gather));
+  PetscCall(PCFSAISetOperations(pc, sfsai, PCSetUp_SFSAI, Gather_SFSAI));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view           = Entry<PCView_SFSAI>;
   pc->ops->reset          = Entry<PCReset_SFSAI>;
   pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(Compose_SFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -356,6 +356,6 @@ PetscErrorCode PCCreate_SFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create>(pc));
+  PetscCall(Entry<Create_SFSAI>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
