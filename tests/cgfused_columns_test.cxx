@@ -492,7 +492,7 @@ static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const st
   const std::string all   = options + kByMPI + " -ksp_rtol 1e-8";
   const KSPObject   block = MakeFused(A, place, pc, all), single = MakeFused(A, place, pc, all);
   Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
-  if (columns) CheckWayOnRanks(block, Size() == 1 && PetscMemTypeDevice(backend.where) ? "together: " : "one by one: ");
+  if (columns) CheckWayOnRanks(block, Ranks() == 1 && PetscMemTypeDevice(backend.where) ? "together: " : "one by one: ");
 }
 
 /* All ranks with rows, and the first one without. */
