@@ -403,6 +403,8 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRanks(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRanks(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherFactor(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherFactor(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetStitch(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetStitch(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetCommunication(PC, PCCMATCHCommunication);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);

@@ -172,6 +172,7 @@ struct OptionValues {
   FinePCPrecision    precision;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks, gather_factor;
+  PetscBool          stitch;
 
   PCCMATCHCommunication communication;
   PetscBool             reuse_pattern;
@@ -202,6 +203,7 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
   CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
+  CheckGetter(pc, PCCMATCHGetStitch, expected.stitch);
   CheckGetter(pc, PCCMATCHGetCommunication, expected.communication);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
@@ -216,7 +218,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 "
                                    "-@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
                                    "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 "
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@stitch false "
                                    "-@communication nccl "
                                    "-@reuse_pattern false");
   const OptionValues defaults{PC_CMATCH_MATCHING,
@@ -234,11 +236,27 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               100000,
                               10000,
                               8,
+                              PETSC_TRUE,
                               PC_CMATCH_COMMUNICATION_AUTO,
                               PETSC_TRUE};
-  const OptionValues
-    others{PC_CMATCH_MIS2,  4, 0.25, 7, PC_CMATCH_CHEBYSHEV4,         3,          1.75, PC_CMATCH_PCG, 100, 9, FINEPC_DOUBLE,
-           PC_CMATCH_LOCAL, 5, 6,    7, PC_CMATCH_COMMUNICATION_NCCL, PETSC_FALSE};
+  const OptionValues others{PC_CMATCH_MIS2,
+                            4,
+                            0.25,
+                            7,
+                            PC_CMATCH_CHEBYSHEV4,
+                            3,
+                            1.75,
+                            PC_CMATCH_PCG,
+                            100,
+                            9,
+                            FINEPC_DOUBLE,
+                            PC_CMATCH_LOCAL,
+                            5,
+                            6,
+                            7,
+                            PETSC_FALSE,
+                            PC_CMATCH_COMMUNICATION_NCCL,
+                            PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);
   MUST(PCCMATCHSetCoarsening(plain, others.coarsening));
@@ -256,6 +274,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
   MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
+  MUST(PCCMATCHSetStitch(plain, others.stitch));
   MUST(PCCMATCHSetCommunication(plain, others.communication));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);

@@ -214,6 +214,68 @@ TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks
   }
 }
 
+/* The borders of two slabs cut cubes of stiff couplings, whose halves have no strong couplings but with each other. */
+TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() != 2 && Ranks() != 4) return;
+  const HostMatrix  A    = Checkerboard(24, 4, 1e5);
+  const MatObject   mat  = Spread(A, MATAIJ, [](LocalInt n, int rank, int size) {
+    const LocalInt plane = 24 * 24, planes = 24 / size; /* 2 planes are cut off at each border */
+    return (planes + (rank == 0 ? 2 : 0) - (rank == size - 1 ? 2 : 0)) * plane * (n > 0);
+  });
+  const std::string late = "-@coarse_size 20 -@gather_rows 300 -@gather_ranks 0 ";
+  CHECK(Iterations(mat, late) <= IterationsAlone(A, "-@coarse_size 20") + 2);
+  const PCObject pc = MakePC(mat, CMATCH(), late);
+  MUST(PCSetUp(pc));
+  const std::string text = ViewText((PC)pc);
+  CAPTURE(text);
+  if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
+
+  const std::string never = late + "-@stitch false ";
+  const PCObject    apart = MakePC(mat, CMATCH(), never);
+  MUST(PCSetUp(apart));
+  const std::string view = ViewText((PC)apart); /* collective */
+  if (!Rank()) CHECK(!Contains(view, "stitched"));
+  if (Ranks() == 2) CHECK(Iterations(mat, never) > Iterations(mat, late) + 2); /* four ranks need as many without that level */
+}
+
+/*
+   Whether a level is stitched is a matter of all its rows. The first ranks have a system without stiff parts, the last ones another
+   one, which their border cuts, and groups of two ranks give their rows to one.
+*/
+TEST_CASE("cmatch stitches a level if enough of all its rows are cut", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() != 4) return;
+  const HostMatrix cut  = Checkerboard(24, 2, 1e5);
+  const auto       with = [&](LocalInt side, bool cut_first) {
+    const HostMatrix                                           whole = Poisson(side, side, side);
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+    for (const HostMatrix *part : {cut_first ? &cut : &whole, cut_first ? &whole : &cut}) {
+      const LocalInt first = (LocalInt)rows.size();
+      for (LocalInt i = 0; i < part->n; i++) {
+        rows.emplace_back();
+        for (LocalInt k = part->i[i]; k < part->i[i + 1]; k++) rows.back().push_back({first + part->j[k], part->a[k]});
+      }
+    }
+    const LocalInt  plane = 24 * 24; /* 11 of 24 planes are on one side of the border */
+    const MatObject A     = Spread(FromRows(rows), MATAIJ, [&](LocalInt n, int rank, int) -> LocalInt {
+      if (rank / 2 == (cut_first ? 0 : 1)) return !n ? 0 : rank % 2 ? 13 * plane : 11 * plane;
+      return !n ? 0 : rank % 2 ? whole.n - whole.n / 2 : whole.n / 2;
+    });
+    const PCObject  pc    = MakePC(A, CMATCH(), "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -@gather_factor 2");
+    MUST(PCSetUp(pc));
+    const CMATCHHierarchy *hierarchy = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+    CHECK(hierarchy->several == (Rank() % 2 ? 1 : 2));
+    return hierarchy->level[1].transfer;
+  };
+  for (bool cut_first : {false, true}) {
+    const CMATCHTransfer many = with(30, cut_first), few = with(12, cut_first);
+    if (Rank() % 2) continue; /* which have no rows of that level */
+    CHECK(many == CMATCH_MATCHED);
+    CHECK(few == CMATCH_STITCHED);
+  }
+}
+
 /* Short rows are gathered where as many nonzeros are, rows of 80 nonzeros where as many rows are. */
 TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cmatch][ranks][pc][mpi][four]")
 {
@@ -257,6 +319,111 @@ TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmat
       if (!Contains(options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
     }
   }
+}
+
+namespace
+{
+
+/*
+   A cube of 10^3 points in stiff cubes of 8 points, which the borders of slabs cut: aggregates of one rank then have but one strong
+   coupling, to the other half of their cube. With the first options all rows come to one rank at once, with the second ones by
+   twos.
+*/
+HostMatrix CutCubes()
+{
+  return Checkerboard(10, 2, 1e5);
+}
+constexpr const char *kCutWide    = "-@coarse_size 20 -@gather_rows 300 -@gather_ranks 0 ";
+constexpr const char *kCutGrouped = "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -@gather_factor 2 ";
+
+/* The levels that are stitched, on all ranks. */
+std::vector<LocalInt> StitchedLevels(PC pc)
+{
+  const PC_CMATCH      *cmatch = (const PC_CMATCH *)pc->data;
+  std::vector<LocalInt> found;
+  for (LocalInt l = 0; l < cmatch->all_levels; l++) {
+    int stitched =
+      l < cmatch->hierarchy->levels && cmatch->hierarchy->level[l].n && cmatch->hierarchy->level[l].transfer == CMATCH_STITCHED;
+    MPI_Allreduce(MPI_IN_PLACE, &stitched, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+    if (stitched) found.push_back(l);
+  }
+  return found;
+}
+
+/* The rank that has made each row of the second level out of its own rows. */
+std::vector<int> MakersOfSecondLevel(PC pc)
+{
+  const CMATCHLevel &finest  = ((const PC_CMATCH *)pc->data)->hierarchy->level[0];
+  const int          mine[2] = {(int)finest.first_coarse, (int)finest.coarse};
+  std::vector<int>   all(2 * (size_t)Ranks()), maker;
+  MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, PETSC_COMM_WORLD);
+  for (int rank = 0; rank < Ranks(); rank++) {
+    REQUIRE(all[2 * rank] == (int)maker.size());
+    maker.insert(maker.end(), all[2 * rank + 1], rank);
+  }
+  return maker;
+}
+
+} // namespace
+
+/*
+   A stitched level has a prolongator without smoothing, whose rows have one entry, and at most two rows become one: most of these
+   pairs are of two ranks. The operators of all levels are Galerkin products. Without stitching the levels are others.
+*/
+TEST_CASE("cmatch on several ranks: stitched levels", "[cmatch][ranks][pc][hierarchy][mpi]")
+{
+  if (Ranks() == 1) return;
+  const HostMatrix H = CutCubes();
+  for (const std::string &gathering : {std::string(kCutWide), std::string(kCutGrouped)})
+    for (const char *precision : {"-@precision single ", "-@precision double "}) {
+      CAPTURE(gathering, precision);
+      const double    unit  = Contains(precision, "single") ? 2e-6 : 1e-13;
+      const MatObject A     = Spread(H, MATAIJ, Even);
+      const PCObject  pc    = MakePC(A, CMATCH(), gathering + precision);
+      const PCObject  apart = MakePC(A, CMATCH(), gathering + precision + "-@stitch false");
+      MUST(PCSetUp(pc));
+      MUST(PCSetUp(apart));
+      const Levels levels = LevelsOf(pc), others = LevelsOf(apart);
+      CHECK(Difference(Dense(Gathered(levels.A[0]), H.n), Dense(H, H.n)) <= unit);
+      CHECK(ErrorOfGalerkin(levels) <= unit);
+      CHECK(ErrorOfGalerkin(others) <= unit);
+
+      const std::vector<LocalInt> stitched = StitchedLevels(pc);
+      REQUIRE(!stitched.empty());
+      CHECK(StitchedLevels(apart).empty());
+      CHECK(stitched[0] == 1);
+      for (LocalInt l : stitched) {
+        CAPTURE(l);
+        const HostMatrix                   P = Gathered(levels.P[l]);
+        std::vector<std::vector<LocalInt>> rows(Gathered(levels.A[l + 1]).n);
+        for (LocalInt i = 0; i < P.n; i++) {
+          REQUIRE(P.i[i + 1] == P.i[i] + 1);
+          CHECK(P.a[P.i[i]] == 1);
+          rows[P.j[P.i[i]]].push_back(i);
+        }
+        CHECK((double)rows.size() <= 0.98 * P.n);
+        int                    pairs = 0, of_two_ranks = 0;
+        const std::vector<int> maker = l == 1 ? MakersOfSecondLevel(pc) : std::vector<int>(P.n, 0);
+        for (const auto &pair : rows) {
+          CHECK((pair.size() == 1 || pair.size() == 2));
+          pairs += pair.size() == 2;
+          of_two_ranks += pair.size() == 2 && maker[pair[0]] != maker[pair[1]];
+        }
+        CHECK(pairs == P.n - (LocalInt)rows.size());
+        if (l == 1) CHECK(2 * of_two_ranks > pairs);
+      }
+      CHECK(Gathered(others.A[2]).n < Gathered(levels.A[2]).n); /* which is no thin level */
+
+      const std::string text = ViewText((PC)pc), without = ViewText((PC)apart);
+      CAPTURE(text, without);
+      if (Rank()) continue;
+      const std::string words = ", stitched: stiff pairs that borders had cut become rows\n";
+      size_t            told  = 0;
+      for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) told++;
+      CHECK(told == stitched.size());
+      CHECK(!Contains(without, "stitched"));
+      CHECK(Contains(without, "pairs that borders had cut stay apart"));
+    }
 }
 
 TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ranks][pc][mpi]")
@@ -1191,6 +1358,51 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
         CHECK(!Contains(text, "block-local"));
         CHECK(!Contains(text, "reaches no other rank"));
       }
+}
+
+TEST_CASE("cmatch on several ranks of GPUs: stitched levels", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return;
+  const HostMatrix H = CutCubes();
+  for (const std::string &gathering : {std::string(kCutWide), std::string(kCutGrouped)})
+    for (const char *more : {"", "-@precision double", "-@coarsening mis2", "-@stitch false"}) {
+      CAPTURE(gathering, more);
+      const MatObject A = Spread(H, DeviceBackend().mat, Even), B = Spread(H, MATAIJ, Even);
+      const PCObject  pc = MakePC(A, CMATCH(), gathering + more), host = MakePC(B, CMATCH(), gathering + more);
+      for (const unsigned seed : {0u, 5u}) { /* and new values */
+        CAPTURE(seed);
+        if (seed) {
+          SetValues(A, Changed(Blocks(H), seed));
+          SetValues(B, Changed(Blocks(H), seed));
+        }
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(host));
+        CHECK(StitchedLevels(pc) == StitchedLevels(host));
+        if (!*more || Contains(more, "double")) CHECK(!StitchedLevels(pc).empty());
+        const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
+        REQUIRE(mine.A.size() == theirs.A.size());
+        for (size_t l = 0; l < mine.A.size(); l++) {
+          CAPTURE(l);
+          const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
+          CHECK((a.i == b.i && a.j == b.j));
+          CHECK(SameBits(a.a, b.a));
+          if (l + 1 == mine.A.size()) continue;
+          const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
+          CHECK((p.i == q.i && p.j == q.j));
+          CHECK(SameBits(p.a, q.a));
+        }
+        const auto y = Applied(pc);
+        CHECK(Difference(y, Applied(host)) <= (Contains(more, "double") ? 1e-11 : 1e-4));
+        CHECK(SameBits(y, Applied(pc)));
+      }
+      const std::string text = ViewText((PC)pc), expected = ViewText((PC)host);
+      CAPTURE(text);
+      if (!Rank()) CHECK(Contains(text, "stitched") == Contains(expected, "stitched"));
+      if (!Rank()) CHECK(Contains(text, "backend CUDA"));
+      if (*more) continue;
+      CHECK(std::abs((int)(Iterations(A, gathering) - Iterations(B, gathering))) <= 1);
+    }
 }
 
 /* The levels of blocks on the GPU are those of the same blocks on the host and of single entries, for new values, too. */

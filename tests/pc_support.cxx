@@ -624,6 +624,8 @@ Type CMATCH()
     OptionOf("-@gather_factor", "PCCMATCHSetGatherFactor", "8", "7", To(PCCMATCHSetGatherFactor, (PetscInt)7),
              NotBetween(PCCMATCHSetGatherFactor, 2, 1000000000))
       .Shows("on 1/7 of the ranks"),
+    OptionOf("-@stitch", "PCCMATCHSetStitch", "TRUE", "FALSE", To(PCCMATCHSetStitch, PETSC_FALSE), {Text("maybe")})
+      .Shows("; pairs that borders had cut stay apart\n"),
     OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
              To(PCCMATCHSetCommunication, PC_CMATCH_COMMUNICATION_MPI),
              {Text("pvm"), Call(PCCMATCHSetCommunication, (PCCMATCHCommunication)3, "has no value 3")})

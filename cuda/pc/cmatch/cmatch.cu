@@ -234,7 +234,7 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
 }
 
 /* New levels below the last one, one after the other. */
-PetscErrorCode MakeLevels(CMATCHSetup *s)
+PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
 {
   CMATCHHierarchyCUDA *H   = s->H;
   bool                 end = false;
@@ -252,7 +252,8 @@ PetscErrorCode MakeLevels(CMATCHSetup *s)
       CMATCHForgetTransfer(&H->level[last]);
       break;
     }
-    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
+    PetscCall(CMATCHAggregate(s, stitch, &end)); /* sets H->end */
+    stitch = false;
     if (end || CMATCHHasFailed(s)) break;
     PetscCall(CMATCHMeasureFit(s, last, false));
     PetscCall(CMATCHCoarsen(s, last, false));
@@ -268,7 +269,7 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
   PetscCall(CheckMatrix(s, A, w));
   if (!CMATCHHasFailed(s)) {
     PetscCall(MakeFinest(s, A, keep));
-    PetscCall(CMATCHDescend(s, 0, keep));
+    PetscCall(CMATCHDescend(s, 0, keep, false));
   }
   CMATCHTellFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -393,12 +394,12 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep)
+PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep, bool stitch)
 {
   CMATCHHierarchyCUDA *H = s->H;
 
   PetscFunctionBegin;
-  if (!keep) PetscCall(MakeLevels(s));
+  if (!keep) PetscCall(MakeLevels(s, stitch));
   else
     for (; level + 1 < H->levels; level++) {
       PetscCall(CMATCHMeasureFit(s, level, false));

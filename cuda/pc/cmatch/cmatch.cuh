@@ -321,7 +321,7 @@ PetscErrorCode CMATCHOpenWork(CMATCHSetup *, size_t A_bytes);
 PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
-PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep);
+PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
 
 /* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the
  * end. */
@@ -393,8 +393,11 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz, const 
 */
 PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback, const double *size);
 
-/* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */
-PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool *end);
+/*
+   The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With
+   `stitch` stiff pairs are put together, if there are any, and nothing else.
+*/
+PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool stitch, bool *end);
 
 /*
    What CMATCHAggregate() does in parts: finds the aggregates of level L, whose numbers of rows are counted, and the rows of the

@@ -115,8 +115,11 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 /* What a sweep is to do. */
 struct Rules {
   float theta;   /* the share of the heaviest edge of both its ends that an edge has */
-  bool  first;   /* it is the first sweep, which finds the rows that are left, and in which the room is set and not looked at */
+  float least;   /* and the least weight */
+  bool  finds;   /* rows that are left to the smoother */
+  bool  first;   /* it is the first sweep, in which the room is set and not looked at */
   bool  limited; /* aggregates have a largest size */
+  int   joins;   /* rounds */
 };
 
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
@@ -132,7 +135,7 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, const Rul
     const LocalInt j      = s.M.j[at];
     const bool     here   = j < s.M.n;
     const float    c      = here ? s.c[at] : -s.c[at];
-    bool           strong = c > 0 && !(c < big) && !(here && c < theta * s.big[j]);
+    bool           strong = c > 0 && !(c < big) && !(here && c < theta * s.big[j]) && !(c < rules.least);
     count += strong;
     if (!rules.first && strong && here) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
     if (!strong) s.c[at] = 0;
@@ -371,7 +374,7 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, Rules rules)
 {
   const auto     grid = cooperative_groups::this_grid();
   const LocalInt n    = s.M.n;
-  if (rules.first) {
+  if (rules.finds) {
     ForVertices<GroupSize>(n, [&](LocalInt i) { FindLeft<GroupSize>(s, i); });
     grid.sync();
   }
@@ -394,7 +397,7 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, Rules rules)
   }
   ForVertices<1>(n, [&](LocalInt i) { OpenPair(s, i); });
   grid.sync();
-  for (int round = 0; round < kCMATCHJoins; round++) {
+  for (int round = 0; round < rules.joins; round++) {
     int joined = 0;
     ForVertices<GroupSize>(n, [&](LocalInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
     grid.sync();
@@ -636,6 +639,15 @@ __global__ void __launch_bounds__(kBlockSize) RoundToSingle(LocalInt n, const T 
   if (i < n) to[i] = (float)from[i];
 }
 
+/* Every vertex is free, a row alone. */
+__global__ void __launch_bounds__(kBlockSize) FreeAll(Sweep s)
+{
+  const long long i = GridThread();
+  if (i >= s.M.n) return;
+  s.mate[i] = kFree;
+  s.size[i] = 1;
+}
+
 __global__ void __launch_bounds__(kBlockSize) PassRows(LocalInt n, LocalInt *aggregate)
 {
   const long long i = GridThread();
@@ -701,7 +713,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, const 
       PetscCallCUDA(cudaLaunchKernelEx(&config, MatchFew<decltype(group)::value>, Sweep(w), Rules(rules)));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (rules.first) {
+    if (rules.finds) {
       FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
       FinePCCheckLaunch();
     }
@@ -716,7 +728,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, const 
     }
     OpenPairs<<<blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
-    for (int round = 0; round < kCMATCHJoins; round++) {
+    for (int round = 0; round < rules.joins; round++) {
       ProposeJoins<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w);
       AcceptJoins<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
       FinePCCheckLaunch();
@@ -804,7 +816,8 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
     PetscCall(
-      MatchVertices(s, w, (double)M.room / n, Rules{CMATCHThreshold(*s->params, L->all), sweep == 0, L->all >= kCMATCHSmall}));
+      MatchVertices(s, w, (double)M.room / n,
+                    Rules{CMATCHThreshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
@@ -851,6 +864,34 @@ PetscErrorCode RowsOfLevel(CMATCHSetup *s, const CMATCHLevel &L, CMATCHRows *M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Puts stiff pairs together, and nothing else. */
+PetscErrorCode StitchPairs(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
+{
+  const LocalInt n       = L->n;
+  const bool     carried = s->params->coarsening == PC_CMATCH_MATCHING;
+  CMATCHRows     M       = s->rows;
+  MadeRows       made;
+  Sweep          w;
+
+  PetscFunctionBegin;
+  if (!carried) PetscCall(RowsOfLevel(s, *L, &M));
+  PetscCall(OpenSweeps(s, M, &w));
+  FreeAll<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w);
+  FinePCCheckLaunch();
+  PetscCall(MatchVertices(s, w, (double)M.room / n, Rules{0, (float)kCMATCHStiff, false, true, false, 0}));
+  PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
+  found->coarse        = s->seen.aggregates;
+  const LocalInt pairs = n - found->coarse;
+  PetscCall(TakeMadeRows(s, found->coarse, M.room - PetscMin(M.room, 2 * (size_t)pairs), &made));
+  NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, made.leader, made.size, made.room);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  if (carried) PetscCall(AddUpRows(s, w, found->coarse, &made, &found->rows));
+  CountSizes<<<BlocksFor(found->coarse), kBlockSize, 0, s->stream>>>(found->coarse, made.size, s->report);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
 {
   const LocalInt n      = L->n;
@@ -871,7 +912,8 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
     PetscFunctionBegin;
     FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
-    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHThreshold(*s->params, L->all), true, false});
+    KeepStrongEdges<group>
+      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHThreshold(*s->params, L->all), 0, true, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -938,7 +980,8 @@ PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMA
     found->largest                 = 1;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
+  if (transfer == CMATCH_STITCHED) PetscCall(StitchPairs(s, L, found));
+  else if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
   else PetscCall(AggregateByMatching(s, L, found));
   if (!found->coarse) PetscCallCUDA(cudaMemsetAsync(L->aggregate, 0xff, L->n * sizeof(LocalInt), s->stream)); /* -1 */
   PetscCall(CMATCHReadReport(s));
@@ -960,7 +1003,7 @@ void CMATCHAdopt(const CMATCHParams &params, CMATCHTransfer transfer, const CMAT
   L->singles  = found.singles;
 }
 
-PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
+PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool stitch, bool *end)
 {
   CMATCHHierarchyCUDA *H    = s->H;
   CMATCHLevel         *L    = &H->level[H->levels - 1];
@@ -968,10 +1011,18 @@ PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
   CMATCHFound          found;
 
   PetscFunctionBegin;
-  PetscCall(CMATCHFindAggregates(s, CMATCH_MATCHED, L, &found));
+  *end = false;
+  if (stitch) {
+    PetscCall(CMATCHFindAggregates(s, CMATCH_STITCHED, L, &found));
+    stitch = CMATCHStitches(L->n, found.coarse);
+    if (!stitch) s->arena.Release(mark);
+  }
+  const CMATCHTransfer transfer = stitch ? CMATCH_STITCHED : CMATCH_MATCHED;
+  if (!stitch) PetscCall(CMATCHFindAggregates(s, transfer, L, &found));
   if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
   s->arena.Release(mark);
-  CMATCHAdopt(*s->params, CMATCH_MATCHED, found, L);
+  CMATCHAdopt(*s->params, transfer, found, L);
+  if (stitch) PetscFunctionReturn(PETSC_SUCCESS);
   *end = true;
   if (!L->coarse) H->end = CMATCH_END_DOMINATED;
   else if (L->coarse >= kCMATCHStall * (L->n - L->left)) H->end = CMATCH_END_STALLED;

@@ -797,10 +797,10 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone) override
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
   {
     PetscFunctionBegin;
-    if (alone) PetscCall(CMATCHDescend(&s, l, keep));
+    if (alone) PetscCall(CMATCHDescend(&s, l, keep, stitch));
     else {
       PetscCall(CMATCHFactorSmoothers(&s, keep));
       if (!CMATCHHasFailed(&s)) PetscCall(CMATCHPrepareCycle(H, s.stream));

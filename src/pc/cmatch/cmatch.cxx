@@ -51,6 +51,7 @@ static const Option<PC> kOptions[] = {
    Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
   {"-pc_cmatch_gather_factor", "Ranks whose rows one rank gets then", "PCCMATCHSetGatherFactor",
    Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
+  {"-pc_cmatch_stitch", "Put pairs together that borders of ranks had cut", "PCCMATCHSetStitch", Param<&CMATCHParams::stitch>()},
   {"-pc_cmatch_communication", "How several GPUs exchange values in an application", "PCCMATCHSetCommunication",
    Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
   {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed and they fit", "PCCMATCHSetReusePattern",
@@ -988,6 +989,7 @@ static PetscErrorCode Create_CMATCH(PC pc)
   1000000000
 . -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer such rows a rank is on fewer ranks, 0 to 1000000000
 . -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
+. -pc_cmatch_stitch <true> - where rows of several ranks come together, pairs that a border had cut are put together
 . -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application: `mpi`, by a `PetscSF` each
 time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where each rank has a GPU of its own and NCCL is there
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns while they fit; on a GPU
@@ -1046,13 +1048,15 @@ single row gets no correction.
 
   With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly depends
   on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of
-  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. The result is the same in every run
-with the same partition. A partition whose rows are coupled more with rows of other ranks than with each other leaves nothing to put
-together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and `afsai` have factors of each rank's own block
-of a level, scaled by the largest eigenvalue of the whole level. With `-pc_cmatch_reach local` each rank has a hierarchy of its own
-diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so. On GPUs ranks exchange values
-of an application by NCCL, so that it is one CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not
-GPU-aware through the host.
+  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. Where rows of several ranks come
+together, pairs of them that belong to each other firmly, but were cut by a border, are put together by an additional level, if
+there are enough of them, unless
+  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more
+with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the remedy. The
+smoothers `sfsai` and `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
+With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
+the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
+else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
   A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
 zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
@@ -1072,7 +1076,7 @@ and row.
           `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`,
+          `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`,
 `PCCMATCHGetHierarchy()`
 M*/
 

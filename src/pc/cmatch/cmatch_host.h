@@ -158,6 +158,9 @@ CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMA
 template <typename T>
 CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, const CMATCHArrays<T> &);
 
+/* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
+CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
+
 /*
    The rows of A of one rank. On several ranks `foreign` has the entries in columns of ghosts, counted from 0, and `w` the entries
    of the ghosts behind the own ones; `largest` is the largest diagonal entry of W A W on all ranks, by magnitude. On one rank it is
@@ -238,8 +241,9 @@ void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *);
 /* What a set-up knows of its last level while it goes on. */
 struct CMATCHProgress {
   PetscBool   keep = PETSC_FALSE;
-  CMATCHSums  sums; /* of the level */
-  CMATCHGraph M;    /* unless keep */
+  CMATCHSums  sums;           /* of the level */
+  CMATCHGraph M;              /* unless keep */
+  bool        stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
 };
 
 /* Makes the levels below level l, which is on one rank, and finishes the hierarchy. */

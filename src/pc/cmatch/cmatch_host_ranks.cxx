@@ -100,7 +100,8 @@ public:
     if (how == CMATCH_PASSED) {
       found = {std::vector<LocalInt>(n), n, 0, 0};
       for (LocalInt i = 0; i < n; i++) found.aggregate[i] = i;
-    } else {
+    } else if (how == CMATCH_STITCHED) found = CMATCHStitch_Host(&next_M, &stats.work_bytes);
+    else {
       found = CMATCHAggregate_Host(H->params, H->level[l].all, &next_M, &stats.work_bytes);
       if (found.left == n) { /* no vertex is left of M */
         std::fill(found.aggregate.begin(), found.aggregate.end(), -1);
@@ -329,9 +330,10 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone) override
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
   {
     PetscFunctionBegin;
+    now.stitch = stitch;
     if (alone) {
       PetscCall(CMATCHDescend_Host(l, &now, H, &stats));
       PetscFunctionReturn(PETSC_SUCCESS);

@@ -5,9 +5,10 @@
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
    them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. It
    takes two collective operations, too: when aggregates are found, all ranks of the level learn how many the others have, and
-   whether one of them has failed until there; and they agree whether each has the memory for its lists of rows that travel. Where
-   all rows of each rank begin follows from these numbers. Two more operations of PETSc are there to find out who sends what: one
-   for rows that travel, and one for the ghosts of the next level. A set-up that keeps aggregates and patterns needs none at all.
+   whether one of them has failed until there; and they agree whether each has the memory for its lists of rows that travel. A
+   level that might be stitched takes one more if a rank has found many pairs and all of them together have few. Where all rows of
+   each rank begin follows from these numbers. Two more operations of PETSc are there to find out who sends what: one for rows that
+   travel, and one for the ghosts of the next level. A set-up that keeps aggregates and patterns needs none at all.
 
    A rank that fails, out of memory or with a bad row, says so at the next of these operations, and in the verdict of all ranks at
    the end. Until then it takes part in exchanges, since others wait for them, with values that are valid and mean nothing: no
@@ -217,9 +218,9 @@ struct Outlook {
 */
 PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, const Outlook &next)
 {
-  const bool matched   = next.transfer == CMATCH_MATCHED,
-             last      = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
-             stalls    = next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all;
+  const bool matched = next.transfer == CMATCH_MATCHED,
+             last    = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
+             stalls  = next.transfer == CMATCH_PASSED || (matched && next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all);
   const PetscReal rows = next.entries / kCMATCHGatherWidth;
 
   if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return level.size;
@@ -228,10 +229,10 @@ PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, Lo
 }
 
 /*
-   What one rank tells the others of its level: whether it has failed, its aggregates, rows that are left, entries of M on the
-   aggregates, and the entries of the level.
+   What one rank tells the others of its level: whether it has failed, whether it guesses that the level is stitched, its pairs
+   then, its aggregates otherwise, rows that are left, and entries of M on the aggregates, and the entries of the level.
 */
-enum { ERROR, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
+enum { ERROR, STITCHES, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, TOLD };
 
 /* ------------------------------------------- levels ------------------------------------------- */
 
@@ -278,7 +279,7 @@ public:
     PetscFunctionBegin;
     for (LocalInt l = 0;; l++) {
       if (l > 0 && ranks->level[l].size == 1) {
-        PetscCall(Alone([&] { return setup->End(l, true); }));
+        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch); }));
         break;
       }
       if (!keep) PetscCall(Aggregates(l));
@@ -288,7 +289,7 @@ public:
       PetscCall(Products(l));
       PetscCall(NextLevel(l));
       if (!ranks->level[l].next_rows) {
-        PetscCall(Alone([&] { return setup->End(l + 1, Last(l)); }));
+        PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false); }));
         break;
       }
     }
@@ -475,18 +476,25 @@ private:
     PetscFunctionBegin;
     PetscCall(Alone([&] { return Find(l, coarsens, mine); }));
     PetscCall(Tell(level, mine, sum));
+    const bool stitches = CMATCHStitches(level.all, sum[STITCHED]) && coarsens && level.stitch;
+    if (!stopped && !stitches && sum[STITCHES]) { /* some ranks have pairs where aggregates are asked for */
+      if (mine[STITCHES]) PetscCall(Alone([&] { return FindAggregates(l, coarsens, mine); }));
+      PetscCall(Tell(level, mine, sum));
+    }
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
 
     Outlook next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
     if (!coarsens) next.transfer = CMATCH_PASSED;
+    else if (stitches) next.transfer = CMATCH_STITCHED;
     else {
       ranks->dominated = sum[LEFT] == level.all;
       if (!ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
     }
-    if (next.transfer == CMATCH_PASSED) {
-      next.rows = level.all;
-      if (coarsens) PetscCall(Alone([&] { return setup->Find(l, CMATCH_PASSED); })); /* the aggregates are of no use now */
-    }
+    if (next.transfer == CMATCH_STITCHED) next.rows = (PetscInt)sum[STITCHED];
+    if (next.transfer == CMATCH_PASSED) next.rows = level.all;
+    /* This rank may have found what is of no use now. */
+    if (coarsens && (next.transfer == CMATCH_PASSED || (next.transfer == CMATCH_STITCHED && !mine[STITCHES])))
+      PetscCall(Alone([&] { return setup->Find(l, next.transfer); }));
     /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
     if (next.transfer != CMATCH_MATCHED)
       next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
@@ -520,17 +528,36 @@ private:
 
   static PetscInt Told(PetscInt64 count) { return (PetscInt)PetscMin(count, (PetscInt64)PETSC_INT_MAX); }
 
-  /* Finds aggregates of this rank, and room for what all will know of the next level. */
+  /*
+     Finds pairs of this rank that are stitched, or its aggregates, and room for what all will know of the next level. A rank
+     guesses from its own pairs what the sum over all ranks will say, since the other search would be in vain then.
+  */
   PetscErrorCode Find(LocalInt l, bool coarsens, PetscInt mine[])
   {
+    const CMATCHRanksLevel &level = ranks->level[l];
+
     PetscFunctionBegin;
     next_level = CMATCHRanksLevel{};
-    next_level.range.reserve(ranks->level[l].size + 1);
+    next_level.range.reserve(level.size + 1);
+    mine[LEVEL_ENTRIES] = Told((PetscInt64)H->level[l].nnz + level.rows);
+    if (coarsens && level.stitch) {
+      PetscCall(setup->Find(l, CMATCH_STITCHED));
+      mine[STITCHED] = setup->coarse;
+      mine[STITCHES] = CMATCHStitches(level.rows, setup->coarse);
+      if (mine[STITCHES]) PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(FindAggregates(l, coarsens, mine));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode FindAggregates(LocalInt l, bool coarsens, PetscInt mine[])
+  {
+    PetscFunctionBegin;
     PetscCall(setup->Find(l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED));
-    mine[COARSE]        = setup->coarse;
-    mine[LEFT]          = setup->left;
-    mine[ENTRIES]       = Told(setup->entries);
-    mine[LEVEL_ENTRIES] = Told((PetscInt64)H->level[l].nnz + ranks->level[l].rows);
+    mine[STITCHES] = 0;
+    mine[COARSE]   = setup->coarse;
+    mine[LEFT]     = setup->left;
+    mine[ENTRIES]  = Told(setup->entries);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -544,13 +571,19 @@ private:
     std::vector<PetscInt> &begin = ranks->next_range;
     const PetscInt         group = GroupSize(H->params, level, l, next);
     const auto             count = [&](PetscInt r) {
-      return next.transfer == CMATCH_PASSED ? level.range[r + 1] - level.range[r] : ranks->told[(size_t)r * TOLD + COARSE];
+      return next.transfer == CMATCH_PASSED
+                           ? level.range[r + 1] - level.range[r]
+                           : ranks->told[(size_t)r * TOLD + (next.transfer == CMATCH_STITCHED ? STITCHED : COARSE)];
     };
-    const auto root = [&](PetscInt r) { return r / group * group; };
+    const auto root   = [&](PetscInt r) { return r / group * group; };
+    PetscInt   givers = 0;
 
     PetscFunctionBegin;
     std::fill(begin.begin(), begin.begin() + level.size + 1, 0);
-    for (PetscInt r = 0; r < level.size; r++) begin[root(r) + 1] += count(r);
+    for (PetscInt r = 0; r < level.size; r++) {
+      begin[root(r) + 1] += count(r);
+      givers += count(r) > 0;
+    }
     for (PetscInt r = 0; r < level.size; r++) {
       PetscCheck(begin[r + 1] <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
                  "A rank would get %" PetscInt_FMT
@@ -568,11 +601,14 @@ private:
     level.mine       = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
     level.width      = next.transfer == CMATCH_MATCHED ? (LocalInt)H->params.prolongator_row : 1;
     level.gathered   = group > 1;
-    next_level.rows  = level.next_rows;
-    next_level.all   = next.rows;
+    /* There is something to stitch if rows were matched on several ranks before they come together. */
+    next_level.stitch = H->params.stitch && level.gathered && givers > 1 && (next.transfer != CMATCH_PASSED || matched);
+    next_level.rows   = level.next_rows;
+    next_level.all    = next.rows;
     next_level.range.push_back(0);
     for (PetscInt r = 0; r < level.size; r++)
       if (begin[r + 1] > begin[r]) next_level.range.push_back(begin[r + 1]); /* ranks without rows are not of that level */
+    if (next.transfer == CMATCH_MATCHED) matched = true;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -911,6 +947,7 @@ private:
   const bool        keep;
   CMATCHRanksLevel  next_level;    /* what is known of it */
   PetscInt          own_first = 0; /* the number of this rank's first aggregate */
+  bool              matched   = false;
 };
 
 } // namespace

@@ -94,7 +94,7 @@ public:
   virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) = 0;
 
   /* Makes the levels from l on of a rank that has level l alone, or ends those of a rank that has no rows of level l. */
-  virtual PetscErrorCode End(LocalInt l, bool alone) = 0;
+  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
 
   /*
      Scales the factor of a level on several ranks by the largest eigenvalue of all of them, which they find together. It needs no
