@@ -99,13 +99,22 @@ def _definite(properties, backend, ranks, packages, thorough):
         ours += [
             ("afsai 20", "-pc_type afsai -pc_afsai_max_steps 20 -pc_afsai_tolerance 1e-4"),
             ("afsai 60", "-pc_type afsai -pc_afsai_max_steps 60 -pc_afsai_tolerance 1e-4"),
+            ("afsai 1x3", "-pc_type afsai -pc_afsai_max_steps 1 -pc_afsai_step_size 3"),
+            ("afsai 10 full", "-pc_type afsai -pc_afsai_max_steps 10 -pc_afsai_tolerance 0"),
+            ("afsai 30", "-pc_type afsai -pc_afsai_max_steps 30"),
             ("sfsai power 2 filtered", "-pc_type sfsai -pc_sfsai_power 2 -pc_sfsai_prefilter 0.05"),
             ("sfsai power 3 filtered", "-pc_type sfsai -pc_sfsai_power 3 -pc_sfsai_prefilter 0.1"),
+            ("sfsai power 4", "-pc_type sfsai -pc_sfsai_power 4"),
+            ("sfsai power 6 filtered", "-pc_type sfsai -pc_sfsai_power 6 -pc_sfsai_prefilter 0.05 -pc_sfsai_postfilter 0.05"),
         ]
-    if elliptic or thorough:
+    # With blocks it may be an elastic solid, on which cmatch is ahead on a GPU
+    if elliptic or thorough or (fused and _block(properties)):
         ours.append(("cmatch", "-pc_type cmatch"))
     if thorough:
-        ours.append(("cmatch mis2", "-pc_type cmatch -pc_cmatch_coarsening mis2"))
+        ours += [
+            ("cmatch mis2", "-pc_type cmatch -pc_cmatch_coarsening mis2"),
+            ("cmatch chebyshev 3", "-pc_type cmatch -pc_cmatch_smoother chebyshev -pc_cmatch_degree 3"),
+        ]
     ours.append(("gamg afsai", "-pc_type gamg -mg_levels_pc_type afsai "
                  "-mg_levels_ksp_chebyshev_esteig_steps 40"))  # with fewer the bound of the spectrum may be too small
     if properties.stencil:
@@ -157,6 +166,12 @@ def _general(properties, backend, ranks, packages, thorough):
         pairs.append(("gmresfused jacobi", f"{fused} -pc_type jacobi"))
         pairs += [(f"gmresfused {label}", f"-mat_type block {fused} {options}")
                   for label, options in (bisai if thorough else bisai[:3])]
+        if thorough:
+            sweeps = "-pc_type bisai -pc_bisai_power 3 -pc_bisai_factor_sweeps 3"  # with the factor of finepc's, on a GPU alone
+            single = f"{fused} -ksp_gmresfused_basis_precision single"
+            pairs += [("gmresfused bisai power 3 sweeps", f"-mat_type block {fused} {sweeps}"),
+                      ("gmresfused single bisai power 3", f"-mat_type block {single} {bisai[2][1]}"),
+                      ("gmresfused single bisai power 3 sweeps", f"-mat_type block {single} {sweeps}")]
     pairs.append(("bcgs bisai power 2", f"-mat_type block {bcgs} {bisai[1][1]}"))
     return pairs
 

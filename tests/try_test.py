@@ -6,6 +6,7 @@
 Exit code 77: this Python has no numpy and scipy."""
 import argparse
 import contextlib
+import glob
 import gzip
 import io
 import json
@@ -33,12 +34,13 @@ parser.add_argument("--build", required=True)
 parser.add_argument("--source", required=True)
 folders, rest = parser.parse_known_args()
 folders.build, folders.source = os.path.abspath(folders.build), os.path.abspath(folders.source)
-sys.path.insert(0, folders.source)
+sys.path[:0] = [folders.source, os.path.join(folders.source, "benchmarks")]
 bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 
+import keep  # noqa: E402
 from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
-from finepc_try.candidates import afsai_steps, as_program_options, candidates, chosen, given  # noqa: E402
+from finepc_try.candidates import FINEPC_TYPES, afsai_steps, as_program_options, candidates, chosen, given  # noqa: E402
 
 
 def line(n):
@@ -203,11 +205,15 @@ class Candidates(unittest.TestCase):
 
     def test_fused(self):
         """On a GPU every preconditioner that is tried with cg is tried with cgfused."""
-        labels = self.labels(blocks(6, 3) + blocks(6, 3).T, "cuda") + self.labels(plane(9, 9), "cuda")
+        solid = sparse.kron(plane(6, 6), numpy.ones((3, 3)) + numpy.identity(3)).tocsr()  # positive definite, with blocks
+        self.assertEqual((looked_at(solid).kind, looked_at(solid).block_size), ("spd", 3))
+        labels = self.labels(solid, "cuda") + self.labels(plane(9, 9), "cuda")
         alone = [label for label in labels if label.startswith("cg ")]
         self.assertTrue(alone)
         for label in alone:
             self.assertIn("cgfused " + label[3:], labels)
+        self.assertIn("cgfused cmatch", self.labels(solid, "cuda"))  # which is ahead on elastic solids
+        self.assertNotIn("cg cmatch", self.labels(solid))
 
     def test_thorough(self):
         for A in (plane(9, 9), blocks(6, 3)):
@@ -215,6 +221,26 @@ class Candidates(unittest.TestCase):
             more = candidates(looked_at(A), "cuda", 1, thorough=True)
             self.assertLess({candidate.label for candidate in usual}, {candidate.label for candidate in more})
             self.assertEqual(len({candidate.label for candidate in more}), len(more))
+            self.assertFalse([candidate for candidate in candidates(looked_at(A), "host", 1, thorough=True)
+                              if "factor_sweeps" in candidate.options])
+
+    def test_fastest(self):
+        """With --thorough whatever is the fastest of its type in the comparison of types, on one of the problems there."""
+        def words(options):
+            return frozenset(re.findall(r"-\S+ \S+", options.replace("-ksp_pc_side right", "")))
+
+        fastest = {}
+        for name in glob.glob(f"{folders.source}/benchmarks/results/which_*.csv"):
+            for row in keep.read(name).rows:
+                if row["status"] == "ok" and row["pc_type"] in FINEPC_TYPES:
+                    fastest[row["system"], row["pc_type"]] = min((row["total_s"], row["options"]),
+                                                                 fastest.get((row["system"], row["pc_type"]), (numpy.inf, "")))
+        tried = {words(candidate.options) for A in (plane(9, 9), blocks(6, 3))
+                 for candidate in candidates(looked_at(A), "cuda", 1, thorough=True)}
+        for key, (_, options) in fastest.items():
+            with self.subTest(key=key):
+                self.assertIn(words(options), tried)
+        self.assertGreater(len(fastest), 20)
 
     def test_given(self):
         found = given(["mine: -ksp_type cg -pc_type sor"], ["host", "cuda"])
