@@ -867,7 +867,7 @@ TEST_CASE("cmatch: the view advises where the matrix has blocks", "[cmatch][pc][
     const PCObject  pc = MakePC(A, CMATCH()), scalar = MakePC(kind.Create(Blocks(Plate())), CMATCH());
     for (int repeat = 0; repeat < 2; repeat++) { /* before a set-up and after it */
       CHECK(Contains(ViewText((PC)pc),
-                     "the matrix has block size 3, but cmatch works on single rows: for systems of equations compare afsai"));
+                     "the matrix has block size 3, but cmatch works on single rows: harmless for elastic solids; for other"));
       CHECK(!Contains(ViewText((PC)scalar), "block size"));
       MUST(PCSetUp(scalar));
       MUST(PCSetUp(pc)); /* It may fail, since the blocks are not symmetric. */

@@ -968,7 +968,7 @@ static PetscErrorCode Create_CMATCH(PC pc)
   PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
 
   Options Database Keys:
-+ -pc_cmatch_coarsening <matching> - how rows are put together to aggregates: `matching`, in pairwise sweeps, or `mis2`, around the
++ -pc_cmatch_coarsening <matching> - how rows are grouped into aggregates: `matching`, in pairwise sweeps, or `mis2`, around the
   vertices of an independent set of distance 2
 . -pc_cmatch_sweeps <3> - sweeps of pairwise matching, 1 to 5: an aggregate has about 2^sweeps rows, and more where single rows join
   it
@@ -998,7 +998,7 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   Level: intermediate
 
   Notes:
-  Rows are put together to aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
+  Rows are grouped into aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
   a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2). Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of
   about eight rows, and more where single rows join. An edge takes part if it is strong enough at both ends; a row that finds no
   partner joins a pair. The matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is
@@ -1009,11 +1009,12 @@ time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where e
   number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with
   one right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides
   on; on two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1
-  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks: for structures, shells and
-  other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
+  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks. On elastic solids of compact
+  shape it is nevertheless the fastest in our tables; for slender structures, shells and other systems of equations `PCAFSAI` and
+  `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
   9-point stencils on two-dimensional grids compare `PCRRB`.
 
-  w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
+  w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
   constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
   of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
   Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its

@@ -67,11 +67,11 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
   if (!pc->pmat) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   if (bs > 1)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer,
-                             "the matrix has block size %" PetscInt_FMT
-                             ", but cmatch works on single rows: for systems of equations compare afsai, sfsai, bisai and gamg\n",
-                             bs));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "the matrix has block size %" PetscInt_FMT
+                                     ", but cmatch works on single rows: harmless for elastic solids; "
+                                     "for other systems of equations compare afsai, sfsai, bisai and gamg\n",
+                                     bs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
