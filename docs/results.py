@@ -31,7 +31,7 @@ PROBLEMS = [
     ("elasticity3d:100", "elasticity, 100³ elements, 3.06 million rows", 1e-8),
     ("bcsstk16", "bcsstk16, structure, 4,884 rows", 1e-8),
     ("bcsstk24", "bcsstk24, structure, 3,562 rows", 1e-8),
-    ("bcsstk28", "bcsstk28, solid element, 4,410 rows", 1e-8),
+    ("bcsstk28", "bcsstk28, structure, 4,410 rows", 1e-8),
     ("s3rmt3m3", "s3rmt3m3, shell, 5,357 rows", 1e-8),
     ("ex15", "ex15, flow, 6,867 rows", 1e-8),
     ("block3d7:64:4", "4 coupled unknowns, 64³ points, not symmetric", 1e-8),
@@ -206,7 +206,7 @@ def unfused_words(table):
     systems = {}
     for system, types in table.items():
         ours = {kind: any(run.solver in SOLVER_OF_FINEPC for run in found) for kind, found in types.items() if found}
-        names = ", ".join(f"`{kind}`" for kind in ("jacobi", *OURS) if kind in ours and not ours[kind])
+        names = ", ".join(f"`{SHOWN.get(kind, kind)}`" for kind in TYPES if kind in ours and not ours[kind])
         if names and any(ours.values()):
             systems.setdefault(names, []).append(f"`{system}`")
     parts = [f"{names} on {', '.join(found)}" for names, found in systems.items()]
@@ -259,13 +259,13 @@ def kept(root, name):
 def one_h100_table(root):
     """finepc, AmgX and cuDSS on the same card and the same day."""
     heads, rows = kept(root, "one_h100")
-    return table_of(["problem", "finepc, the fastest"] + heads[3:], [row[1:] for row in rows])
+    return table_of(["problem", "finepc, recommended"] + heads[3:], [row[1:] for row in rows])
 
 
 def direct_table(root):
     """A direct solver beside finepc, for the systems that README.md shows."""
     rows = [[row[1], row[2].split()[0], row[6], row[7], row[8]] for row in kept(root, "one_h100")[1] if row[0] == "1"]
-    return table_of(["ms, one H100", "finepc, each right-hand side", "cuDSS: first", "cuDSS: new values and a solve",
+    return table_of(["ms, one H100", "finepc, set-up and solve", "cuDSS: first", "cuDSS: new values and a solve",
                      "cuDSS: another right-hand side"], rows)
 
 
@@ -303,7 +303,7 @@ def headline_table(root):
 
 def measured_table(root, kind):
     """The fastest run of a type for each problem, beside the fastest of Jacobi where one was measured."""
-    table, rows, files = compared(root), [], []
+    table, rows, used = compared(root), [], []
     for system, words in problems(table):
         found, jacobi = ([r for r in table[system][which] if r.ok] for which in (kind, "jacobi"))
         if not found:
@@ -314,10 +314,10 @@ def measured_table(root, kind):
         times.append("not measured" if default is None else default.words if default.ok else default.failure)
         times.append(jacobi[0].words if jacobi else "not measured")
         rows.append([words, f"`{found[0].options}`", str(result["iterations"]), *times])
-        files += [run.file for run in (found[0], *jacobi[:1]) if run.file not in files]
+        used += [found[0], *jacobi[:1]]
     heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "with the defaults, ms",
              "fastest `jacobi`, ms"]
-    return table_of(heads, rows) + f"\n```{{made}} {' '.join(files)}\n```\n"
+    return table_of(heads, rows) + sources(used)
 
 
 def link(root, name):
