@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import keep
 
@@ -57,6 +58,7 @@ readme\tproblem\tfinepc\tothers
 1\tSPE10, reservoir\t99 `cmatch` (1)\t5
 0\tanother\t7\t8
 """
+MEASURED = (("SPE10", "file:spe10.petsc", "-ksp_type cgfused -pc_type cmatch"),)  # rows of headline's own table
 RESULT = """# finepc_bench: backend host, a machine, 1 rank, PETSc 3.26.1, commit 0, 2026-01-01T00:00:00Z
 system,set,ksp_type,pc_type,status,total_s,iterations
 spe10,cgfused-cmatch,cgfused,cmatch,ok,0.01849,26
@@ -122,7 +124,11 @@ class Case(unittest.TestCase):
         def call(*words):
             with contextlib.redirect_stdout(io.StringIO()):
                 return headline.main([*words, "--readme", readme, "--table", kept, "--output", path[:-4]])
-        self.assertEqual([call("--check"), call("--fill"), call("--check")], [1, 0, 0])
+        with unittest.mock.patch.object(headline, "TABLE", MEASURED):
+            self.assertEqual([call("--check"), call("--fill"), call("--check")], [1, 0, 0])
+        absent = ("another", "poisson3d7:5", "-ksp_type cgfused -pc_type cmatch")
+        with unittest.mock.patch.object(headline, "TABLE", (*MEASURED, absent)):  # a row of which there is no result
+            self.assertEqual([call("--check"), call("--fill")], [1, 0])
         for path, text in ((readme, after), (kept, table)):
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(file.read(), text)
