@@ -100,7 +100,11 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) { /* otherwise KSPSolve() says what is wrong */
     PetscCall(Prepare_RRBCG(ksp));
-    if (((KSP_RRBCG *)ksp->data)->device) PetscCall(VecSet(ksp->work[0], 0)); /* its memory is there before the first solve */
+    if (((KSP_RRBCG *)ksp->data)->device) { /* the memory of the residual is there before the first solve */
+      PetscScalar *array;
+      PetscCall(CGGetWrite(PETSC_TRUE, ksp->work[0], &array, nullptr));
+      PetscCall(CGRestoreWrite(PETSC_TRUE, ksp->work[0], &array));
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
