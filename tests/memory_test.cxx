@@ -451,6 +451,6 @@ TEST_CASE("several ranks: memory ends on one of them in a solve, and all of them
         }
         MPI_Comm_free(&comm);
       }
-      CHECK(n > 2);
+      CHECK((n > 2 || solved.columns)); /* columns that are solved one by one take none, once the set-up has been made */
     }
 }
