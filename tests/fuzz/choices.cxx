@@ -108,7 +108,11 @@ std::string ValueFor(const Key &key, Random &random)
                                               "text", "100000", "1e-320"});
   const bool real = key.value.find_first_of(".e") != std::string::npos;
   if (real) return random.Of(std::vector<std::string>{"0", "0.001", "0.01", "0.1", "0.3", "0.5", "0.9", "0.999", "1", "1.5", "2"});
-  return random.Of(std::vector<std::string>{"0", "1", "1", "2", "2", "3", "3", "4", "5", "7", "8", "16", "40", "256", "1000"});
+  const std::string value =
+    random.Of(std::vector<std::string>{"0", "1", "1", "2", "2", "3", "3", "4", "5", "7", "8", "16", "40", "256", "1000"});
+  /* More steps, or a higher power on a graph, fill rows of some 900 entries, which takes minutes on a host. */
+  const long most = key.key == "-pc_afsai_max_steps" ? 100 : key.key == "-pc_afsai_initial_power" ? 3 : 1000;
+  return std::to_string(std::min(std::stol(value), most));
 }
 
 std::string SomeOf(const std::vector<Key> &keys, Random &random)

@@ -72,7 +72,9 @@ System MakeSystem(Random &);
 /* A good one, for a preconditioner; rrb gets a grid of 5 points. */
 System MakeGoodSystem(const std::string &pc, bool large, Random &);
 System WithOtherValues(const System &, Random &); /* the same nonzeros */
-System WithTimeStep(const System &);              /* or without it, if it had one */
+/* Gives empty rows a diagonal entry of 0: PETSc reads beyond the arrays of a matrix on a GPU whose last row is empty. */
+void   FillEmptyRows(System *);
+System WithTimeStep(const System &); /* or without it, if it had one */
 /* With couplings of pairs of rows, which leave row sums alone, added to those that are there, or at other places. */
 System WithCouplings(const System &, bool elsewhere, Random &);
 
@@ -113,8 +115,10 @@ struct Place {
 /* How something that was done has ended, on all ranks. */
 struct Event {
   std::string        what;
-  int                code  = 0;                   /* of an error */
+  int                code = 0;                    /* of an error */
+  std::string        text;                        /* of an error on this rank */
   bool               solve = false, good = false; /* of a good system */
+  bool               ours       = true;           /* finepc has a part in it */
   KSPConvergedReason reason     = KSP_CONVERGED_ITERATING;
   PCFailedReason     failed     = PC_NOERROR;
   PetscInt           iterations = 0;

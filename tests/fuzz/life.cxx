@@ -96,6 +96,7 @@ private:
   void Fault(const std::string &text) { report_.faults.push_back(text); }
 
   const char *MatTypeHere() const;
+  Code        ThrowProductAway();
   Code        NewMatrix();
   Code        Start();
   Code        Create();
@@ -164,6 +165,7 @@ void Case::Note(const std::string &what, Code code, const std::string &text)
   log_ += what + (code ? ": error " + std::to_string((int)code) + " " + text.substr(0, 300) : "") + "\n";
   MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
   event_.code = most[0];
+  event_.text = text;
   report_.events.push_back(event_);
   if (!most[0]) return;
   errors = true;
@@ -183,6 +185,20 @@ const char *Case::MatTypeHere() const
   return choice_.mat.c_str();
 }
 
+/* The first product of a small matrix may be wrong on a GPU; see docs/known-faults.md. */
+PetscErrorCode Case::ThrowProductAway()
+{
+  Vec x, y;
+
+  PetscFunctionBegin;
+  if (!place_.device || choice_.mat != "aij" || !system_.assembled) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatCreateVecs(A_, &x, &y));
+  PetscCall(MatMult(A_, x, y));
+  PetscCall(VecDestroy(&x));
+  PetscCall(VecDestroy(&y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode Case::NewMatrix()
 {
   PetscReal     *random;
@@ -195,10 +211,12 @@ PetscErrorCode Case::NewMatrix()
   PetscCall(VecDestroy(&b_));
   PetscCall(MatDestroy(&A_));
   if (choice_.pc == "jacobi" || choice_.pc == "none") system_.assembled = true; /* PETSc's own types do not look */
+  if (place_.device || place_.reference) FillEmptyRows(&system_);
   system_.noise = place_.noise;
   system_.trial = place_.trial;
   PetscCall(CreateMat(system_, MatTypeHere(), random_, &A_));
   PetscCall(MatCreateVecs(A_, &x_, &b_));
+  PetscCall(ThrowProductAway());
   PetscCall(VecGetLocalSize(b_, &n));
   PetscCall(VecGetOwnershipRange(b_, &first, nullptr));
   PetscCall(VecGetArrayWrite(b_, &random));
@@ -258,8 +276,9 @@ bool IsOurPC(const std::string &pc)
    Whoever says that he has converged is asked for the true residual. Our solvers may leave what rounding leaves: in proportion to
    |A| |x|, and where the residual is a recurrence, as with conjugate gradients, to the number of iterations. PETSc's solvers are
    given more, since their residuals may follow much larger iterates, and are not asked at all where the preconditioner is not
-   `steady`, one linear map, except for the flexible one. They do not notice either that the solution overflows, and take r.z = 0
-   for convergence whatever the norm is; MINRES has reasons of its own.
+   `steady`, one linear map, except for the flexible one. Neither do they notice that the solution overflows, and they take r.z = 0
+   for convergence whatever the norm is, or, with FGMRES, an M r of nothing. BCGS and MINRES are not asked, since on nearly singular
+   and on indefinite matrices the recurrences of their residuals come to nothing while the true residual does not.
 */
 PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x, double rtol, double guess)
 {
@@ -281,8 +300,9 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   PetscCall(VecNorm(x, NORM_INFINITY, &norm_x));
   if (!std::isfinite(norm_b) || !std::isfinite(largest)) PetscFunctionReturn(PETSC_SUCCESS);
   const bool ours = IsOurs(type);
-  if (!ours && ((!steady && type != "fgmres") || !std::isfinite(norm_x))) PetscFunctionReturn(PETSC_SUCCESS);
-  if (reason != KSP_CONVERGED_RTOL && !(reason == KSP_CONVERGED_ATOL && (ours || claimed <= absolute)) &&
+  if (!ours && ((!steady && type != "fgmres") || type == "bcgs" || type == "minres" || !std::isfinite(norm_x)))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  if (reason != KSP_CONVERGED_RTOL && !(reason == KSP_CONVERGED_ATOL && (ours || (type != "fgmres" && claimed <= absolute))) &&
       !(ours && reason == KSP_CONVERGED_HAPPY_BREAKDOWN))
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Residual(system_, A_, b_, x, &norms));
@@ -302,6 +322,8 @@ bool Case::MustConverge() const
 {
   if (!choice_.defaults || changed_ || !IsOurPC(choice_.pc) || choice_.ksp == "gmresfused") return false;
   if (system_.sign < 0 && choice_.ksp == "minres") return false;
+  /* On the pattern of its factors an inverse of block ILU says little about jumps. */
+  if (choice_.pc == "bisai" && system_.name.find("jumps") != std::string::npos) return false;
   if (system_.good) return (choice_.pc != "bisai" && choice_.ksp != "bcgs" && choice_.ksp != "bicg") || size_ == 1;
   return system_.hard && (choice_.ksp == "cg" || choice_.ksp == "cgfused") && choice_.pc != "bisai" && choice_.pc != "rrb";
 }
@@ -324,7 +346,9 @@ PetscErrorCode Case::Solve()
   const bool sound = !nonzero || std::isfinite(guess);
   if (nonzero && sound && system_.assembled) PetscCall(Residual(system_, A_, b_, x_, &of_guess));
   event_.solve = true;
-  event_.good  = system_.good;
+  event_.ours  = IsOurPC(choice_.pc) || IsOurs(choice_.ksp);
+  /* after a basis in single precision it is rounding that says how often the solver begins anew */
+  event_.good = system_.good && choice_.options.find("basis_precision single") == std::string::npos;
   PetscCall(KSPSolve(ksp_, b_, x_));
   report_.solves++;
   PetscCall(KSPGetConvergedReason(ksp_, &reason));
@@ -347,7 +371,7 @@ PetscErrorCode Case::Solve()
      its terms. PETSc's MINRES estimates the norm by recurrences, which hold for symmetric preconditioners, as that of bisai is not.
   */
   const bool steady = (choice_.pc != "cmatch" || choice_.ksp != "bcgs") && (choice_.pc != "bisai" || choice_.ksp != "minres");
-  if (IsOurPC(choice_.pc) || IsOurs(choice_.ksp)) /* What PETSc does alone is not looked at. */
+  if (event_.ours) /* What PETSc does alone is not looked at. */
     PetscCall(Judge(ksp_, choice_.ksp, steady, x_, kRelativeTolerance, of_guess.size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -456,6 +480,7 @@ PetscErrorCode Case::NewNonzeros()
   PetscCall(MatSetNullSpace(A_, space));
   PetscCall(MatNullSpaceDestroy(&space));
   log_ += "  by " + how + "\n";
+  PetscCall(ThrowProductAway());
   if (random_.Chance(70)) PetscCall(KSPSetOperators(ksp_, A_, A_));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -504,7 +529,8 @@ PetscErrorCode Case::Second()
   constexpr double           rtol     = 1e-6;
 
   PetscFunctionBegin;
-  if (size_ == 1 || (safe && choice_.pc != "rrb")) wrappers.insert(wrappers.end(), all.begin(), all.end());
+  /* The inner solver's ICC of PETSc reads through null pointers where there are no rows. */
+  if (system_.rows && (size_ == 1 || (safe && choice_.pc != "rrb"))) wrappers.insert(wrappers.end(), all.begin(), all.end());
   if (size_ > 1 && safe && choice_.pc != "rrb")
     wrappers.push_back({"telescope",
                         "-second_pc_telescope_reduction_factor 2 -second_telescope_ksp_type cg -second_telescope_ksp_max_it 3 "
@@ -515,6 +541,7 @@ PetscErrorCode Case::Second()
   std::string       options = wrapper.options;
   if (options.find('#') != std::string::npos) options.replace(options.find('#'), 1, choice_.pc);
   const OptionsScope scope(options);
+  event_.ours = IsOurs(type) || (IsOurPC(choice_.pc) && wrapper.name != "shell"); /* what PETSc does alone is not looked at */
   log_ += "  -ksp_type " + type + " -pc_type " + (wrapper.name.empty() ? choice_.pc : wrapper.name) + " " + options + "\n";
   PetscCall(KSPDestroy(&second_));
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &second_));
@@ -536,8 +563,7 @@ PetscErrorCode Case::Second()
   Code code = KSPSolve(second_, b_, x);
   /* GMRES of PETSc, too, applies M to a sum, which must be no larger than the terms. */
   const bool steady = wrapper.steady && choice_.pc != "cmatch" && system_.good;
-  /* PETSc's FGMRES takes an M r of nothing for a solution; what PETSc does alone is not looked at. */
-  if (!code && (IsOurs(type) || (IsOurPC(choice_.pc) && wrapper.name != "shell"))) code = Judge(second_, type, steady, x, rtol, 0);
+  if (!code && event_.ours) code = Judge(second_, type, steady, x, rtol, 0);
   PetscCall(VecDestroy(&x));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

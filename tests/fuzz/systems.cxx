@@ -295,6 +295,14 @@ System MakeGoodSystem(const std::string &pc, bool large, Random &random)
   return random.Chance(pc == "bisai" ? 60 : 15) ? InBlocks(s, random) : s;
 }
 
+void FillEmptyRows(System *system)
+{
+  std::vector<bool> empty(system->rows, true);
+  for (const Entry &e : system->entries) empty[e.row] = false;
+  for (PetscInt row = 0; row < system->rows; row++)
+    if (empty[row]) system->entries.push_back({row, row, 0});
+}
+
 System WithOtherValues(const System &system, Random &random)
 {
   System       s      = system;
