@@ -73,8 +73,9 @@ static PetscErrorCode Mask(PC_Local *local, LocalInt n, PetscMemType where)
 
   PetscFunctionBegin;
   if (zero_rows.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  local->carry              = CSR{};
-  const PetscErrorCode code = CSRMask(&carry, n, (LocalInt)zero_rows.size(), zero_rows.data(), where, &local->carry);
+  local->carry = CSR{};
+  const PetscErrorCode code =
+    CallGuarded(CSRMask, (const CSR *)&carry, n, (LocalInt)zero_rows.size(), zero_rows.data(), where, &local->carry);
   PetscCall(CSRDestroy(&carry));
   PetscCall(code);
   PetscCall(CSRDestroy(&local->carry_t));
