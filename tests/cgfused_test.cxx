@@ -2217,7 +2217,7 @@ TEST_CASE("cgfused: NCCL and a solver that is used again", "[cgfused][mpi][gpu][
     {
       Recorder recorder;
       MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
-      compare("mpi: a monitor");
+      compare("nccl");
       CHECK(recorder.calls.size() == 9);
       MUST(KSPMonitorCancel(fused));
     }
