@@ -286,6 +286,7 @@ PETSC_EXTERN PetscErrorCode KSPCreate_GMRESFused(KSP);
 PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat);
 PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat);
 
+/* Setters and getters of options, written by scripts/options from the tables of options: do not edit. */
 PETSC_EXTERN PetscErrorCode PCAFSAISetMaxSteps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetStepSize(PC, PetscInt);
@@ -312,9 +313,6 @@ PETSC_EXTERN PetscErrorCode PCAFSAISetOverlap(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetOverlap(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetHaloLayers(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetHaloLayers(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCAFSAISetPattern(PC, Mat);
-PETSC_EXTERN PetscErrorCode PCAFSAIGetPattern(PC, Mat *);
-PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCSFSAISetPower(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetPower(PC, PetscInt *);
@@ -334,9 +332,6 @@ PETSC_EXTERN PetscErrorCode PCSFSAISetOverlap(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetOverlap(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCSFSAISetHaloLayers(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetHaloLayers(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
-PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
-PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCBISAISetPower(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetPower(PC, PetscInt *);
@@ -362,7 +357,6 @@ PETSC_EXTERN PetscErrorCode PCBISAISetFactorPrecision(PC, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetSweeps(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCRRBSetLevels(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetLevels(PC, PetscInt *);
@@ -409,10 +403,6 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetCommunication(PC, PCCMATCHCommunication);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);
-
-PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
-PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);
 
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
@@ -420,7 +410,6 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCommunication(KSP, KSPCGFusedCommunication);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCommunication(KSP, KSPCGFusedCommunication *);
-PETSC_EXTERN PetscErrorCode KSPCGFusedGetColumns(KSP, PetscInt *, const PetscInt *[], const KSPConvergedReason *[]);
 
 PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);
@@ -437,3 +426,16 @@ PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetFlexible(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetFlexible(KSP, PetscBool *);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP, FinePCPrecision *);
+/* End of what scripts/options writes. */
+
+PETSC_EXTERN PetscErrorCode PCAFSAISetPattern(PC, Mat);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetPattern(PC, Mat *);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);
+PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
+PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetColumns(KSP, PetscInt *, const PetscInt *[], const KSPConvergedReason *[]);

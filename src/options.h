@@ -1,15 +1,16 @@
 /*
-   The options of a type are a table with one entry for each option, for example
+   The options of a type are a table with one row for each option, for example
 
-     {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps",
+     {"-pc_afsai_max_steps", "the most steps in which a row of the factor is extended, k_max", "PCAFSAISetMaxSteps",
       Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps)), Invalidates::EVERYTHING}
 
-   An entry names the key, the text that -help shows, the setter, the place of the value in the type's data with the values that are
-   allowed, and the part of a set-up that a change of the value makes useless. The table gives the type its setters and getters with
-   the check of the value, the calls of PetscOptionsInt() and its kin, and the methods that Create composes and Destroy takes away.
-   The public functions with their manual pages are written out in the type's *_api.cxx.
+   A row names the key, what it sets, the setter, the place of the value in the type's data with the values that are allowed, and
+   the part of a set-up that a change of the value makes useless. The table gives the type its setters and getters with the check of
+   the value, the calls of PetscOptionsInt() and its kin, and the methods that Create composes and Destroy takes away. From the same
+   rows, and from the comments above them, scripts/options writes the public functions with their manual pages into the type's
+   *_api.cxx, their prototypes into finepc.h, and the keys into the manual page of the type; its first lines say how.
 
-   The data of a type has the table as a static member `options`, since a setter looks for its own entry there.
+   The data of a type has the table as a static member `options`, since a setter looks for its own row there.
 */
 #pragma once
 

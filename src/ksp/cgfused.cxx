@@ -35,10 +35,38 @@ static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
 }
 
 static const Option<KSP> kOptions[] = {
+  /* path
+
+     Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses
+     by size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the
+     iterates of `KSPCG`, to rounding. */
   {"-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", Field<&KSP_CGFused::path>(OneOf(KSPCGFusedPaths)),
    Invalidates::NOTHING},
-  {"-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it", "KSPCGFusedSetCompress",
-   Field<&KSP_CGFused::compress>(), Invalidates::NOTHING},
+
+  /* compress
+
+     Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from
+     the first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the
+     same to the last bit. The resident kernel does not compress.
+
+     Level: advanced */
+  {"-ksp_cgfused_compress", "whether copies of the matrices are smaller than these where nothing is lost by it",
+   "KSPCGFusedSetCompress", Field<&KSP_CGFused::compress>(), Invalidates::NOTHING},
+
+  /* communication
+
+     With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the
+     iterations, as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes
+     part in every iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own
+     columns runs.
+
+     NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed,
+     and a GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error
+     if NCCL was asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in
+     every iteration, and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is
+     by MPI, whatever is set. On one rank there is none. The view says what was used, and why.
+
+     NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them. */
   {"-ksp_cgfused_communication", "how several ranks make sums and exchange vectors", "KSPCGFusedSetCommunication",
    Field<&KSP_CGFused::communication>(OneOf(KSPCGFusedCommunications)), Invalidates::NOTHING},
   {"-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction",
@@ -399,13 +427,14 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   KSPCGFUSED - "cgfused": the preconditioned conjugate gradient method of `KSPCG`, at the bandwidth of the GPU
 
   Options Database Keys:
-+ -ksp_cgfused_path <auto> - `general`: `MatMult()` and `PCApply()`, whatever they are, with fused vector operations; `graph`: three
-  to five kernels an iteration in a CUDA graph; `resident`: one kernel that stays for all iterations; `auto`: `resident` for small
-  systems, `graph` for others, `general` where neither can run
-. -ksp_cgfused_compress <true> - values and columns of the copies are kept in fewer bytes where nothing is lost by it; the iterates
-  are the same to the last bit
-. -ksp_cgfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: `MPI_Allreduce()` and a `PetscSF`, by
-  the host; `nccl`: NCCL, in the CUDA graph of the iterations; `auto`: `nccl` where each rank has a GPU of its own and NCCL is there
++ -ksp_cgfused_path <auto> - how iterations are run. `auto`: `resident` for small systems and `graph` for others, wherever these can
+  run; `general`: `MatMult()` and `PCApply()` of any matrix and any preconditioner, with fused vector operations; the host waits for
+  the sums; `graph`: three to five kernels an iteration, in a CUDA graph; scalars and the convergence test are on the device;
+  `resident`: one cooperative kernel that keeps the matrices, as far as they fit, and its part of the vectors in shared memory
+. -ksp_cgfused_compress <true> - whether copies of the matrices are smaller than these where nothing is lost by it
+. -ksp_cgfused_communication <auto> - how several ranks make sums and exchange vectors. `auto`: NCCL where it can run, else MPI;
+  `mpi`: `MPI_Allreduce()` and a `PetscSF`; the host takes part in every iteration; `nccl`: NCCL, in the CUDA graph of the
+  iterations; the host learns of the end late
 - -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks and MPI
 
   Level: beginner
@@ -486,10 +515,8 @@ the next one. While it does so the GPU makes the product of the next iteration a
 - * - T. Steihaug, The conjugate gradient method and trust regions in large scale optimization, SIAM J. Numer. Anal. 20 (1983)
   626-637
 
-.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
-  `KSPCGFusedSetCommunication()`,
-  `KSPCGFusedGetColumns()`, `KSPMatSolve()`,
-  `KSPCGSetRadius()`, `KSPSTCG`
+.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedGetColumns()`, `KSPMatSolve()`, `KSPCGSetRadius()`,
+          `KSPSTCG`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`, `KSPCGFusedSetCommunication()`
 M*/
 
 /*@C

@@ -1,18 +1,18 @@
 /*
-   The public functions of KSPCGFUSED, with their manual pages. The values that they set and get are in the table of options in
-   cgfused.cxx.
+   Setters and getters of the options of KSPCGFUSED with their manual pages, written by scripts/options
+   from the table in cgfused.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  KSPCGFusedSetPath - Sets how `KSPCGFUSED` runs its iterations
+  KSPCGFusedSetPath - Sets how iterations are run
 
   Logically Collective
 
   Input Parameters:
-+ ksp - the Krylov space context
++ ksp  - the Krylov space context
 - path - `KSP_CGFUSED_AUTO` (default), `KSP_CGFUSED_GENERAL`, `KSP_CGFUSED_GRAPH` or `KSP_CGFUSED_RESIDENT`, see `KSPCGFusedPath`
 
   Options Database Key:
@@ -25,7 +25,7 @@
   size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of
   `KSPCG`, to rounding.
 
-.seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
+.seealso: `KSPCGFUSED`, `KSPCGFusedGetPath()`, `KSPCGFusedPath`
 @*/
 PetscErrorCode KSPCGFusedSetPath(KSP ksp, KSPCGFusedPath path)
 {
@@ -33,7 +33,7 @@ PetscErrorCode KSPCGFusedSetPath(KSP ksp, KSPCGFusedPath path)
 }
 
 /*@
-  KSPCGFusedGetPath - Gets how `KSPCGFUSED` was asked to run its iterations
+  KSPCGFusedGetPath - Gets how iterations are run
 
   Not Collective
 
@@ -53,16 +53,16 @@ PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
 }
 
 /*@
-  KSPCGFusedSetCompress - Sets whether `KSPCGFUSED` keeps its copies of the matrices smaller than these where nothing is lost by it
+  KSPCGFusedSetCompress - Sets whether copies of the matrices are smaller than these where nothing is lost by it
 
   Logically Collective
 
   Input Parameters:
-+ ksp - the Krylov space context
++ ksp      - the Krylov space context
 - compress - `PETSC_TRUE` (default) or `PETSC_FALSE`
 
   Options Database Key:
-. -ksp_cgfused_compress <compress> - whether copies of the matrices are compressed where nothing is lost by it
+. -ksp_cgfused_compress <compress> - whether copies of the matrices are smaller than these where nothing is lost by it
 
   Level: advanced
 
@@ -79,7 +79,7 @@ PetscErrorCode KSPCGFusedSetCompress(KSP ksp, PetscBool compress)
 }
 
 /*@
-  KSPCGFusedGetCompress - Gets whether `KSPCGFUSED` compresses its copies of the matrices
+  KSPCGFusedGetCompress - Gets whether copies of the matrices are smaller than these where nothing is lost by it
 
   Not Collective
 
@@ -99,14 +99,14 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
 }
 
 /*@
-  KSPCGFusedSetCommunication - Sets how `KSPCGFUSED` on several ranks makes its sums and exchanges vectors
+  KSPCGFusedSetCommunication - Sets how several ranks make sums and exchange vectors
 
   Logically Collective
 
   Input Parameters:
 + ksp           - the Krylov space context
-- communication - `KSP_CGFUSED_COMMUNICATION_AUTO` (default), `KSP_CGFUSED_COMMUNICATION_MPI` or
-                  `KSP_CGFUSED_COMMUNICATION_NCCL`, see `KSPCGFusedCommunication`
+- communication - `KSP_CGFUSED_COMMUNICATION_AUTO` (default), `KSP_CGFUSED_COMMUNICATION_MPI` or `KSP_CGFUSED_COMMUNICATION_NCCL`,
+                  see `KSPCGFusedCommunication`
 
   Options Database Key:
 . -ksp_cgfused_communication <communication> - how several ranks make sums and exchange vectors
@@ -114,20 +114,19 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   Level: intermediate
 
   Notes:
-  With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the
-  iterations, as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes
-  part in every iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own columns
-  runs.
+  With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the iterations,
+  as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes part in every
+  iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own columns runs.
 
-  NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and
-  a GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if
-  NCCL was asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in every
-  iteration, and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is by MPI,
-  whatever is set. On one rank there is none. The view says what was used, and why.
+  NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
+  GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if NCCL was
+  asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in every iteration,
+  and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is by MPI, whatever is set.
+  On one rank there is none. The view says what was used, and why.
 
   NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them.
 
-.seealso: `KSPCGFUSED`, `KSPCGFusedCommunication`, `KSPCGFusedGetCommunication()`
+.seealso: `KSPCGFUSED`, `KSPCGFusedGetCommunication()`, `KSPCGFusedCommunication`
 @*/
 PetscErrorCode KSPCGFusedSetCommunication(KSP ksp, KSPCGFusedCommunication communication)
 {
@@ -135,7 +134,7 @@ PetscErrorCode KSPCGFusedSetCommunication(KSP ksp, KSPCGFusedCommunication commu
 }
 
 /*@
-  KSPCGFusedGetCommunication - Gets how `KSPCGFUSED` was asked to make sums and exchange vectors on several ranks
+  KSPCGFusedGetCommunication - Gets how several ranks make sums and exchange vectors
 
   Not Collective
 
@@ -152,37 +151,4 @@ PetscErrorCode KSPCGFusedSetCommunication(KSP ksp, KSPCGFusedCommunication commu
 PetscErrorCode KSPCGFusedGetCommunication(KSP ksp, KSPCGFusedCommunication *communication)
 {
   return CallGetter(ksp, "KSPCGFusedGetCommunication_C", communication);
-}
-
-/*@C
-  KSPCGFusedGetColumns - Gets what has become of each of the right-hand sides of the last `KSPMatSolve()` with `KSPCGFUSED`
-
-  Not Collective
-
-  Input Parameter:
-. ksp - the Krylov space context
-
-  Output Parameters:
-+ count   - the number of right-hand sides, 0 before the first `KSPMatSolve()`; or `NULL` if it is not wanted
-. its     - the number of iterations of each; or `NULL` if they are not wanted
-- reasons - why each of them has ended; or `NULL` if they are not wanted
-
-  Level: intermediate
-
-  Notes:
-  The arrays belong to the solver, and are valid until its next `KSPMatSolve()` or `KSPReset()`.
-
-  `KSPGetConvergedReason()` gives the reason of the first right-hand side that has not converged, or, if all have, of the one with
-  the most iterations, and `KSPGetIterationNumber()` the largest number. With `KSPSetMatSolveBatchSize()` they all are about the
-  last batch.
-
-.seealso: `KSPCGFUSED`, `KSPMatSolve()`, `KSPSetMatSolveBatchSize()`
-@*/
-PetscErrorCode KSPCGFusedGetColumns(KSP ksp, PetscInt *count, const PetscInt *its[], const KSPConvergedReason *reasons[])
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscUseMethod(ksp, "KSPCGFusedGetColumns_C", (KSP, PetscInt *, const PetscInt **, const KSPConvergedReason **),
-                 (ksp, count, its, reasons));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

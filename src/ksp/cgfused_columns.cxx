@@ -566,6 +566,39 @@ static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*@C
+  KSPCGFusedGetColumns - Gets what has become of each of the right-hand sides of the last `KSPMatSolve()` with `KSPCGFUSED`
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameters:
++ count   - the number of right-hand sides, 0 before the first `KSPMatSolve()`; or `NULL` if it is not wanted
+. its     - the number of iterations of each; or `NULL` if they are not wanted
+- reasons - why each of them has ended; or `NULL` if they are not wanted
+
+  Level: intermediate
+
+  Notes:
+  The arrays belong to the solver, and are valid until its next `KSPMatSolve()` or `KSPReset()`.
+
+  `KSPGetConvergedReason()` gives the reason of the first right-hand side that has not converged, or, if all have, of the one with
+  the most iterations, and `KSPGetIterationNumber()` the largest number. With `KSPSetMatSolveBatchSize()` they all are about the
+  last batch.
+
+.seealso: `KSPCGFUSED`, `KSPMatSolve()`, `KSPSetMatSolveBatchSize()`
+@*/
+PetscErrorCode KSPCGFusedGetColumns(KSP ksp, PetscInt *count, const PetscInt *its[], const KSPConvergedReason *reasons[])
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscUseMethod(ksp, "KSPCGFusedGetColumns_C", (KSP, PetscInt *, const PetscInt **, const KSPConvergedReason **),
+                 (ksp, count, its, reasons));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedComposeColumns(KSP ksp, PetscBool compose)
 {
   PetscFunctionBegin;

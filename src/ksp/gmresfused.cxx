@@ -90,17 +90,69 @@ const char *const KSPGMRESFusedCommunications[] =
   {"auto", "mpi", "nccl", "KSPGMRESFusedCommunication", "KSP_GMRESFUSED_COMMUNICATION_", nullptr};
 
 static const Option<KSP> kOptions[] = {
+  /* path
+
+     Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding. */
   {"-ksp_gmresfused_path", "who decides about iterations", "KSPGMRESFusedSetPath",
    Field<&KSP_GMRESFused::path>(OneOf(KSPGMRESFusedPaths)), Invalidates::NOTHING},
+
+  /* communication
+
+     With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels
+     write to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU
+     of its own for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose
+     products with a matrix on the GPUs are own ones, too, unless the path `general` is asked for.
+     `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL cannot be had; then it is an error to ask for NCCL.
+
+     The iterates are the same to rounding. */
   {"-ksp_gmresfused_communication", "how several ranks make sums and exchange vectors", "KSPGMRESFusedSetCommunication",
    Field<&KSP_GMRESFused::communication>(OneOf(KSPGMRESFusedCommunications)), Invalidates::NOTHING},
-  {"-ksp_gmresfused_restart", "iterations of a cycle", "KSPGMRESFusedSetRestart",
+
+  /* restart
+
+     `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an
+     orthogonalization reads half of them twice on average.
+
+     Level: beginner See also: `KSPGMRESSetRestart()` */
+  {"-ksp_gmresfused_restart", "the number of iterations of a cycle, after which a new basis begins", "KSPGMRESFusedSetRestart",
    Field<&KSP_GMRESFused::restart>(Between(1, kGMRESMostRestart)), Invalidates::NOTHING},
-  {"-ksp_gmresfused_step_size", "products between two orthogonalizations", "KSPGMRESFusedSetStepSize",
-   Field<&KSP_GMRESFused::step_size>(Between(1, kGMRESMostStep)), Invalidates::NOTHING},
-  {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration", "KSPGMRESFusedSetFlexible",
-   Field<&KSP_GMRESFused::flexible>(), Invalidates::NOTHING},
-  {"-ksp_gmresfused_basis_precision", "precision in which the basis is stored", "KSPGMRESFusedSetBasisPrecision",
+
+  /* size
+
+     With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read
+     half as often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of
+     one product a step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses
+     more than three digits in its orthogonalization, or both products together more than seven, the second product is not used;
+     and where they have lost so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is
+     one product a step, and the view says so.
+
+     Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and
+     norms after a second product differ from those of `KSPGMRES` in the fourth digit or so.
+
+     A flexible solve, a preconditioner that may change by itself, and a second pass of orthogonalization make one product a step
+     in any case. What a solve begins beyond its last iteration costs a product more than with 1.
+
+     Level: advanced */
+  {"-ksp_gmresfused_step_size", "how many products with the matrix there are between two orthogonalizations",
+   "KSPGMRESFusedSetStepSize", Field<&KSP_GMRESFused::step_size>(Between(1, kGMRESMostStep)), Invalidates::NOTHING},
+
+  /* flexible
+
+     The preconditioned vectors are kept, as `KSPFGMRES` does it, which takes as much memory again as the basis. It needs the
+     preconditioner on the right, the default. Without it a solve becomes flexible by itself where the preconditioner has an
+     iterating solver inside, and where a cycle misses the true residual by far.
+
+     See also: `KSPFGMRES` */
+  {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`",
+   "KSPGMRESFusedSetFlexible", Field<&KSP_GMRESFused::flexible>(), Invalidates::NOTHING},
+
+  /* precision: sums are in double precision in any case
+
+     The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision a cycle
+     cannot make the residual smaller than some 1e-6 of what it was at its beginning, and the next cycle goes on from there.
+
+     Level: advanced */
+  {"-ksp_gmresfused_basis_precision", "the precision in which the basis is stored", "KSPGMRESFusedSetBasisPrecision",
    Field<&KSP_GMRESFused::basis_precision>(OneOf(FinePCPrecisions)), Invalidates::NOTHING},
   {"-ksp_gmres_restart", "iterations of a cycle, PETSc's key", "KSPGMRESSetRestart",
    Through<KSPGMRESGetRestart_GMRESFused, KSPGMRESSetRestart_GMRESFused>(), Invalidates::NOTHING},
@@ -438,14 +490,17 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis for two iterations
 
   Options Database Keys:
-+ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU
-  decides; `auto`: `device` where it can run
-. -ksp_gmresfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: by the host, which decides about
-  iterations; `nccl`: between the GPUs, which decide; `auto`: `nccl` where each rank has a GPU of its own and there is NCCL
-. -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
-. -ksp_gmresfused_step_size <2> - products between two orthogonalizations, 1 or 2
-. -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
-. -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision
++ -ksp_gmresfused_path <auto> - who decides about iterations. `auto`: the GPU where it can, and where that is faster, else the host;
+  `general`: the host, with `MatMult()` and `PCApply()` of any matrix and any preconditioner; `device`: the GPU, by some kernels an
+  iteration: nothing waits for the host, which learns of the end late
+. -ksp_gmresfused_communication <auto> - how several ranks make sums and exchange vectors. `auto`: NCCL where it can run, else MPI;
+  `mpi`: `MPI_Allreduce()` and the products of the matrix; the host decides about iterations; `nccl`: NCCL, and own products; the
+  GPUs decide, and the host learns of the end late
+. -ksp_gmresfused_restart <30> - the number of iterations of a cycle, after which a new basis begins; between 1 and 1000
+. -ksp_gmresfused_step_size <2> - how many products with the matrix there are between two orthogonalizations; between 1 and 2
+. -ksp_gmresfused_flexible <false> - whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
+. -ksp_gmresfused_basis_precision <double> - the precision in which the basis is stored: `single` or `double`; sums are in double
+  precision in any case
 . -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
 . -ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
 - -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
@@ -512,10 +567,10 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
 - * - A. T. Chronopoulos, S. K. Kim, s-step Orthomin and GMRES implemented on parallel computers, University of Minnesota, TR 90-15
   (1990)
 
-.seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetRestart()`,
-          `KSPGMRESFusedSetCommunication()`,
-          `KSPGMRESFusedSetStepSize()`, `KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`,
-          `KSPGMRESSetHapTol()`, `KSPGMRESSetBreakdownTolerance()`
+.seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
+          `KSPGMRESSetBreakdownTolerance()`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetCommunication()`,
+          `KSPGMRESFusedSetRestart()`, `KSPGMRESFusedSetStepSize()`, `KSPGMRESFusedSetFlexible()`,
+          `KSPGMRESFusedSetBasisPrecision()`
 M*/
 
 /*@C

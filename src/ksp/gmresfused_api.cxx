@@ -1,13 +1,13 @@
 /*
-   The public functions of KSPGMRESFUSED, with their manual pages. The values that they set and get are in the table of options in
-   gmresfused.cxx.
+   Setters and getters of the options of KSPGMRESFUSED with their manual pages, written by scripts/options
+   from the table in gmresfused.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  KSPGMRESFusedSetPath - Sets who decides about the iterations of `KSPGMRESFUSED`
+  KSPGMRESFusedSetPath - Sets who decides about iterations
 
   Logically Collective
 
@@ -23,7 +23,7 @@
   Note:
   Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
 
-.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedPath`, `KSPGMRESFusedGetPath()`
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetPath()`, `KSPGMRESFusedPath`
 @*/
 PetscErrorCode KSPGMRESFusedSetPath(KSP ksp, KSPGMRESFusedPath path)
 {
@@ -31,7 +31,7 @@ PetscErrorCode KSPGMRESFusedSetPath(KSP ksp, KSPGMRESFusedPath path)
 }
 
 /*@
-  KSPGMRESFusedGetPath - Gets who was asked to decide about the iterations of `KSPGMRESFUSED`
+  KSPGMRESFusedGetPath - Gets who decides about iterations
 
   Not Collective
 
@@ -51,7 +51,7 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
 }
 
 /*@
-  KSPGMRESFusedSetCommunication - Sets how `KSPGMRESFUSED` on several ranks makes its sums and exchanges vectors
+  KSPGMRESFusedSetCommunication - Sets how several ranks make sums and exchange vectors
 
   Logically Collective
 
@@ -68,13 +68,13 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
   Notes:
   With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels write
   to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU of its own
-  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose products
-  with a matrix on the GPUs are own ones, too, unless the path `general` is asked for. `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI
-  where NCCL cannot be had; then it is an error to ask for NCCL.
+  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose products with a matrix
+  on the GPUs are own ones, too, unless the path `general` is asked for. `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL
+  cannot be had; then it is an error to ask for NCCL.
 
   The iterates are the same to rounding.
 
-.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedCommunication`, `KSPGMRESFusedGetCommunication()`
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetCommunication()`, `KSPGMRESFusedCommunication`
 @*/
 PetscErrorCode KSPGMRESFusedSetCommunication(KSP ksp, KSPGMRESFusedCommunication communication)
 {
@@ -82,7 +82,7 @@ PetscErrorCode KSPGMRESFusedSetCommunication(KSP ksp, KSPGMRESFusedCommunication
 }
 
 /*@
-  KSPGMRESFusedGetCommunication - Gets how `KSPGMRESFUSED` was asked to make sums and exchange vectors on several ranks
+  KSPGMRESFusedGetCommunication - Gets how several ranks make sums and exchange vectors
 
   Not Collective
 
@@ -102,16 +102,16 @@ PetscErrorCode KSPGMRESFusedGetCommunication(KSP ksp, KSPGMRESFusedCommunication
 }
 
 /*@
-  KSPGMRESFusedSetRestart - Sets the number of iterations after which `KSPGMRESFUSED` begins with a new basis
+  KSPGMRESFusedSetRestart - Sets the number of iterations of a cycle, after which a new basis begins
 
   Logically Collective
 
   Input Parameters:
 + ksp     - the Krylov space context
-- restart - from 1 to 1000, 30 by default
+- restart - between 1 and 1000, 30 (default)
 
   Options Database Key:
-. -ksp_gmresfused_restart <restart> - iterations of a cycle
+. -ksp_gmresfused_restart <restart> - the number of iterations of a cycle, after which a new basis begins
 
   Level: beginner
 
@@ -127,7 +127,7 @@ PetscErrorCode KSPGMRESFusedSetRestart(KSP ksp, PetscInt restart)
 }
 
 /*@
-  KSPGMRESFusedGetRestart - Gets the number of iterations after which `KSPGMRESFUSED` begins with a new basis
+  KSPGMRESFusedGetRestart - Gets the number of iterations of a cycle, after which a new basis begins
 
   Not Collective
 
@@ -147,16 +147,16 @@ PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
 }
 
 /*@
-  KSPGMRESFusedSetStepSize - Sets how many products with the matrix `KSPGMRESFUSED` makes between two orthogonalizations
+  KSPGMRESFusedSetStepSize - Sets how many products with the matrix there are between two orthogonalizations
 
   Logically Collective
 
   Input Parameters:
 + ksp  - the Krylov space context
-- size - 1, or 2 (default)
+- size - between 1 and 2, 2 (default)
 
   Options Database Key:
-. -ksp_gmresfused_step_size <size> - products between two orthogonalizations, 1 or 2
+. -ksp_gmresfused_step_size <size> - how many products with the matrix there are between two orthogonalizations
 
   Level: advanced
 
@@ -164,12 +164,12 @@ PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
   With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read half as
   often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one product a
   step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses more than three
-digits in its orthogonalization, or both products together more than seven, the second product is not used; and where they have lost
-so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the view
-says so.
+  digits in its orthogonalization, or both products together more than seven, the second product is not used; and where they have
+  lost so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the
+  view says so.
 
   Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
-after a second product differ from those of `KSPGMRES` in the fourth digit or so.
+  after a second product differ from those of `KSPGMRES` in the fourth digit or so.
 
   A flexible solve, a preconditioner that may change by itself, and a second pass of orthogonalization make one product a step in
   any case. What a solve begins beyond its last iteration costs a product more than with 1.
@@ -182,7 +182,7 @@ PetscErrorCode KSPGMRESFusedSetStepSize(KSP ksp, PetscInt size)
 }
 
 /*@
-  KSPGMRESFusedGetStepSize - Gets how many products with the matrix `KSPGMRESFUSED` makes between two orthogonalizations
+  KSPGMRESFusedGetStepSize - Gets how many products with the matrix there are between two orthogonalizations
 
   Not Collective
 
@@ -202,7 +202,7 @@ PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
 }
 
 /*@
-  KSPGMRESFusedSetFlexible - Sets whether the preconditioner of `KSPGMRESFUSED` may change from iteration to iteration
+  KSPGMRESFusedSetFlexible - Sets whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 
   Logically Collective
 
@@ -211,7 +211,7 @@ PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
 - flexible - `PETSC_TRUE` or `PETSC_FALSE` (default)
 
   Options Database Key:
-. -ksp_gmresfused_flexible <flexible> - whether the preconditioner may change from iteration to iteration
+. -ksp_gmresfused_flexible <flexible> - whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 
   Level: intermediate
 
@@ -220,7 +220,7 @@ PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
   preconditioner on the right, the default. Without it a solve becomes flexible by itself where the preconditioner has an iterating
   solver inside, and where a cycle misses the true residual by far.
 
-.seealso: `KSPGMRESFUSED`, `KSPFGMRES`, `KSPGMRESFusedGetFlexible()`
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetFlexible()`, `KSPFGMRES`
 @*/
 PetscErrorCode KSPGMRESFusedSetFlexible(KSP ksp, PetscBool flexible)
 {
@@ -228,7 +228,7 @@ PetscErrorCode KSPGMRESFusedSetFlexible(KSP ksp, PetscBool flexible)
 }
 
 /*@
-  KSPGMRESFusedGetFlexible - Gets whether the preconditioner of `KSPGMRESFUSED` may change from iteration to iteration
+  KSPGMRESFusedGetFlexible - Gets whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 
   Not Collective
 
@@ -248,16 +248,16 @@ PetscErrorCode KSPGMRESFusedGetFlexible(KSP ksp, PetscBool *flexible)
 }
 
 /*@
-  KSPGMRESFusedSetBasisPrecision - Sets the precision in which `KSPGMRESFUSED` stores its basis
+  KSPGMRESFusedSetBasisPrecision - Sets the precision in which the basis is stored
 
   Logically Collective
 
   Input Parameters:
 + ksp       - the Krylov space context
-- precision - `FINEPC_DOUBLE` (default) or `FINEPC_SINGLE`
+- precision - `FINEPC_DOUBLE` (default) or `FINEPC_SINGLE`, see `FinePCPrecision`; sums are in double precision in any case
 
   Options Database Key:
-. -ksp_gmresfused_basis_precision <precision> - precision in which the basis is stored
+. -ksp_gmresfused_basis_precision <precision> - the precision in which the basis is stored
 
   Level: advanced
 
@@ -265,7 +265,7 @@ PetscErrorCode KSPGMRESFusedGetFlexible(KSP ksp, PetscBool *flexible)
   The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision a cycle cannot
   make the residual smaller than some 1e-6 of what it was at its beginning, and the next cycle goes on from there.
 
-.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetBasisPrecision()`
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetBasisPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP ksp, FinePCPrecision precision)
 {
@@ -273,7 +273,7 @@ PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP ksp, FinePCPrecision precision
 }
 
 /*@
-  KSPGMRESFusedGetBasisPrecision - Gets the precision in which `KSPGMRESFUSED` stores its basis
+  KSPGMRESFusedGetBasisPrecision - Gets the precision in which the basis is stored
 
   Not Collective
 

@@ -46,7 +46,13 @@ static const RRBCGTwin &Twin(PetscBool device)
 }
 
 static const Option<KSP> kOptions[] = {
-  {"-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph", "KSPRRBCGSetGraph",
+  /* graph
+
+     Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same.
+     On the host it makes no difference but to who tests.
+
+     Level: advanced */
+  {"-ksp_rrbcg_graph", "whether the GPU decides about several iterations of a CUDA graph", "KSPRRBCGSetGraph",
    Field<&KSP_RRBCG::graph>(), Invalidates::NOTHING},
 };
 const OptionTable<KSP> KSP_RRBCG::options{"KSP RRBCG options", kOptions};
@@ -504,9 +510,8 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
 /*MC
   KSPRRBCG - "rrbcg": the RRB-solver, the conjugate gradient method on the first Schur complement of a 5-point stencil
 
-  Options Database Keys:
-. -ksp_rrbcg_graph <true> - on a GPU several iterations of a CUDA graph, about which the device decides; false: one by one, tested
-  by the host, as with a monitor
+  Options Database Key:
+. -ksp_rrbcg_graph <true> - whether the GPU decides about several iterations of a CUDA graph
 
   Level: intermediate
 

@@ -1,22 +1,22 @@
 /*
-   The public functions of KSPRRBCG, with their manual pages. The values that they set and get are in the table of options in
-   rrbcg.cxx.
+   Setters and getters of the options of KSPRRBCG with their manual pages, written by scripts/options
+   from the table in rrbcg.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  KSPRRBCGSetGraph - Sets whether `KSPRRBCG` lets the GPU decide about several iterations
+  KSPRRBCGSetGraph - Sets whether the GPU decides about several iterations of a CUDA graph
 
   Logically Collective
 
   Input Parameters:
-+ ksp - the Krylov space context
++ ksp   - the Krylov space context
 - graph - `PETSC_TRUE` (default) or `PETSC_FALSE`
 
   Options Database Key:
-. -ksp_rrbcg_graph <graph> - whether the device decides about several iterations of a graph
+. -ksp_rrbcg_graph <graph> - whether the GPU decides about several iterations of a CUDA graph
 
   Level: advanced
 
@@ -32,7 +32,7 @@ PetscErrorCode KSPRRBCGSetGraph(KSP ksp, PetscBool graph)
 }
 
 /*@
-  KSPRRBCGGetGraph - Gets whether `KSPRRBCG` lets the GPU decide about several iterations
+  KSPRRBCGGetGraph - Gets whether the GPU decides about several iterations of a CUDA graph
 
   Not Collective
 

@@ -19,7 +19,8 @@ struct PC_L1Jacobi : PC_Local {
 };
 
 const Option<PC> kOptions[] = {
-  {"-pc_l1jacobi_weight", "Weight of the entries beside the diagonal", "PCL1JacobiSetWeight",
+  /* weight: 0 gives `PCJACOBI` */
+  {"-pc_l1jacobi_weight", "the weight omega of the entries beside the diagonal", "PCL1JacobiSetWeight",
    Field<&PC_L1Jacobi::params, &L1JacobiParams::weight>(Between(0, 1)), Invalidates::VALUES},
 };
 const OptionTable<PC> PC_L1Jacobi::options{"l1-Jacobi options", kOptions};
@@ -130,8 +131,8 @@ static PetscErrorCode Create_L1Jacobi(PC pc)
 /*MC
   PCL1JACOBI - "l1jacobi": Jacobi with the magnitudes of a row's other entries added to its diagonal entry
 
-  Options Database Keys:
-. -pc_l1jacobi_weight <1> - weight of the entries beside the diagonal
+  Options Database Key:
+. -pc_l1jacobi_weight <1> - the weight omega of the entries beside the diagonal; between 0 and 1; 0 gives `PCJACOBI`
 
   Level: intermediate
 

@@ -1,19 +1,22 @@
-/* The public functions of PCL1JACOBI, with their manual pages. */
+/*
+   Setters and getters of the options of PCL1JACOBI with their manual pages, written by scripts/options
+   from the table in l1jacobi.cxx: do not edit.
+*/
 #include "api.h"
 
 #include "pcl1jacobi.h"
 
 /*@
-  PCL1JacobiSetWeight - Sets the weight omega of the entries beside the diagonal in `PCL1JACOBI`
+  PCL1JacobiSetWeight - Sets the weight omega of the entries beside the diagonal
 
   Logically Collective
 
   Input Parameters:
 + pc     - the preconditioner context
-- weight - between 0, which gives `PCJACOBI`, and 1 (default)
+- weight - between 0 and 1, 1 (default); 0 gives `PCJACOBI`
 
   Options Database Key:
-. -pc_l1jacobi_weight <weight> - the weight omega of the entries beside the diagonal in `PCL1JACOBI`
+. -pc_l1jacobi_weight <weight> - the weight omega of the entries beside the diagonal
 
   Level: intermediate
 
@@ -25,7 +28,7 @@ PetscErrorCode PCL1JacobiSetWeight(PC pc, PetscReal weight)
 }
 
 /*@
-  PCL1JacobiGetWeight - Gets the weight omega of the entries beside the diagonal in `PCL1JACOBI`
+  PCL1JacobiGetWeight - Gets the weight omega of the entries beside the diagonal
 
   Not Collective
 

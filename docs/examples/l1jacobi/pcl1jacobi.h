@@ -5,8 +5,10 @@
 
 #define PCL1JACOBI "l1jacobi"
 
+/* Setters and getters of options, written by scripts/options from the tables of options: do not edit. */
 PETSC_EXTERN PetscErrorCode PCL1JacobiSetWeight(PC, PetscReal);
 PETSC_EXTERN PetscErrorCode PCL1JacobiGetWeight(PC, PetscReal *);
+/* End of what scripts/options writes. */
 
 PETSC_EXTERN PetscErrorCode PCCreate_L1Jacobi(PC);
 PETSC_EXTERN PetscErrorCode PetscDLLibraryRegister_l1jacobi(void);

@@ -1,6 +1,7 @@
 /* The PETSc face of aFSAI: options, set-up, view and life cycle. The method itself is in afsai_host.cxx and in cuda/pc/afsai. */
 #include <petsc/private/pcimpl.h>
 
+#include "api.h"
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
@@ -32,28 +33,103 @@ template <auto Member>
 using Param = Field<&PC_AFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps))},
-  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize",
+  /* max_steps: 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first pattern
+
+     A row of G has at most max_steps * step_size entries beside its first pattern and its diagonal. */
+  {"-pc_afsai_max_steps", "the most steps in which a row of the factor is extended, k_max", "PCAFSAISetMaxSteps",
+   Param<&AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps))},
+
+  /* step_size
+
+     Larger steps find the pattern less carefully: at the same number of entries per row, step size 1 is the most effective. */
+  {"-pc_afsai_step_size", "how many entries a step adds to a row of the factor, s", "PCAFSAISetStepSize",
    Param<&AFSAIParams::step_size>(Between(1, kAFSAILargestStep))},
-  {"-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance",
+
+  /* tolerance: with the rule `gain`, 0 makes every row take all its steps
+
+     `PCAFSAISetStopRule()` chooses what the tolerance is compared with. */
+  {"-pc_afsai_tolerance", "the tolerance epsilon of the rule by which a row stops", "PCAFSAISetTolerance",
    Param<&AFSAIParams::tolerance>(AtLeastAndBelow(0, 1))},
-  {"-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
-  {"-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection",
+
+  /* stop_rule
+
+     The default stops a row where a step no longer pays, whatever its psi has come to. The ratio, (2.16) of Isotton, Janna,
+     Bernaschi, lets rows that cannot reach it run to max_steps, and stops other rows while they still gain. */
+  {"-pc_afsai_stop_rule", "the rule by which a row stops", "PCAFSAISetStopRule",
+   Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
+
+  /* selection
+
+     Both measures choose the same candidates for a matrix of constant diagonal. */
+  {"-pc_afsai_selection", "the measure by which the candidates for a row are ranked", "PCAFSAISetSelection",
    Param<&AFSAIParams::selection>(OneOf(PCAFSAISelections))},
-  {"-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower",
-   Param<&AFSAIParams::initial_power>(Between(0, kFSAILargestPower))},
-  {"-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", Param<&AFSAIParams::prefilter>(Between(0, 1))},
-  {"-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", Param<&AFSAIParams::postfilter>(Between(0, 1))},
-  {"-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision",
+
+  /* initial_power: 0 is an empty pattern, 1 the lower triangle of A, p that of its p-th power, by (3.9) of Bernaschi, Bisson,
+     Fantozzi, Janna
+
+     The steps then add to that pattern. With 0 in `PCAFSAISetMaxSteps()` the result is static FSAI. */
+  {"-pc_afsai_initial_power", "the power p of A whose lower triangle is the pattern with which rows start",
+   "PCAFSAISetInitialPower", Param<&AFSAIParams::initial_power>(Between(0, kFSAILargestPower))},
+
+  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+
+     Only the search for the pattern is filtered: the values of G are computed with all of A. */
+  {"-pc_afsai_prefilter", "the threshold tau under which entries of A give no candidates", "PCAFSAISetPrefilter",
+   Param<&AFSAIParams::prefilter>(Between(0, 1))},
+
+  /* postfilter: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops
+     nothing
+
+     The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays, so that a threshold of 1 gives
+     `PCJACOBI`. */
+  {"-pc_afsai_postfilter", "the threshold delta under which entries of the computed factor are dropped", "PCAFSAISetPostfilter",
+   Param<&AFSAIParams::postfilter>(Between(0, 1))},
+
+  /* setup_precision: a row on which single precision meets a bad pivot is computed again in double precision, and counted in the
+     view */
+  {"-pc_afsai_setup_precision", "the precision in which the factor is computed", "PCAFSAISetSetupPrecision",
    Param<&AFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_afsai_factor_precision", "Precision of the stored factor", "PCAFSAISetFactorPrecision",
+
+  /* factor_precision: products are summed in double precision in any case
+
+     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double
+     precision in any case. */
+  {"-pc_afsai_factor_precision", "the precision in which the factor is stored", "PCAFSAISetFactorPrecision",
    Param<&AFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed and it fits", "PCAFSAISetReusePattern",
-   Field<&PC_AFSAI::reuse_pattern>(), Invalidates::NOTHING},
-  {"-pc_afsai_overlap", "Hops to the lower-numbered ranks that the factor reaches", "PCAFSAISetOverlap",
+
+  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for a new one
+     in each set-up
+
+     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the
+     same as at the last set-up. The factors then keep their memory. From the values it is seen whether the pattern fits: the
+     gain of a row, log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij /
+     a_ii)^2 over the others. A row has changed if one of both differs from that of the set-up that found the pattern by more
+     than 0.4 of the larger one and by more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a
+     new pattern; on several ranks those of a factor that reaches other ranks decide together, and each other rank about its own
+     block. The view tells how many rows have changed. Both numbers take 8 bytes a row. */
+  {"-pc_afsai_reuse_pattern", "whether the pattern of the factor is kept when only the values of the matrix have changed",
+   "PCAFSAISetReusePattern", Field<&PC_AFSAI::reuse_pattern>(), Invalidates::NOTHING},
+
+  /* overlap: 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential `PCAFSAI` does
+
+     Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
+     lower-numbered ranks, and `PCAFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8
+     ranks need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application
+     exchanges entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+
+     See also: `PCAFSAISetHaloLayers()` */
+  {"-pc_afsai_overlap", "how many hops to lower-numbered ranks the factor may reach", "PCAFSAISetOverlap",
    Field<&PC_AFSAI::overlap>(Between(0, kFSAIMostOverlap))},
-  {"-pc_afsai_halo_layers", "Couplings from the rank's border to the rows that it gathers", "PCAFSAISetHaloLayers",
-   Field<&PC_AFSAI::halo_layers>(Between(0, kFSAIMostLayers))},
+
+  /* halo_layers: 0 stands for the power of the first pattern and the most steps of a row, of which 5 count at most
+
+     The rows that the set-up gathers are those of the ranks that `PCAFSAISetOverlap()` allows, no more than so many couplings
+     away. With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut. Where
+     `PCAFSAISetPattern()` gives the first pattern, the couplings are counted from its columns, too.
+
+     See also: `PCAFSAISetOverlap()` */
+  {"-pc_afsai_halo_layers", "how many couplings lead from a rank's rows to the rows of other ranks that it gathers",
+   "PCAFSAISetHaloLayers", Field<&PC_AFSAI::halo_layers>(Between(0, kFSAIMostLayers))},
 };
 const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 
@@ -247,26 +323,130 @@ static PetscErrorCode Create_AFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*@
+  PCAFSAISetPattern - Gives `PCAFSAI` the pattern with which the rows of its factor start, instead of a power of the matrix
+
+  Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL`: the pattern of `PCAFSAISetInitialPower()` again
+
+  Level: advanced
+
+  Notes:
+  A row of the factor starts with the lower triangle of this row of the rank's diagonal block, whose entries all stay unless
+  `PCAFSAISetPostfilter()` drops them, and is then extended by the steps of `PCAFSAISetMaxSteps()`. With 0 steps the factor is that
+  of `PCSFSAI` on this pattern. The upper triangle and the values are not looked at, and `PCAFSAISetInitialPower()` is not used
+  while a pattern is given. A row takes time and memory as the square of its length and more.
+
+  On several ranks with `PCAFSAISetOverlap()` a row starts with the entries in columns of lower-numbered ranks, too. Ranks that the
+  pattern couples are as those that the matrix couples, one hop apart. The rows of other ranks that are gathered are those of the
+  columns of the pattern and, for the steps, those that the couplings of `PCAFSAISetHaloLayers()` lead to from there and from the
+  rank's border. Entries in columns of lower-numbered ranks that no hop leads to, as without hops, are left out; the view counts
+  them.
+
+  The matrix may be on the host when the operator is on the GPU, and the other way round.
+
+  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
+  change, the next set-up that new values of the operator bring about uses the new nonzeros.
+
+  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetPattern()`, `PCAFSAISetInitialPower()`, `PCSFSAISetPattern()`
+@*/
+PetscErrorCode PCAFSAISetPattern(PC pc, Mat pattern)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  if (pattern) {
+    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
+    PetscCheckSameComm(pc, 1, pattern, 2);
+  }
+  PetscTryMethod(pc, "PCAFSAISetPattern_C", (PC, Mat), (pc, pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCAFSAIGetPattern - Gets the matrix that gives `PCAFSAI` the pattern with which the rows of its factor start
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. pattern - see `PCAFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+
+  Level: advanced
+
+.seealso: `PCAFSAI`, `PCAFSAISetPattern()`
+@*/
+PetscErrorCode PCAFSAIGetPattern(PC pc, Mat *pattern)
+{
+  return CallGetter(pc, "PCAFSAIGetPattern_C", pattern);
+}
+
+/*@
+  PCAFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCAFSAI` has computed, and its transpose
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, which is set up
+
+  Output Parameters:
++ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
+- Gt - the transpose of G; or `NULL` if it is not wanted
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`.
+
+  With several ranks G is block diagonal, with one block for each rank.
+
+.seealso: `PCAFSAI`
+@*/
+PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCAFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCAFSAI - "afsai": adaptive factored sparse approximate inverse of a symmetric positive definite matrix, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_afsai_max_steps <20> - most steps in which a row is extended; 0 is Jacobi
-. -pc_afsai_step_size <1> - entries added per step
-. -pc_afsai_tolerance <1e-3> - tolerance of the stop rule; 0 with `gain`: every row takes all its steps
-. -pc_afsai_stop_rule <gain> - `gain`: a row stops when a step lowers psi by less than the tolerance, relatively; `ratio`: when psi
-  has come down to the tolerance times its first value
-. -pc_afsai_selection <decrease> - how candidates are ranked: `gradient` of psi as it stands, or divided by sqrt(a_jj), which is the
-  `decrease` that an entry alone brings and does not depend on how A is scaled
-. -pc_afsai_initial_power <0> - the pattern starts as the lower triangle of this power of A; with 0 steps: static FSAI
-. -pc_afsai_prefilter <0> - entries of A below this, relative to sqrt(a_ii a_jj), give no candidates
-. -pc_afsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
-. -pc_afsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
-. -pc_afsai_factor_precision <single> - `single` or `double`; sums are in double in any case
-. -pc_afsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G while it fits
-. -pc_afsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
-- -pc_afsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power of the first pattern
-  and as many as a row has steps, of which 5 count at most
++ -pc_afsai_max_steps <20> - the most steps in which a row of the factor is extended, k_max; between 0 and 10000; 0 leaves the
+  diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first pattern
+. -pc_afsai_step_size <1> - how many entries a step adds to a row of the factor, s; between 1 and 10000
+. -pc_afsai_tolerance <0.001> - the tolerance epsilon of the rule by which a row stops; at least 0 and below 1; with the rule
+  `gain`, 0 makes every row take all its steps
+. -pc_afsai_stop_rule <gain> - the rule by which a row stops. `gain`: a row stops when a step has lowered its psi by less than the
+  tolerance, (psi_{k-1} - psi_k) / psi_{k-1} < tolerance; `ratio`: a row stops when its psi has come down far enough, psi_k / psi_0
+  <= tolerance, (2.16) of Isotton, Janna, Bernaschi
+. -pc_afsai_selection <decrease> - the measure by which the candidates for a row are ranked. `gradient`: |d psi_i / d g_ij|, (2.15)
+  of Isotton, Janna, Bernaschi; this measure depends on the scaling of A; `decrease`: |d psi_i / d g_ij| / sqrt(a_jj), the square
+  root of the decrease of psi_i that j alone brings; this measure is the same for A and for every diagonal scaling of A
+. -pc_afsai_initial_power <0> - the power p of A whose lower triangle is the pattern with which rows start; between 0 and 1000; 0 is
+  an empty pattern, 1 the lower triangle of A, p that of its p-th power, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+. -pc_afsai_prefilter <0> - the threshold tau under which entries of A give no candidates; between 0 and 1; an entry with |a_ij| <=
+  tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+. -pc_afsai_postfilter <0> - the threshold delta under which entries of the computed factor are dropped; between 0 and 1; an entry
+  with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops nothing
+. -pc_afsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row on which single
+  precision meets a bad pivot is computed again in double precision, and counted in the view
+. -pc_afsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are summed in
+  double precision in any case
+. -pc_afsai_reuse_pattern <true> - whether the pattern of the factor is kept when only the values of the matrix have changed: `true`
+  to compute new values on the old pattern while that fits, `false` to search for a new one in each set-up
+. -pc_afsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
+  rank's diagonal block, as `PCBJACOBI` with a sequential `PCAFSAI` does
+- -pc_afsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
+  10000; 0 stands for the power of the first pattern and the most steps of a row, of which 5 count at most
 
   Level: intermediate
 
@@ -308,10 +488,10 @@ static PetscErrorCode Create_AFSAI(PC pc)
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, SIAM J. Sci. Comput. 38 (2016) C53-C72 for the filters
 
-.seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`,
-          `PCAFSAISetStopRule()`, `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`,
-          `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`,
-          `PCAFSAISetPattern()`, `PCAFSAISetOverlap()`, `PCAFSAISetHaloLayers()`, `PCAFSAIGetFactors()`
+.seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetPattern()`, `PCAFSAIGetFactors()`, `PCAFSAISetMaxSteps()`,
+          `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`, `PCAFSAISetStopRule()`, `PCAFSAISetSelection()`,
+          `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`, `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`,
+          `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`, `PCAFSAISetOverlap()`, `PCAFSAISetHaloLayers()`
 M*/
 
 /*@C

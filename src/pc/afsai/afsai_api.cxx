@@ -1,23 +1,23 @@
 /*
-   The public functions of PCAFSAI, with their manual pages. The table of options in afsai.cxx names the values that they set and
-   get.
+   Setters and getters of the options of PCAFSAI with their manual pages, written by scripts/options
+   from the table in afsai.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  PCAFSAISetMaxSteps - Sets the most steps in which `PCAFSAI` extends a row of its factor, k_max
+  PCAFSAISetMaxSteps - Sets the most steps in which a row of the factor is extended, k_max
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- max_steps - steps per row, between 0 and 10000; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()`
-              gives a first pattern
++ pc        - the preconditioner context
+- max_steps - between 0 and 10000, 20 (default); 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives
+              a first pattern
 
   Options Database Key:
-. -pc_afsai_max_steps <max_steps> - the most steps in which `PCAFSAI` extends a row of its factor, k_max
+. -pc_afsai_max_steps <max_steps> - the most steps in which a row of the factor is extended, k_max
 
   Level: intermediate
 
@@ -32,7 +32,7 @@ PetscErrorCode PCAFSAISetMaxSteps(PC pc, PetscInt max_steps)
 }
 
 /*@
-  PCAFSAIGetMaxSteps - Gets the most steps in which `PCAFSAI` extends a row of its factor, k_max
+  PCAFSAIGetMaxSteps - Gets the most steps in which a row of the factor is extended, k_max
 
   Not Collective
 
@@ -52,16 +52,16 @@ PetscErrorCode PCAFSAIGetMaxSteps(PC pc, PetscInt *max_steps)
 }
 
 /*@
-  PCAFSAISetStepSize - Sets how many entries a step of `PCAFSAI` adds to a row of its factor, s
+  PCAFSAISetStepSize - Sets how many entries a step adds to a row of the factor, s
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- step_size - entries, between 1 and 10000
++ pc        - the preconditioner context
+- step_size - between 1 and 10000, 1 (default)
 
   Options Database Key:
-. -pc_afsai_step_size <step_size> - how many entries a step of `PCAFSAI` adds to a row of its factor, s
+. -pc_afsai_step_size <step_size> - how many entries a step adds to a row of the factor, s
 
   Level: intermediate
 
@@ -76,7 +76,7 @@ PetscErrorCode PCAFSAISetStepSize(PC pc, PetscInt step_size)
 }
 
 /*@
-  PCAFSAIGetStepSize - Gets how many entries a step of `PCAFSAI` adds to a row of its factor, s
+  PCAFSAIGetStepSize - Gets how many entries a step adds to a row of the factor, s
 
   Not Collective
 
@@ -96,16 +96,16 @@ PetscErrorCode PCAFSAIGetStepSize(PC pc, PetscInt *step_size)
 }
 
 /*@
-  PCAFSAISetTolerance - Sets the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+  PCAFSAISetTolerance - Sets the tolerance epsilon of the rule by which a row stops
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- tolerance - at least 0 and below 1, no unit; with the rule gain, 0 makes every row take all its steps
++ pc        - the preconditioner context
+- tolerance - at least 0 and below 1, 0.001 (default); with the rule `gain`, 0 makes every row take all its steps
 
   Options Database Key:
-. -pc_afsai_tolerance <tolerance> - the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+. -pc_afsai_tolerance <tolerance> - the tolerance epsilon of the rule by which a row stops
 
   Level: intermediate
 
@@ -120,7 +120,7 @@ PetscErrorCode PCAFSAISetTolerance(PC pc, PetscReal tolerance)
 }
 
 /*@
-  PCAFSAIGetTolerance - Gets the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+  PCAFSAIGetTolerance - Gets the tolerance epsilon of the rule by which a row stops
 
   Not Collective
 
@@ -140,16 +140,16 @@ PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
 }
 
 /*@
-  PCAFSAISetStopRule - Sets the rule by which `PCAFSAI` stops to extend a row
+  PCAFSAISetStopRule - Sets the rule by which a row stops
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- stop_rule - `PC_AFSAI_STOP_GAIN` (default) or `PC_AFSAI_STOP_RATIO`
++ pc        - the preconditioner context
+- stop_rule - `PC_AFSAI_STOP_GAIN` (default) or `PC_AFSAI_STOP_RATIO`, see `PCAFSAIStopRule`
 
   Options Database Key:
-. -pc_afsai_stop_rule <stop_rule> - the rule by which `PCAFSAI` stops to extend a row
+. -pc_afsai_stop_rule <stop_rule> - the rule by which a row stops
 
   Level: intermediate
 
@@ -157,7 +157,7 @@ PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
   The default stops a row where a step no longer pays, whatever its psi has come to. The ratio, (2.16) of Isotton, Janna, Bernaschi,
   lets rows that cannot reach it run to max_steps, and stops other rows while they still gain.
 
-.seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`
+.seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`, `PCAFSAIStopRule`
 @*/
 PetscErrorCode PCAFSAISetStopRule(PC pc, PCAFSAIStopRule stop_rule)
 {
@@ -165,7 +165,7 @@ PetscErrorCode PCAFSAISetStopRule(PC pc, PCAFSAIStopRule stop_rule)
 }
 
 /*@
-  PCAFSAIGetStopRule - Gets the rule by which `PCAFSAI` stops to extend a row
+  PCAFSAIGetStopRule - Gets the rule by which a row stops
 
   Not Collective
 
@@ -185,23 +185,23 @@ PetscErrorCode PCAFSAIGetStopRule(PC pc, PCAFSAIStopRule *stop_rule)
 }
 
 /*@
-  PCAFSAISetSelection - Sets the measure by which `PCAFSAI` ranks the candidates for a row
+  PCAFSAISetSelection - Sets the measure by which the candidates for a row are ranked
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- selection - `PC_AFSAI_SELECTION_DECREASE` (default) or `PC_AFSAI_SELECTION_GRADIENT`
++ pc        - the preconditioner context
+- selection - `PC_AFSAI_SELECTION_DECREASE` (default) or `PC_AFSAI_SELECTION_GRADIENT`, see `PCAFSAISelection`
 
   Options Database Key:
-. -pc_afsai_selection <selection> - the measure by which `PCAFSAI` ranks the candidates for a row
+. -pc_afsai_selection <selection> - the measure by which the candidates for a row are ranked
 
   Level: intermediate
 
   Note:
   Both measures choose the same candidates for a matrix of constant diagonal.
 
-.seealso: `PCAFSAI`, `PCAFSAIGetSelection()`
+.seealso: `PCAFSAI`, `PCAFSAIGetSelection()`, `PCAFSAISelection`
 @*/
 PetscErrorCode PCAFSAISetSelection(PC pc, PCAFSAISelection selection)
 {
@@ -209,7 +209,7 @@ PetscErrorCode PCAFSAISetSelection(PC pc, PCAFSAISelection selection)
 }
 
 /*@
-  PCAFSAIGetSelection - Gets the measure by which `PCAFSAI` ranks the candidates for a row
+  PCAFSAIGetSelection - Gets the measure by which the candidates for a row are ranked
 
   Not Collective
 
@@ -229,17 +229,17 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
 }
 
 /*@
-  PCAFSAISetInitialPower - Sets the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+  PCAFSAISetInitialPower - Sets the power p of A whose lower triangle is the pattern with which rows start
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for the lower triangle of its p-th power, by
-                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna; at most 1000
++ pc            - the preconditioner context
+- initial_power - between 0 and 1000, 0 (default); 0 is an empty pattern, 1 the lower triangle of A, p that of its p-th power, by
+                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
-. -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+. -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern with which rows start
 
   Level: intermediate
 
@@ -254,7 +254,7 @@ PetscErrorCode PCAFSAISetInitialPower(PC pc, PetscInt initial_power)
 }
 
 /*@
-  PCAFSAIGetInitialPower - Gets the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+  PCAFSAIGetInitialPower - Gets the power p of A whose lower triangle is the pattern with which rows start
 
   Not Collective
 
@@ -274,17 +274,17 @@ PetscErrorCode PCAFSAIGetInitialPower(PC pc, PetscInt *initial_power)
 }
 
 /*@
-  PCAFSAISetPrefilter - Sets the threshold tau under which entries of A give `PCAFSAI` no candidates
+  PCAFSAISetPrefilter - Sets the threshold tau under which entries of A give no candidates
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- prefilter - between 0 (default) and 1: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
++ pc        - the preconditioner context
+- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
               Fantozzi, Janna
 
   Options Database Key:
-. -pc_afsai_prefilter <prefilter> - the threshold tau under which entries of A give `PCAFSAI` no candidates
+. -pc_afsai_prefilter <prefilter> - the threshold tau under which entries of A give no candidates
 
   Level: intermediate
 
@@ -299,7 +299,7 @@ PetscErrorCode PCAFSAISetPrefilter(PC pc, PetscReal prefilter)
 }
 
 /*@
-  PCAFSAIGetPrefilter - Gets the threshold tau under which entries of A give `PCAFSAI` no candidates
+  PCAFSAIGetPrefilter - Gets the threshold tau under which entries of A give no candidates
 
   Not Collective
 
@@ -319,17 +319,17 @@ PetscErrorCode PCAFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 }
 
 /*@
-  PCAFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+  PCAFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of
-               Bernaschi, Bisson, Fantozzi, Janna
++ pc         - the preconditioner context
+- postfilter - between 0 and 1, 0 (default); an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson,
+               Fantozzi, Janna; 0 drops nothing
 
   Options Database Key:
-. -pc_afsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+. -pc_afsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped
 
   Level: intermediate
 
@@ -345,7 +345,7 @@ PetscErrorCode PCAFSAISetPostfilter(PC pc, PetscReal postfilter)
 }
 
 /*@
-  PCAFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+  PCAFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped
 
   Not Collective
 
@@ -365,23 +365,21 @@ PetscErrorCode PCAFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 }
 
 /*@
-  PCAFSAISetSetupPrecision - Sets the precision in which `PCAFSAI` computes its factor
+  PCAFSAISetSetupPrecision - Sets the precision in which the factor is computed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc              - the preconditioner context
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row on which single precision meets a bad
+                    pivot is computed again in double precision, and counted in the view
 
   Options Database Key:
-. -pc_afsai_setup_precision <setup_precision> - the precision in which `PCAFSAI` computes its factor
+. -pc_afsai_setup_precision <setup_precision> - the precision in which the factor is computed
 
   Level: intermediate
 
-  Note:
-  A row on which single precision meets a bad pivot is computed again in double precision. The view counts such rows.
-
-.seealso: `PCAFSAI`, `PCAFSAIGetSetupPrecision()`
+.seealso: `PCAFSAI`, `PCAFSAIGetSetupPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCAFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
 {
@@ -389,7 +387,7 @@ PetscErrorCode PCAFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
 }
 
 /*@
-  PCAFSAIGetSetupPrecision - Gets the precision in which `PCAFSAI` computes its factor
+  PCAFSAIGetSetupPrecision - Gets the precision in which the factor is computed
 
   Not Collective
 
@@ -409,24 +407,25 @@ PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
 }
 
 /*@
-  PCAFSAISetFactorPrecision - Sets the precision in which `PCAFSAI` stores its factor
+  PCAFSAISetFactorPrecision - Sets the precision in which the factor is stored
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc               - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are summed in double precision in
+                     any case
 
   Options Database Key:
-. -pc_afsai_factor_precision <factor_precision> - the precision in which `PCAFSAI` stores its factor
+. -pc_afsai_factor_precision <factor_precision> - the precision in which the factor is stored
 
   Level: intermediate
 
   Note:
   A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
-  any case, and products are summed in double precision.
+  any case.
 
-.seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`
+.seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCAFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
 {
@@ -434,7 +433,7 @@ PetscErrorCode PCAFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision
 }
 
 /*@
-  PCAFSAIGetFactorPrecision - Gets the precision in which `PCAFSAI` stores its factor
+  PCAFSAIGetFactorPrecision - Gets the precision in which the factor is stored
 
   Not Collective
 
@@ -454,18 +453,18 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 }
 
 /*@
-  PCAFSAISetReusePattern - Sets whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+  PCAFSAISetReusePattern - Sets whether the pattern of the factor is kept when only the values of the matrix have changed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for
-                  a new one in each set-up
++ pc            - the preconditioner context
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for a new
+                  one in each set-up
 
   Options Database Key:
-. -pc_afsai_reuse_pattern <reuse_pattern> - whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix
-                                            have changed
+. -pc_afsai_reuse_pattern <reuse_pattern> - whether the pattern of the factor is kept when only the values of the matrix have
+  changed
 
   Level: intermediate
 
@@ -473,10 +472,10 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the same as
   at the last set-up. The factors then keep their memory. From the values it is seen whether the pattern fits: the gain of a row,
   log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij / a_ii)^2 over the others.
-A row has changed if one of both differs from that of the set-up that found the pattern by more than 0.4 of the larger one and by
-more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks those of a
-factor that reaches other ranks decide together, and each other rank about its own block. The view tells how many rows have changed.
-Both numbers take 8 bytes a row.
+  A row has changed if one of both differs from that of the set-up that found the pattern by more than 0.4 of the larger one and by
+  more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks those of a
+  factor that reaches other ranks decide together, and each other rank about its own block. The view tells how many rows have
+  changed. Both numbers take 8 bytes a row.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
 @*/
@@ -486,7 +485,7 @@ PetscErrorCode PCAFSAISetReusePattern(PC pc, PetscBool reuse_pattern)
 }
 
 /*@
-  PCAFSAIGetReusePattern - Gets whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+  PCAFSAIGetReusePattern - Gets whether the pattern of the factor is kept when only the values of the matrix have changed
 
   Not Collective
 
@@ -506,21 +505,21 @@ PetscErrorCode PCAFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 }
 
 /*@
-  PCAFSAISetOverlap - Sets how many hops from rank to rank the factor of `PCAFSAI` may reach
+  PCAFSAISetOverlap - Sets how many hops to lower-numbered ranks the factor may reach
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- overlap - hops to lower-numbered ranks, between 0 and 1000; 0 (default) keeps the factor in the rank's diagonal block, as
-            `PCBJACOBI` with a sequential `PCAFSAI` does
++ pc      - the preconditioner context
+- overlap - between 0 and 1000, 0 (default); 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential
+            `PCAFSAI` does
 
   Options Database Key:
-. -pc_afsai_overlap <overlap> - hops from rank to rank that the factor of `PCAFSAI` may reach
+. -pc_afsai_overlap <overlap> - how many hops to lower-numbered ranks the factor may reach
 
   Level: intermediate
 
-  Notes:
+  Note:
   Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
   lower-numbered ranks, and `PCAFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
   need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
@@ -534,7 +533,7 @@ PetscErrorCode PCAFSAISetOverlap(PC pc, PetscInt overlap)
 }
 
 /*@
-  PCAFSAIGetOverlap - Gets how many hops from rank to rank the factor of `PCAFSAI` may reach
+  PCAFSAIGetOverlap - Gets how many hops to lower-numbered ranks the factor may reach
 
   Not Collective
 
@@ -554,17 +553,17 @@ PetscErrorCode PCAFSAIGetOverlap(PC pc, PetscInt *overlap)
 }
 
 /*@
-  PCAFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that `PCAFSAI` gathers
+  PCAFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- halo_layers - couplings, between 0 and 10000; 0 (default) stands for the power of the first pattern and the most steps
-                of a row, of which 5 count at most
++ pc          - the preconditioner context
+- halo_layers - between 0 and 10000, 0 (default); 0 stands for the power of the first pattern and the most steps of a row, of which
+                5 count at most
 
   Options Database Key:
-. -pc_afsai_halo_layers <halo_layers> - couplings that lead to the rows of other ranks that `PCAFSAI` gathers
+. -pc_afsai_halo_layers <halo_layers> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Level: intermediate
 
@@ -581,7 +580,7 @@ PetscErrorCode PCAFSAISetHaloLayers(PC pc, PetscInt halo_layers)
 }
 
 /*@
-  PCAFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that `PCAFSAI` gathers
+  PCAFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Not Collective
 
@@ -598,97 +597,4 @@ PetscErrorCode PCAFSAISetHaloLayers(PC pc, PetscInt halo_layers)
 PetscErrorCode PCAFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
 {
   return CallGetter(pc, "PCAFSAIGetHaloLayers_C", halo_layers);
-}
-
-/*@
-  PCAFSAISetPattern - Gives `PCAFSAI` the pattern with which the rows of its factor start, instead of a power of the matrix
-
-  Collective
-
-  Input Parameters:
-+ pc - the preconditioner context
-- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL`: the pattern of `PCAFSAISetInitialPower()` again
-
-  Level: advanced
-
-  Notes:
-  A row of the factor starts with the lower triangle of this row of the rank's diagonal block, whose entries all stay unless
-  `PCAFSAISetPostfilter()` drops them, and is then extended by the steps of `PCAFSAISetMaxSteps()`. With 0 steps the factor is that
-  of `PCSFSAI` on this pattern. The upper triangle and the values are not looked at, and `PCAFSAISetInitialPower()` is not used
-  while a pattern is given. A row takes time and memory as the square of its length and more.
-
-  On several ranks with `PCAFSAISetOverlap()` a row starts with the entries in columns of lower-numbered ranks, too. Ranks that the
-  pattern couples are as those that the matrix couples, one hop apart. The rows of other ranks that are gathered are those of the
-  columns of the pattern and, for the steps, those that the couplings of `PCAFSAISetHaloLayers()` lead to from there and from the
-  rank's border. Entries in columns of lower-numbered ranks that no hop leads to, as without hops, are left out; the view counts
-  them.
-
-  The matrix may be on the host when the operator is on the GPU, and the other way round.
-
-  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
-  change, the next set-up that new values of the operator bring about uses the new nonzeros.
-
-  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
-
-.seealso: `PCAFSAI`, `PCAFSAIGetPattern()`, `PCAFSAISetInitialPower()`, `PCSFSAISetPattern()`
-@*/
-PetscErrorCode PCAFSAISetPattern(PC pc, Mat pattern)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  if (pattern) {
-    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
-    PetscCheckSameComm(pc, 1, pattern, 2);
-  }
-  PetscTryMethod(pc, "PCAFSAISetPattern_C", (PC, Mat), (pc, pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  PCAFSAIGetPattern - Gets the matrix that gives `PCAFSAI` the pattern with which the rows of its factor start
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. pattern - see `PCAFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
-
-  Level: advanced
-
-.seealso: `PCAFSAI`, `PCAFSAISetPattern()`
-@*/
-PetscErrorCode PCAFSAIGetPattern(PC pc, Mat *pattern)
-{
-  return CallGetter(pc, "PCAFSAIGetPattern_C", pattern);
-}
-
-/*@
-  PCAFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCAFSAI` has computed, and its transpose
-
-  Collective
-
-  Input Parameter:
-. pc - the preconditioner context, which is set up
-
-  Output Parameters:
-+ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
-- Gt - the transpose of G; or `NULL` if it is not wanted
-
-  Level: advanced
-
-  Notes:
-  Both are copies that the caller destroys with `MatDestroy()`.
-
-  With several ranks G is block diagonal, with one block for each rank.
-
-.seealso: `PCAFSAI`
-@*/
-PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscUseMethod(pc, "PCAFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -16,28 +16,98 @@ template <auto Member>
 using Param = Field<&PC_BISAI::params, Member>;
 
 static const Option<PC> kOptions[] = {
-  {"-pc_bisai_power", "Power whose pattern the inverses take", "PCBISAISetPower",
+  /* power
+
+     A larger power brings the iterations of `PCBISAI` closer to those of the exact triangular solves, and costs more in the
+     set-up and in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set the power for one factor alone. */
+  {"-pc_bisai_power", "the power p of the patterns S(|L|^p) and S(|U|^p) that the approximate inverses take", "PCBISAISetPower",
    Param<&BISAIParams::power>(Between(1, kBISAILargestPower))},
-  {"-pc_bisai_power_lower", "The same for L alone", "PCBISAISetPowerLower",
+
+  /* power: 0 for the one of `PCBISAISetPower()` */
+  {"-pc_bisai_power_lower", "the power of the pattern for the inverse of L alone", "PCBISAISetPowerLower",
    Param<&BISAIParams::power_lower>(Between(0, kBISAILargestPower))},
-  {"-pc_bisai_power_upper", "The same for U alone", "PCBISAISetPowerUpper",
+
+  /* power: 0 for the one of `PCBISAISetPower()` */
+  {"-pc_bisai_power_upper", "the power of the pattern for the inverse of U alone", "PCBISAISetPowerUpper",
    Param<&BISAIParams::power_upper>(Between(0, kBISAILargestPower))},
-  {"-pc_bisai_side", "Whether block rows or block columns of L and U are inverted", "PCBISAISetSide",
+
+  /* side
+
+     By rows N T = I on the pattern of N, and by columns T N = I, as in the paper. On grids with 5 and 7 points there is no
+     difference. On other matrices either side may need fewer iterations. An apply costs the same, and a set-up by columns needs
+     memory for the lists of the block columns. */
+  {"-pc_bisai_side", "whether the triangular factors are inverted by block rows or by block columns", "PCBISAISetSide",
    Param<&BISAIParams::side>(OneOf(PCBISAISides))},
-  {"-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor",
+
+  /* factor
+
+     PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses
+     are on the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays
+     there, and its rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
+
+     `PC_BISAI_FACTOR_AUTO` takes finepc's factor where the matrix is on a GPU, and PETSc's where it is on the host. Levels of
+     fill, a shift type or an ordering that are set take PETSc's everywhere, and sweeps finepc's. The view says which was taken. */
+  {"-pc_bisai_factor", "where the block triangular factors come from", "PCBISAISetFactor",
    Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors))},
-  {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(Between(0, kBISAIMostLevels))},
-  {"-pc_bisai_factor_shift_type", "Shift of zero pivots", "PCBISAISetFactorShiftType",
+
+  /* levels: above 0 with PETSc's factor alone
+
+     The levels are those of `PCFactorSetLevels()` for `PCILU`. More than 0 levels need PETSc's factor, see `PCBISAISetFactor()`. */
+  {"-pc_bisai_factor_levels", "the levels of fill of the triangular factors", "PCBISAISetFactorLevels",
+   Field<&PC_BISAI::levels>(Between(0, kBISAIMostLevels))},
+
+  /* shift_type: `MAT_SHIFT_NONE` or `MAT_SHIFT_INBLOCKS`; with block size 1 also `MAT_SHIFT_NONZERO` and
+     `MAT_SHIFT_POSITIVE_DEFINITE`
+
+     The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
+     `PCBISAISetFactor()`. */
+  {"-pc_bisai_factor_shift_type", "how PETSc shifts zero pivots in the triangular factors", "PCBISAISetFactorShiftType",
    Field<&PC_BISAI::shift_type>(OneOf(MatFactorShiftTypes)), Invalidates::VALUES},
-  {"-pc_bisai_factor_shift_amount", "Shift of a zero pivot", "PCBISAISetFactorShiftAmount",
+
+  /* amount: the default is 100 times the machine epsilon
+
+     The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or
+     `PC_BISAI_FACTOR_FINEPC`. With `MAT_SHIFT_NONZERO` it must be above 0, which `PCSetUp()` checks. */
+  {"-pc_bisai_factor_shift_amount", "by how much PETSc shifts zero pivots in the triangular factors", "PCBISAISetFactorShiftAmount",
    Field<&PC_BISAI::shift_amount>(AtLeast(0)), Invalidates::VALUES},
-  {"-pc_bisai_factor_mat_ordering_type", "Ordering of the block rows", "PCBISAISetFactorMatOrderingType",
-   Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList))},
-  {"-pc_bisai_factor_sweeps", "Sweeps of finepc's factorization instead of levels", "PCBISAISetFactorSweeps",
-   Field<&PC_BISAI::factor_sweeps>(Between(0, kBILUMostSweeps))},
-  {"-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision",
+
+  /* ordering: `MATORDERINGNATURAL`, or any other `MatOrderingType`
+
+     The ordering is that of `PCFactorSetMatOrderingType()` for `PCILU`. Orderings other than `MATORDERINGNATURAL` need
+     `PC_BISAI_FACTOR_PETSC`. */
+  {"-pc_bisai_factor_mat_ordering_type", "the ordering of the block rows in PETSc's triangular factors",
+   "PCBISAISetFactorMatOrderingType", Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList))},
+
+  /* sweeps: 0 for the exact block ILU(0), level by level
+
+     The exact factorization on the GPU takes one level of block rows after the other, which is slow where there are many levels
+     with few block rows each, as on grids in two dimensions. A sweep takes all block rows at once, and uses the rows of U that
+     the sweep before has left; the first one uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, but
+     that a block row of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are
+     levels give the exact factors, and a few are often as good. All sweeps are synchronous, so that the same matrix always gives
+     the same factors.
+
+     Sweeps need `PC_BISAI_FACTOR_FINEPC`, and memory for a second copy of the values of L and U. On the host they are slower
+     than the exact factorization, and are there to compare.
+
+     Reference: E. Chow, A. Patel, Fine-grained parallel incomplete LU factorization, SIAM Journal on Scientific Computing 37
+     (2015) C169-C193
+
+     See also: `PCBISAISetFactor()` */
+  {"-pc_bisai_factor_sweeps", "by how many sweeps over all block rows at once finepc computes the triangular factors",
+   "PCBISAISetFactorSweeps", Field<&PC_BISAI::factor_sweeps>(Between(0, kBILUMostSweeps))},
+
+  /* factor_precision: they are computed, and products are summed, in double precision in any case
+
+     With `PCBISAISetSweeps()` the copies of L and U for the relaxation are stored in this precision, too. */
+  {"-pc_bisai_factor_precision", "the precision in which the approximate inverses are stored", "PCBISAISetFactorPrecision",
    Param<&BISAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps",
+
+  /* sweeps
+
+     After z = N v each step does z <- z + N (v - T z), where T is L or U. These are two more products. The error goes down as
+     the powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve. */
+  {"-pc_bisai_sweeps", "the relaxation steps that an apply takes with each factor", "PCBISAISetSweeps",
    Param<&BISAIParams::sweeps>(Between(0, kBISAIMostSweeps))},
 };
 const OptionTable<PC> PC_BISAI::options{"Block-ISAI options", kOptions};
@@ -317,28 +387,64 @@ static PetscErrorCode Create_BISAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*@
+  PCBISAIGetFactors - Gets the approximate inverses NL and NU that `PCBISAI` has computed
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, which is set up
+
+  Output Parameters:
++ NL - the inverse of L, a lower triangular `MATBAIJ` with unit diagonal in double precision; or `NULL` if it is not wanted
+- NU - the inverse of U, an upper triangular `MATBAIJ` in double precision; or `NULL` if it is not wanted
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`. Rows and columns are in the order of the factors, which with
+  `MATORDERINGNATURAL` is the order of the matrix.
+
+  With several ranks both inverses are block diagonal, with one block for each rank.
+
+.seealso: `PCBISAI`
+@*/
+PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCBISAIGetFactors_C", (PC, Mat *, Mat *), (pc, NL, NU));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCBISAI - "bisai": block ILU whose triangular factors are replaced by their incomplete sparse approximate inverses, M^{-1} = NU NL
 
   Options Database Keys:
-+ -pc_bisai_power <1> - p, 1 to 4: the approximate inverses of L and U take the patterns of L^p and U^p
-. -pc_bisai_power_lower <0> - the same for L alone; 0: as `-pc_bisai_power`
-. -pc_bisai_power_upper <0> - the same for U alone
-. -pc_bisai_side <rows> - whether block rows of L and U are inverted or their block columns, as the paper does: `rows`, `columns`,
-  `columns_rows`, which is L by columns and U by rows, or `rows_columns`
-. -pc_bisai_factor <auto> - where L and U come from: `petsc`, on the host; `finepc`, block ILU(0) where the matrix is, so that a
-  Newton or time loop with `aijcusparse` never goes through the host; or `auto`, `finepc` where the matrix is on a GPU or sweeps are
-  set, and `petsc` on the host and wherever levels, a shift or an ordering are set; `cuda` is the old name of `finepc`
-. -pc_bisai_factor_levels <0> - levels of fill, with `petsc`
-. -pc_bisai_factor_shift_type <none> - shift of zero pivots inside diagonal blocks, with `petsc`: `none` or `inblocks`, for block
-  size 1 also `nonzero` and `positive_definite`
-. -pc_bisai_factor_shift_amount <2.22045e-14> - its size
-. -pc_bisai_factor_mat_ordering_type <natural> - ordering of the block rows, with `petsc`
-. -pc_bisai_factor_sweeps <0> - sweeps over all block rows at once that compute L and U, with `finepc`; 0: exactly, level by level
-. -pc_bisai_factor_precision <single> - `single` or `double`, in which the inverses are stored; they are computed, and sums are, in
-  double in any case
-- -pc_bisai_sweeps <0> - relaxation steps z <- z + N (v - T z) of each apply, for hard cases; enough of them are the exact
-  triangular solves
++ -pc_bisai_power <1> - the power p of the patterns S(|L|^p) and S(|U|^p) that the approximate inverses take; between 1 and 4
+. -pc_bisai_power_lower <0> - the power of the pattern for the inverse of L alone; between 0 and 4; 0 for the one of
+  `PCBISAISetPower()`
+. -pc_bisai_power_upper <0> - the power of the pattern for the inverse of U alone; between 0 and 4; 0 for the one of
+  `PCBISAISetPower()`
+. -pc_bisai_side <rows> - whether the triangular factors are inverted by block rows or by block columns. `rows`: NL L = I and NU U =
+  I, block row by block row; `columns`: L NL = I and U NU = I, block column by block column; `columns_rows`: L by columns, U by
+  rows; `rows_columns`: L by rows, U by columns
+. -pc_bisai_factor <auto> - where the block triangular factors come from. `auto`: finepc's own where the matrix is on a GPU or
+  sweeps are set, and PETSc's on the host and wherever levels of fill, a shift or an ordering are set; `petsc`: `MatGetFactor()`
+  with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of fill; `finepc`: finepc's own block ILU(0), where the
+  matrix is: on the GPU or on the host; `cuda`: the same, by its old name
+. -pc_bisai_factor_levels <0> - the levels of fill of the triangular factors; between 0 and 1000; above 0 with PETSc's factor alone
+. -pc_bisai_factor_shift_type <none> - how PETSc shifts zero pivots in the triangular factors: `none` or `inblocks`; with block size
+  1 also `nonzero` and `positive_definite`
+. -pc_bisai_factor_shift_amount <2.22045e-14> - by how much PETSc shifts zero pivots in the triangular factors; at least 0; the
+  default is 100 times the machine epsilon
+. -pc_bisai_factor_mat_ordering_type <natural> - the ordering of the block rows in PETSc's triangular factors: `natural`, or any
+  other `MatOrderingType`
+. -pc_bisai_factor_sweeps <0> - by how many sweeps over all block rows at once finepc computes the triangular factors; between 0 and
+  1000; 0 for the exact block ILU(0), level by level
+. -pc_bisai_factor_precision <single> - the precision in which the approximate inverses are stored: `single` or `double`; they are
+  computed, and products are summed, in double precision in any case
+- -pc_bisai_sweeps <0> - the relaxation steps that an apply takes with each factor; between 0 and 1000
 
   Level: intermediate
 
@@ -388,10 +494,10 @@ a `MATAIJ` that are not in ascending order are sorted for the set-up, and entrie
   W. Ma, Y. Hu, W. Yuan, X. Liu, GPU preconditioning for block linear systems using block incomplete sparse approximate inverses,
   Scientific Programming 2021
 
-.seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
-          `PCBISAISetSide()`, `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`,
-          `PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorSweeps()`,
-          `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
+.seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAIGetFactors()`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`,
+          `PCBISAISetPowerUpper()`, `PCBISAISetSide()`, `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`,
+          `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`,
+          `PCBISAISetFactorSweeps()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`
 M*/
 
 /*@C

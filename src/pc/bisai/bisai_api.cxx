@@ -1,24 +1,22 @@
 /*
-   The public functions of PCBISAI, with their manual pages. The table of options in bisai.cxx names the values that they set and
-   get.
+   Setters and getters of the options of PCBISAI with their manual pages, written by scripts/options
+   from the table in bisai.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  PCBISAISetPower - Sets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
-  `PCBISAI` take
+  PCBISAISetPower - Sets the power p of the patterns S(|L|^p) and S(|U|^p) that the approximate inverses take
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- power - a power from 1 (default) to 4
++ pc    - the preconditioner context
+- power - between 1 and 4, 1 (default)
 
   Options Database Key:
-. -pc_bisai_power <power> - the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
-                            `PCBISAI` take
+. -pc_bisai_power <power> - the power p of the patterns S(|L|^p) and S(|U|^p) that the approximate inverses take
 
   Level: intermediate
 
@@ -34,8 +32,7 @@ PetscErrorCode PCBISAISetPower(PC pc, PetscInt power)
 }
 
 /*@
-  PCBISAIGetPower - Gets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
-  `PCBISAI` take
+  PCBISAIGetPower - Gets the power p of the patterns S(|L|^p) and S(|U|^p) that the approximate inverses take
 
   Not Collective
 
@@ -55,16 +52,16 @@ PetscErrorCode PCBISAIGetPower(PC pc, PetscInt *power)
 }
 
 /*@
-  PCBISAISetPowerLower - Sets the power of `PCBISAISetPower()` for the inverse of L alone
+  PCBISAISetPowerLower - Sets the power of the pattern for the inverse of L alone
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- power - 1 to 4, or 0 (default) for the one of `PCBISAISetPower()`
++ pc    - the preconditioner context
+- power - between 0 and 4, 0 (default); 0 for the one of `PCBISAISetPower()`
 
   Options Database Key:
-. -pc_bisai_power_lower <power> - the power of `PCBISAISetPower()` for the inverse of L alone
+. -pc_bisai_power_lower <power> - the power of the pattern for the inverse of L alone
 
   Level: intermediate
 
@@ -76,7 +73,7 @@ PetscErrorCode PCBISAISetPowerLower(PC pc, PetscInt power)
 }
 
 /*@
-  PCBISAIGetPowerLower - Gets the power of `PCBISAISetPower()` for the inverse of L alone
+  PCBISAIGetPowerLower - Gets the power of the pattern for the inverse of L alone
 
   Not Collective
 
@@ -96,16 +93,16 @@ PetscErrorCode PCBISAIGetPowerLower(PC pc, PetscInt *power)
 }
 
 /*@
-  PCBISAISetPowerUpper - Sets the power of `PCBISAISetPower()` for the inverse of U alone
+  PCBISAISetPowerUpper - Sets the power of the pattern for the inverse of U alone
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- power - 1 to 4, or 0 (default) for the one of `PCBISAISetPower()`
++ pc    - the preconditioner context
+- power - between 0 and 4, 0 (default); 0 for the one of `PCBISAISetPower()`
 
   Options Database Key:
-. -pc_bisai_power_upper <power> - the power of `PCBISAISetPower()` for the inverse of U alone
+. -pc_bisai_power_upper <power> - the power of the pattern for the inverse of U alone
 
   Level: intermediate
 
@@ -117,7 +114,7 @@ PetscErrorCode PCBISAISetPowerUpper(PC pc, PetscInt power)
 }
 
 /*@
-  PCBISAIGetPowerUpper - Gets the power of `PCBISAISetPower()` for the inverse of U alone
+  PCBISAIGetPowerUpper - Gets the power of the pattern for the inverse of U alone
 
   Not Collective
 
@@ -137,19 +134,17 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
 }
 
 /*@
-  PCBISAISetSide - Sets whether `PCBISAI` computes the approximate inverses of its triangular factors by block rows or by block
-  columns
+  PCBISAISetSide - Sets whether the triangular factors are inverted by block rows or by block columns
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- side - `PC_BISAI_SIDE_ROWS` (default), `PC_BISAI_SIDE_COLUMNS`, `PC_BISAI_SIDE_COLUMNS_ROWS`, which is L by columns and U by rows,
-         or `PC_BISAI_SIDE_ROWS_COLUMNS`, which is L by rows and U by columns
++ pc   - the preconditioner context
+- side - `PC_BISAI_SIDE_ROWS` (default), `PC_BISAI_SIDE_COLUMNS`, `PC_BISAI_SIDE_COLUMNS_ROWS` or `PC_BISAI_SIDE_ROWS_COLUMNS`, see
+         `PCBISAISide`
 
   Options Database Key:
-. -pc_bisai_side <side> - whether `PCBISAI` computes the approximate inverses of its triangular factors by block rows or by block
-                          columns
+. -pc_bisai_side <side> - whether the triangular factors are inverted by block rows or by block columns
 
   Level: intermediate
 
@@ -158,7 +153,7 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
   On other matrices either side may need fewer iterations. An apply costs the same, and a set-up by columns needs memory for the
   lists of the block columns.
 
-.seealso: `PCBISAI`, `PCBISAIGetSide()`
+.seealso: `PCBISAI`, `PCBISAIGetSide()`, `PCBISAISide`
 @*/
 PetscErrorCode PCBISAISetSide(PC pc, PCBISAISide side)
 {
@@ -166,8 +161,7 @@ PetscErrorCode PCBISAISetSide(PC pc, PCBISAISide side)
 }
 
 /*@
-  PCBISAIGetSide - Gets whether `PCBISAI` computes the approximate inverses of its triangular factors by block rows or by block
-  columns
+  PCBISAIGetSide - Gets whether the triangular factors are inverted by block rows or by block columns
 
   Not Collective
 
@@ -187,21 +181,21 @@ PetscErrorCode PCBISAIGetSide(PC pc, PCBISAISide *side)
 }
 
 /*@
-  PCBISAISetFactor - Sets where `PCBISAI` gets its block triangular factors from
+  PCBISAISetFactor - Sets where the block triangular factors come from
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- factor - `PC_BISAI_FACTOR_AUTO` (default), `PC_BISAI_FACTOR_PETSC`, `PC_BISAI_FACTOR_FINEPC`, or `PC_BISAI_FACTOR_CUDA`, which is
-           its old name
++ pc     - the preconditioner context
+- factor - `PC_BISAI_FACTOR_AUTO` (default), `PC_BISAI_FACTOR_PETSC`, `PC_BISAI_FACTOR_FINEPC` or `PC_BISAI_FACTOR_CUDA`, see
+           `PCBISAIFactor`
 
   Options Database Key:
-. -pc_bisai_factor <factor> - where `PCBISAI` gets its block triangular factors from
+. -pc_bisai_factor <factor> - where the block triangular factors come from
 
   Level: intermediate
 
-  Note:
+  Notes:
   PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses are on
   the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays there, and its
   rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
@@ -209,7 +203,7 @@ PetscErrorCode PCBISAIGetSide(PC pc, PCBISAISide *side)
   `PC_BISAI_FACTOR_AUTO` takes finepc's factor where the matrix is on a GPU, and PETSc's where it is on the host. Levels of fill, a
   shift type or an ordering that are set take PETSc's everywhere, and sweeps finepc's. The view says which was taken.
 
-.seealso: `PCBISAI`, `PCBISAIGetFactor()`
+.seealso: `PCBISAI`, `PCBISAIGetFactor()`, `PCBISAIFactor`
 @*/
 PetscErrorCode PCBISAISetFactor(PC pc, PCBISAIFactor factor)
 {
@@ -217,7 +211,7 @@ PetscErrorCode PCBISAISetFactor(PC pc, PCBISAIFactor factor)
 }
 
 /*@
-  PCBISAIGetFactor - Gets where `PCBISAI` gets its block triangular factors from
+  PCBISAIGetFactor - Gets where the block triangular factors come from
 
   Not Collective
 
@@ -237,16 +231,16 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
 }
 
 /*@
-  PCBISAISetFactorLevels - Sets the levels of fill of the factors of `PCBISAI`
+  PCBISAISetFactorLevels - Sets the levels of fill of the triangular factors
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- levels - levels, between 0 (default) and 1000
++ pc     - the preconditioner context
+- levels - between 0 and 1000, 0 (default); above 0 with PETSc's factor alone
 
   Options Database Key:
-. -pc_bisai_factor_levels <levels> - the levels of fill of the factors of `PCBISAI`
+. -pc_bisai_factor_levels <levels> - the levels of fill of the triangular factors
 
   Level: intermediate
 
@@ -261,7 +255,7 @@ PetscErrorCode PCBISAISetFactorLevels(PC pc, PetscInt levels)
 }
 
 /*@
-  PCBISAIGetFactorLevels - Gets the levels of fill of the factors of `PCBISAI`
+  PCBISAIGetFactorLevels - Gets the levels of fill of the triangular factors
 
   Not Collective
 
@@ -281,23 +275,23 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
 }
 
 /*@
-  PCBISAISetFactorShiftType - Sets how PETSc shifts zero pivots in the factors of `PCBISAI`
+  PCBISAISetFactorShiftType - Sets how PETSc shifts zero pivots in the triangular factors
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc         - the preconditioner context
 - shift_type - `MAT_SHIFT_NONE` (default) or `MAT_SHIFT_INBLOCKS`; with block size 1 also `MAT_SHIFT_NONZERO` and
                `MAT_SHIFT_POSITIVE_DEFINITE`
 
   Options Database Key:
-. -pc_bisai_factor_shift_type <shift_type> - how PETSc shifts zero pivots in the factors of `PCBISAI`
+. -pc_bisai_factor_shift_type <shift_type> - how PETSc shifts zero pivots in the triangular factors
 
   Level: intermediate
 
   Note:
   The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
-`PCBISAISetFactor()`.
+  `PCBISAISetFactor()`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
 @*/
@@ -307,7 +301,7 @@ PetscErrorCode PCBISAISetFactorShiftType(PC pc, MatFactorShiftType shift_type)
 }
 
 /*@
-  PCBISAIGetFactorShiftType - Gets how PETSc shifts zero pivots in the factors of `PCBISAI`
+  PCBISAIGetFactorShiftType - Gets how PETSc shifts zero pivots in the triangular factors
 
   Not Collective
 
@@ -327,16 +321,16 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
 }
 
 /*@
-  PCBISAISetFactorShiftAmount - Sets by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+  PCBISAISetFactorShiftAmount - Sets by how much PETSc shifts zero pivots in the triangular factors
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- amount - the amount, at least 0; 100 times the machine epsilon by default
++ pc     - the preconditioner context
+- amount - at least 0, 2.22045e-14 (default); the default is 100 times the machine epsilon
 
   Options Database Key:
-. -pc_bisai_factor_shift_amount <amount> - by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+. -pc_bisai_factor_shift_amount <amount> - by how much PETSc shifts zero pivots in the triangular factors
 
   Level: intermediate
 
@@ -352,7 +346,7 @@ PetscErrorCode PCBISAISetFactorShiftAmount(PC pc, PetscReal amount)
 }
 
 /*@
-  PCBISAIGetFactorShiftAmount - Gets by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+  PCBISAIGetFactorShiftAmount - Gets by how much PETSc shifts zero pivots in the triangular factors
 
   Not Collective
 
@@ -372,16 +366,16 @@ PetscErrorCode PCBISAIGetFactorShiftAmount(PC pc, PetscReal *amount)
 }
 
 /*@
-  PCBISAISetFactorMatOrderingType - Sets the ordering of the block rows in the factors of `PCBISAI`
+  PCBISAISetFactorMatOrderingType - Sets the ordering of the block rows in PETSc's triangular factors
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc       - the preconditioner context
 - ordering - `MATORDERINGNATURAL` (default), or any other `MatOrderingType`
 
   Options Database Key:
-. -pc_bisai_factor_mat_ordering_type <ordering> - the ordering of the block rows in the factors of `PCBISAI`
+. -pc_bisai_factor_mat_ordering_type <ordering> - the ordering of the block rows in PETSc's triangular factors
 
   Level: intermediate
 
@@ -397,7 +391,7 @@ PetscErrorCode PCBISAISetFactorMatOrderingType(PC pc, MatOrderingType ordering)
 }
 
 /*@
-  PCBISAIGetFactorMatOrderingType - Gets the ordering of the block rows in the factors of `PCBISAI`
+  PCBISAIGetFactorMatOrderingType - Gets the ordering of the block rows in PETSc's triangular factors
 
   Not Collective
 
@@ -417,16 +411,16 @@ PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
 }
 
 /*@
-  PCBISAISetFactorSweeps - Sets by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+  PCBISAISetFactorSweeps - Sets by how many sweeps over all block rows at once finepc computes the triangular factors
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- sweeps - sweeps, between 1 and 1000, or 0 (default) for the exact block ILU(0)
++ pc     - the preconditioner context
+- sweeps - between 0 and 1000, 0 (default); 0 for the exact block ILU(0), level by level
 
   Options Database Key:
-. -pc_bisai_factor_sweeps <sweeps> - by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+. -pc_bisai_factor_sweeps <sweeps> - by how many sweeps over all block rows at once finepc computes the triangular factors
 
   Level: intermediate
 
@@ -451,7 +445,7 @@ PetscErrorCode PCBISAISetFactorSweeps(PC pc, PetscInt sweeps)
 }
 
 /*@
-  PCBISAIGetFactorSweeps - Gets by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+  PCBISAIGetFactorSweeps - Gets by how many sweeps over all block rows at once finepc computes the triangular factors
 
   Not Collective
 
@@ -471,24 +465,24 @@ PetscErrorCode PCBISAIGetFactorSweeps(PC pc, PetscInt *sweeps)
 }
 
 /*@
-  PCBISAISetFactorPrecision - Sets the precision in which `PCBISAI` stores its approximate inverses
+  PCBISAISetFactorPrecision - Sets the precision in which the approximate inverses are stored
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc               - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; they are computed, and products are
+                     summed, in double precision in any case
 
   Options Database Key:
-. -pc_bisai_factor_precision <factor_precision> - the precision in which `PCBISAI` stores its approximate inverses
+. -pc_bisai_factor_precision <factor_precision> - the precision in which the approximate inverses are stored
 
   Level: intermediate
 
   Note:
-  The inverses are computed in double precision in any case, and products are summed in double precision. With `PCBISAISetSweeps()`
-  the copies of L and U for the relaxation are stored in this precision, too.
+  With `PCBISAISetSweeps()` the copies of L and U for the relaxation are stored in this precision, too.
 
-.seealso: `PCBISAI`, `PCBISAIGetFactorPrecision()`
+.seealso: `PCBISAI`, `PCBISAIGetFactorPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCBISAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
 {
@@ -496,7 +490,7 @@ PetscErrorCode PCBISAISetFactorPrecision(PC pc, FinePCPrecision factor_precision
 }
 
 /*@
-  PCBISAIGetFactorPrecision - Gets the precision in which `PCBISAI` stores its approximate inverses
+  PCBISAIGetFactorPrecision - Gets the precision in which the approximate inverses are stored
 
   Not Collective
 
@@ -516,16 +510,16 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 }
 
 /*@
-  PCBISAISetSweeps - Sets the relaxation steps that an apply of `PCBISAI` takes with each factor
+  PCBISAISetSweeps - Sets the relaxation steps that an apply takes with each factor
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- sweeps - steps, between 0 (default) and 1000
++ pc     - the preconditioner context
+- sweeps - between 0 and 1000, 0 (default)
 
   Options Database Key:
-. -pc_bisai_sweeps <sweeps> - the relaxation steps that an apply of `PCBISAI` takes with each factor
+. -pc_bisai_sweeps <sweeps> - the relaxation steps that an apply takes with each factor
 
   Level: intermediate
 
@@ -541,7 +535,7 @@ PetscErrorCode PCBISAISetSweeps(PC pc, PetscInt sweeps)
 }
 
 /*@
-  PCBISAIGetSweeps - Gets the relaxation steps that an apply of `PCBISAI` takes with each factor
+  PCBISAIGetSweeps - Gets the relaxation steps that an apply takes with each factor
 
   Not Collective
 
@@ -558,34 +552,4 @@ PetscErrorCode PCBISAISetSweeps(PC pc, PetscInt sweeps)
 PetscErrorCode PCBISAIGetSweeps(PC pc, PetscInt *sweeps)
 {
   return CallGetter(pc, "PCBISAIGetSweeps_C", sweeps);
-}
-
-/*@
-  PCBISAIGetFactors - Gets the approximate inverses NL and NU that `PCBISAI` has computed
-
-  Collective
-
-  Input Parameter:
-. pc - the preconditioner context, which is set up
-
-  Output Parameters:
-+ NL - the inverse of L, a lower triangular `MATBAIJ` with unit diagonal in double precision; or `NULL` if it is not wanted
-- NU - the inverse of U, an upper triangular `MATBAIJ` in double precision; or `NULL` if it is not wanted
-
-  Level: advanced
-
-  Notes:
-  Both are copies that the caller destroys with `MatDestroy()`. Rows and columns are in the order of the factors, which with
-  `MATORDERINGNATURAL` is the order of the matrix.
-
-  With several ranks both inverses are block diagonal, with one block for each rank.
-
-.seealso: `PCBISAI`
-@*/
-PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscUseMethod(pc, "PCBISAIGetFactors_C", (PC, Mat *, Mat *), (pc, NL, NU));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

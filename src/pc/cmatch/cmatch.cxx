@@ -1,6 +1,6 @@
 /*
-   The PETSc face of CMATCH: options, set-up and life cycle. The method itself is in cmatch_host.cxx and in cuda/pc/cmatch; the view
-   is in cmatch_view.cxx.
+   The PETSc face of CMATCH: set-up and life cycle. The method itself is in cmatch_host.cxx and in cuda/pc/cmatch; the options are
+   in cmatch_options.cxx, the view in cmatch_view.cxx.
 */
 #include <petsc/private/pcimpl.h>
 
@@ -11,53 +11,6 @@
 #include "options.h"
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"
-
-const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
-const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "chebyshev4", "sfsai",
-                                           "afsai",    "PCCMATCHSmoother", "PC_CMATCH_", nullptr};
-const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
-const char *const PCCMATCHReaches[]     = {"global", "local", "PCCMATCHReach", "PC_CMATCH_", nullptr};
-
-const char *const PCCMATCHCommunications[] = {"auto", "mpi", "nccl", "PCCMATCHCommunication", "PC_CMATCH_COMMUNICATION_", nullptr};
-
-template <auto Member>
-using Param = Field<&PC_CMATCH::params, Member>;
-
-static const Option<PC> kOptions[] = {
-  {"-pc_cmatch_coarsening", "How rows are put together", "PCCMATCHSetCoarsening",
-   Param<&CMATCHParams::coarsening>(OneOf(PCCMATCHCoarsenings))},
-  {"-pc_cmatch_sweeps", "Sweeps of pairwise matching", "PCCMATCHSetSweeps", Param<&CMATCHParams::sweeps>(Between(1, 5))},
-  {"-pc_cmatch_strength", "Threshold for edges, relative to the heaviest edge of a row", "PCCMATCHSetStrength",
-   Param<&CMATCHParams::strength>(AtLeastAndBelow(0, 1))},
-  {"-pc_cmatch_prolongator_row", "Most entries of a row of the prolongator", "PCCMATCHSetProlongatorRow",
-   Param<&CMATCHParams::prolongator_row>(Between(1, kCMATCHLargestRow))},
-  {"-pc_cmatch_smoother", "Smoother of each level", "PCCMATCHSetSmoother",
-   Param<&CMATCHParams::smoother>(OneOf(PCCMATCHSmoothers))},
-  {"-pc_cmatch_degree", "Degree of the smoother's polynomial", "PCCMATCHSetDegree",
-   Param<&CMATCHParams::degree>(Between(1, kMostDegree))},
-  {"-pc_cmatch_relaxation", "Relaxation of l1-Jacobi", "PCCMATCHSetRelaxation",
-   Param<&CMATCHParams::relaxation>(AboveAndBelow(0, 2))},
-  {"-pc_cmatch_coarse", "Solver of the coarsest level", "PCCMATCHSetCoarse", Param<&CMATCHParams::coarse>(OneOf(PCCMATCHCoarses))},
-  {"-pc_cmatch_coarse_size", "Rows at which the coarsening ends", "PCCMATCHSetCoarseSize",
-   Param<&CMATCHParams::coarse_size>(Between(1, kCMATCHLargestDense))},
-  {"-pc_cmatch_max_levels", "Most levels", "PCCMATCHSetMaxLevels", Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
-  {"-pc_cmatch_precision", "Precision of the hierarchy and the cycle", "PCCMATCHSetPrecision",
-   Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
-  {"-pc_cmatch_reach", "How far it reaches on several ranks", "PCCMATCHSetReach",
-   Param<&CMATCHParams::reach>(OneOf(PCCMATCHReaches))},
-  {"-pc_cmatch_gather_rows", "Rows at which a level goes to one rank", "PCCMATCHSetGatherRows",
-   Param<&CMATCHParams::gather_rows>(Between(0, kCMATCHMostGathered))},
-  {"-pc_cmatch_gather_ranks", "Rows a rank at which a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
-   Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
-  {"-pc_cmatch_gather_factor", "Ranks whose rows one rank gets then", "PCCMATCHSetGatherFactor",
-   Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
-  {"-pc_cmatch_stitch", "Put pairs together that borders of ranks had cut", "PCCMATCHSetStitch", Param<&CMATCHParams::stitch>()},
-  {"-pc_cmatch_communication", "How several GPUs exchange values in an application", "PCCMATCHSetCommunication",
-   Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
-  {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed and they fit", "PCCMATCHSetReusePattern",
-   Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
-};
-const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
 
 /* ---------------------------------- w, the near null vector ----------------------------------- */
 
@@ -963,123 +916,6 @@ static PetscErrorCode Create_CMATCH(PC pc)
   PetscCall(Compose_CMATCH(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-/*MC
-  PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
-
-  Options Database Keys:
-+ -pc_cmatch_coarsening <matching> - how rows are grouped into aggregates: `matching`, in pairwise sweeps, or `mis2`, around the
-  vertices of an independent set of distance 2
-. -pc_cmatch_sweeps <3> - sweeps of pairwise matching, 1 to 5: an aggregate has about 2^sweeps rows, and more where single rows join
-  it
-. -pc_cmatch_strength <0.1> - share of the heaviest edge of both its rows that an edge must have; levels with less than 8000 rows
-  take at most 0.005
-. -pc_cmatch_prolongator_row <4> - most entries of a row of the smoothed prolongator, 1 to 32; the row keeps its sum
-. -pc_cmatch_smoother <l1jacobi> - `l1jacobi`, `chebyshev` (first kind, quasi-optimal), `chebyshev4` (fourth kind, optimal), `sfsai`
-  or `afsai`
-. -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction, 1 to 16
-. -pc_cmatch_relaxation <1.5> - relaxation of `l1jacobi`, above 0 and below 2
-. -pc_cmatch_coarse <dense> - solver of the coarsest level: `dense`, its inverse, or `pcg`, 40 iterations of CG
-. -pc_cmatch_coarse_size <300> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
-. -pc_cmatch_max_levels <20> - most levels, 1 to 32
-. -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
-. -pc_cmatch_reach <global> - on several ranks `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of
-  its diagonal block
-. -pc_cmatch_gather_rows <100000> - on several ranks: levels of so many rows of 80 nonzeros in all, or fewer, are on one rank, 0 to
-  1000000000
-. -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer such rows a rank is on fewer ranks, 0 to 1000000000
-. -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
-. -pc_cmatch_stitch <true> - where rows of several ranks come together, pairs that a border had cut are put together
-. -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application: `mpi`, by a `PetscSF` each
-time; `nccl`, by NCCL in a CUDA graph of the whole cycle; `auto`, `nccl` where each rank has a GPU of its own and NCCL is there
-- -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns while they fit; on a GPU
-  nothing is allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
-
-  Level: intermediate
-
-  Notes:
-  Rows are grouped into aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
-  a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2). Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of
-  about eight rows, and more where single rows join. An edge takes part if it is strong enough at both ends; a row that finds no
-  partner joins a pair. The matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is
-  smoothed by one step of filtered Jacobi, and its rows are cut to a few entries, so that the coarse operators stay sparse. The
-  cycle has the same smoother before and after the coarse correction, and is symmetric and positive definite.
-
-  Use it for scalar elliptic problems: diffusion in two and three dimensions, with jumps of the coefficients, on any mesh. The
-  number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with
-  one right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides
-  on; on two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1
-  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks. On elastic solids of compact
-  shape it is nevertheless the fastest in our tables; for slender structures, shells and other systems of equations `PCAFSAI` and
-  `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
-  9-point stencils on two-dimensional grids compare `PCRRB`.
-
-  w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
-  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
-  of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
-  Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
-  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves
-are found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a
-single row gets no correction.
-
-  The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
-  Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
-  level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
-  the preconditioner is symmetric to single precision alone. `KSPCG` works with it: `-ksp_type fcg`, which is made for
-  preconditioners that are not symmetric to the last digit, took the same number of iterations on five systems of a million unknowns
-  and more.
-
-  With `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
-  `-ksp_type fgmres`.
-
-  The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at `-pc_cmatch_max_levels`
-  levels, where all rows are dominated by their diagonal entries, or where it stalls. The view says which, and what solves on the
-  last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
-
-  When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
-  allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. Where
-  couplings that were strong have become weak, or weak ones strong, so that more than a tenth of the aggregates do not fit any more,
-  it coarsens anew; see `PCCMATCHSetReusePattern()`.
-
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
-  single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host, see `PCAFSAI`. Rows of the boundary
-  that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
-  one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
-
-  With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly depends
-  on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of
-  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. Where rows of several ranks come
-together, pairs of them that belong to each other firmly, but were cut by a border, are put together by an additional level, if
-there are enough of them, unless
-  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more
-with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the remedy. The
-smoothers `sfsai` and `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
-With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
-the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
-else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
-
-  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
-zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
-
-  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not
-finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level
-and row.
-
-  References:
-  P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
-  59-76; P. D'Ambra, F. Durastante, S. Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci.
-  Comput. 43 (2021) S679-S703; P. D'Ambra, F. Durastante, S. Filippone, S. Massei, S. Thomas, Optimal polynomial smoothers for
-  parallel AMG (2024)
-
-.seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`,
-          `MatSetNullSpace()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
-          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
-          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
-          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`,
-`PCCMATCHGetHierarchy()`
-M*/
 
 /*@C
   PCCreate_CMATCH - Makes a preconditioner a `PCCMATCH`, and before that registers finepc if nothing has; for `PCRegister()`

@@ -1,22 +1,22 @@
 /*
-   The public functions of PCCMATCH, with their manual pages. The table of options in cmatch.cxx names the values that they set and
-   get.
+   Setters and getters of the options of PCCMATCH with their manual pages, written by scripts/options
+   from the table in cmatch_options.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  PCCMATCHSetCoarsening - Sets how `PCCMATCH` puts rows together to aggregates
+  PCCMATCHSetCoarsening - Sets how rows are put together to aggregates
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- coarsening - `PC_CMATCH_MATCHING` (default) or `PC_CMATCH_MIS2`
++ pc         - the preconditioner context
+- coarsening - `PC_CMATCH_MATCHING` (default) or `PC_CMATCH_MIS2`, see `PCCMATCHCoarsening`
 
   Options Database Key:
-. -pc_cmatch_coarsening <coarsening> - how `PCCMATCH` puts rows together to aggregates
+. -pc_cmatch_coarsening <coarsening> - how rows are put together to aggregates
 
   Level: intermediate
 
@@ -25,7 +25,7 @@
   size. With `PC_CMATCH_MIS2` an aggregate is a row of an independent set of distance 2 with its strong neighbours, made in one
   step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHCoarsening`
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarsening()`, `PCCMATCHCoarsening`, `PCCMATCHSetSweeps()`
 @*/
 PetscErrorCode PCCMATCHSetCoarsening(PC pc, PCCMATCHCoarsening coarsening)
 {
@@ -33,7 +33,7 @@ PetscErrorCode PCCMATCHSetCoarsening(PC pc, PCCMATCHCoarsening coarsening)
 }
 
 /*@
-  PCCMATCHGetCoarsening - Gets how `PCCMATCH` puts rows together to aggregates
+  PCCMATCHGetCoarsening - Gets how rows are put together to aggregates
 
   Not Collective
 
@@ -53,16 +53,16 @@ PetscErrorCode PCCMATCHGetCoarsening(PC pc, PCCMATCHCoarsening *coarsening)
 }
 
 /*@
-  PCCMATCHSetSweeps - Sets how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+  PCCMATCHSetSweeps - Sets how many sweeps of pairwise matching make the aggregates of a level
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc     - the preconditioner context
 - sweeps - between 1 and 5, 3 (default); aggregates have about 2^sweeps rows, and more where single rows join
 
   Options Database Key:
-. -pc_cmatch_sweeps <sweeps> - how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+. -pc_cmatch_sweeps <sweeps> - how many sweeps of pairwise matching make the aggregates of a level
 
   Level: intermediate
 
@@ -78,7 +78,7 @@ PetscErrorCode PCCMATCHSetSweeps(PC pc, PetscInt sweeps)
 }
 
 /*@
-  PCCMATCHGetSweeps - Gets how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+  PCCMATCHGetSweeps - Gets how many sweeps of pairwise matching make the aggregates of a level
 
   Not Collective
 
@@ -98,24 +98,24 @@ PetscErrorCode PCCMATCHGetSweeps(PC pc, PetscInt *sweeps)
 }
 
 /*@
-  PCCMATCHSetStrength - Sets the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+  PCCMATCHSetStrength - Sets the share of the heaviest edges of its rows that an edge must have to count
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- strength - at least 0, with which every edge of positive weight counts, and below 1; 0.1 (default)
++ pc       - the preconditioner context
+- strength - at least 0 and below 1, 0.1 (default); with 0 every edge of positive weight counts; levels with less than 8000 rows
+             take at most 0.005, so that the coarsening does not stall there
 
   Options Database Key:
-. -pc_cmatch_strength <strength> - the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+. -pc_cmatch_strength <strength> - the share of the heaviest edges of its rows that an edge must have to count
 
   Level: intermediate
 
   Note:
-  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a
-  matrix do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps
-  rows of strongly coupled regions from being put together across weak couplings. Levels with less than 8000 rows take at most
-  0.005, so that the coarsening does not stall there.
+  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a matrix
+  do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps rows of
+  strongly coupled regions from being put together across weak couplings.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetStrength()`, `PCCMATCHSetSweeps()`
 @*/
@@ -125,7 +125,7 @@ PetscErrorCode PCCMATCHSetStrength(PC pc, PetscReal strength)
 }
 
 /*@
-  PCCMATCHGetStrength - Gets the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+  PCCMATCHGetStrength - Gets the share of the heaviest edges of its rows that an edge must have to count
 
   Not Collective
 
@@ -145,16 +145,16 @@ PetscErrorCode PCCMATCHGetStrength(PC pc, PetscReal *strength)
 }
 
 /*@
-  PCCMATCHSetProlongatorRow - Sets how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+  PCCMATCHSetProlongatorRow - Sets how many entries a row of the smoothed prolongators has at most
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- prolongator_row - between 1 and 32, 4 (default)
++ pc              - the preconditioner context
+- prolongator_row - between 1 and 32, 4 (default); the row keeps its sum
 
   Options Database Key:
-. -pc_cmatch_prolongator_row <prolongator_row> - how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+. -pc_cmatch_prolongator_row <prolongator_row> - how many entries a row of the smoothed prolongators has at most
 
   Level: intermediate
 
@@ -170,7 +170,7 @@ PetscErrorCode PCCMATCHSetProlongatorRow(PC pc, PetscInt prolongator_row)
 }
 
 /*@
-  PCCMATCHGetProlongatorRow - Gets how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+  PCCMATCHGetProlongatorRow - Gets how many entries a row of the smoothed prolongators has at most
 
   Not Collective
 
@@ -190,27 +190,28 @@ PetscErrorCode PCCMATCHGetProlongatorRow(PC pc, PetscInt *prolongator_row)
 }
 
 /*@
-  PCCMATCHSetSmoother - Sets the smoother of each level of `PCCMATCH`
+  PCCMATCHSetSmoother - Sets the smoother of each level
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- smoother - `PC_CMATCH_L1JACOBI` (default), `PC_CMATCH_CHEBYSHEV`, `PC_CMATCH_CHEBYSHEV4`, `PC_CMATCH_SFSAI` or `PC_CMATCH_AFSAI`
++ pc       - the preconditioner context
+- smoother - `PC_CMATCH_L1JACOBI` (default), `PC_CMATCH_CHEBYSHEV`, `PC_CMATCH_CHEBYSHEV4`, `PC_CMATCH_SFSAI` or `PC_CMATCH_AFSAI`,
+             see `PCCMATCHSmoother`
 
   Options Database Key:
-. -pc_cmatch_smoother <smoother> - the smoother of each level of `PCCMATCH`
+. -pc_cmatch_smoother <smoother> - the smoother of each level
 
   Level: intermediate
 
   Note:
-  All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms
-  of the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI`
-  and `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up. On
-  several ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
+  All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
+  the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
+  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up. On several
+  ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
   `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
+.seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSmoother`, `PCCMATCHSetDegree()`
 @*/
 PetscErrorCode PCCMATCHSetSmoother(PC pc, PCCMATCHSmoother smoother)
 {
@@ -218,7 +219,7 @@ PetscErrorCode PCCMATCHSetSmoother(PC pc, PCCMATCHSmoother smoother)
 }
 
 /*@
-  PCCMATCHGetSmoother - Gets the smoother of each level of `PCCMATCH`
+  PCCMATCHGetSmoother - Gets the smoother of each level
 
   Not Collective
 
@@ -238,16 +239,16 @@ PetscErrorCode PCCMATCHGetSmoother(PC pc, PCCMATCHSmoother *smoother)
 }
 
 /*@
-  PCCMATCHSetDegree - Sets the degree of the smoother's polynomial in `PCCMATCH`
+  PCCMATCHSetDegree - Sets the degree of the smoother's polynomial, before and after the coarse correction
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc     - the preconditioner context
 - degree - between 1 and 16, 1 (default)
 
   Options Database Key:
-. -pc_cmatch_degree <degree> - the degree of the smoother's polynomial in `PCCMATCH`
+. -pc_cmatch_degree <degree> - the degree of the smoother's polynomial, before and after the coarse correction
 
   Level: intermediate
 
@@ -263,7 +264,7 @@ PetscErrorCode PCCMATCHSetDegree(PC pc, PetscInt degree)
 }
 
 /*@
-  PCCMATCHGetDegree - Gets the degree of the smoother's polynomial in `PCCMATCH`
+  PCCMATCHGetDegree - Gets the degree of the smoother's polynomial, before and after the coarse correction
 
   Not Collective
 
@@ -283,16 +284,16 @@ PetscErrorCode PCCMATCHGetDegree(PC pc, PetscInt *degree)
 }
 
 /*@
-  PCCMATCHSetRelaxation - Sets the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+  PCCMATCHSetRelaxation - Sets the relaxation of the smoother l1-Jacobi
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- relaxation - above 0 and below 2; 1.5 (default)
++ pc         - the preconditioner context
+- relaxation - above 0 and below 2, 1.5 (default)
 
   Options Database Key:
-. -pc_cmatch_relaxation <relaxation> - the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+. -pc_cmatch_relaxation <relaxation> - the relaxation of the smoother l1-Jacobi
 
   Level: intermediate
 
@@ -308,7 +309,7 @@ PetscErrorCode PCCMATCHSetRelaxation(PC pc, PetscReal relaxation)
 }
 
 /*@
-  PCCMATCHGetRelaxation - Gets the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+  PCCMATCHGetRelaxation - Gets the relaxation of the smoother l1-Jacobi
 
   Not Collective
 
@@ -328,16 +329,16 @@ PetscErrorCode PCCMATCHGetRelaxation(PC pc, PetscReal *relaxation)
 }
 
 /*@
-  PCCMATCHSetCoarse - Sets how `PCCMATCH` solves on its coarsest level
+  PCCMATCHSetCoarse - Sets how the coarsest level is solved
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- coarse - `PC_CMATCH_DENSE` (default) or `PC_CMATCH_PCG`
++ pc     - the preconditioner context
+- coarse - `PC_CMATCH_DENSE` (default) or `PC_CMATCH_PCG`, see `PCCMATCHCoarse`
 
   Options Database Key:
-. -pc_cmatch_coarse <coarse> - how `PCCMATCH` solves on its coarsest level
+. -pc_cmatch_coarse <coarse> - how the coarsest level is solved
 
   Level: intermediate
 
@@ -345,7 +346,7 @@ PetscErrorCode PCCMATCHGetRelaxation(PC pc, PetscReal *relaxation)
   The inverse is a dense matrix of up to 2048 rows. If the last level has more rows, a polynomial takes the place of the inverse,
   and the view says so. With `PC_CMATCH_PCG` the preconditioner is no fixed matrix: use `-ksp_type fcg`.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHCoarse`
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarse()`, `PCCMATCHCoarse`, `PCCMATCHSetCoarseSize()`
 @*/
 PetscErrorCode PCCMATCHSetCoarse(PC pc, PCCMATCHCoarse coarse)
 {
@@ -353,7 +354,7 @@ PetscErrorCode PCCMATCHSetCoarse(PC pc, PCCMATCHCoarse coarse)
 }
 
 /*@
-  PCCMATCHGetCoarse - Gets how `PCCMATCH` solves on its coarsest level
+  PCCMATCHGetCoarse - Gets how the coarsest level is solved
 
   Not Collective
 
@@ -373,16 +374,17 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
 }
 
 /*@
-  PCCMATCHSetCoarseSize - Sets at how many rows `PCCMATCH` ends the coarsening
+  PCCMATCHSetCoarseSize - Sets at how many rows the coarsening ends
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- coarse_size - between 1 and 2048, 300 (default)
++ pc          - the preconditioner context
+- coarse_size - between 1 and 2048, 300 (default); a level of up to four times as many rows is the last one, too, where the
+                coarsening has become slow
 
   Options Database Key:
-. -pc_cmatch_coarse_size <coarse_size> - at how many rows `PCCMATCH` ends the coarsening
+. -pc_cmatch_coarse_size <coarse_size> - at how many rows the coarsening ends
 
   Level: intermediate
 
@@ -400,7 +402,7 @@ PetscErrorCode PCCMATCHSetCoarseSize(PC pc, PetscInt coarse_size)
 }
 
 /*@
-  PCCMATCHGetCoarseSize - Gets at how many rows `PCCMATCH` ends the coarsening
+  PCCMATCHGetCoarseSize - Gets at how many rows the coarsening ends
 
   Not Collective
 
@@ -420,16 +422,16 @@ PetscErrorCode PCCMATCHGetCoarseSize(PC pc, PetscInt *coarse_size)
 }
 
 /*@
-  PCCMATCHSetMaxLevels - Sets how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+  PCCMATCHSetMaxLevels - Sets how many levels there are at most, the finest and the coarsest one included
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc         - the preconditioner context
 - max_levels - between 1 and 32, 20 (default)
 
   Options Database Key:
-. -pc_cmatch_max_levels <max_levels> - how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+. -pc_cmatch_max_levels <max_levels> - how many levels there are at most, the finest and the coarsest one included
 
   Level: intermediate
 
@@ -444,7 +446,7 @@ PetscErrorCode PCCMATCHSetMaxLevels(PC pc, PetscInt max_levels)
 }
 
 /*@
-  PCCMATCHGetMaxLevels - Gets how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+  PCCMATCHGetMaxLevels - Gets how many levels there are at most, the finest and the coarsest one included
 
   Not Collective
 
@@ -464,26 +466,26 @@ PetscErrorCode PCCMATCHGetMaxLevels(PC pc, PetscInt *max_levels)
 }
 
 /*@
-  PCCMATCHSetPrecision - Sets the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+  PCCMATCHSetPrecision - Sets the precision in which the hierarchy is stored and the cycle computed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc        - the preconditioner context
+- precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`
 
   Options Database Key:
-. -pc_cmatch_precision <precision> - the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+. -pc_cmatch_precision <precision> - the precision in which the hierarchy is stored and the cycle computed
 
   Level: intermediate
 
   Note:
   In single precision a cycle moves about half of the bytes. Operators are in difference form with their row sums, which single
   precision does not harm, and Galerkin products are summed in double precision, so that iterations hardly differ. Numbers of the
-  matrix are scaled by a power of 2, so that their size does not matter, but only their range. An entry that single precision
-  cannot hold then makes the set-up fail, and the view names its row.
+  matrix are scaled by a power of 2, so that their size does not matter, but only their range. An entry that single precision cannot
+  hold then makes the set-up fail, and the view names its row.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetPrecision()`
+.seealso: `PCCMATCH`, `PCCMATCHGetPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCCMATCHSetPrecision(PC pc, FinePCPrecision precision)
 {
@@ -491,7 +493,7 @@ PetscErrorCode PCCMATCHSetPrecision(PC pc, FinePCPrecision precision)
 }
 
 /*@
-  PCCMATCHGetPrecision - Gets the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+  PCCMATCHGetPrecision - Gets the precision in which the hierarchy is stored and the cycle computed
 
   Not Collective
 
@@ -511,16 +513,16 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 }
 
 /*@
-  PCCMATCHSetReach - Sets how far `PCCMATCH` reaches on several ranks
+  PCCMATCHSetReach - Sets how far a hierarchy reaches on several ranks
 
   Logically Collective
 
   Input Parameters:
 + pc    - the preconditioner context
-- reach - `PC_CMATCH_GLOBAL` (default) or `PC_CMATCH_LOCAL`
+- reach - `PC_CMATCH_GLOBAL` (default) or `PC_CMATCH_LOCAL`, see `PCCMATCHReach`
 
   Options Database Key:
-. -pc_cmatch_reach <reach> - `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of its diagonal block
+. -pc_cmatch_reach <reach> - how far a hierarchy reaches on several ranks
 
   Level: intermediate
 
@@ -528,7 +530,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
   which needs no messages.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetReach()`
+.seealso: `PCCMATCH`, `PCCMATCHGetReach()`, `PCCMATCHReach`
 @*/
 PetscErrorCode PCCMATCHSetReach(PC pc, PCCMATCHReach reach)
 {
@@ -536,7 +538,7 @@ PetscErrorCode PCCMATCHSetReach(PC pc, PCCMATCHReach reach)
 }
 
 /*@
-  PCCMATCHGetReach - Gets how far `PCCMATCH` reaches on several ranks
+  PCCMATCHGetReach - Gets how far a hierarchy reaches on several ranks
 
   Not Collective
 
@@ -556,22 +558,22 @@ PetscErrorCode PCCMATCHGetReach(PC pc, PCCMATCHReach *reach)
 }
 
 /*@
-  PCCMATCHSetGatherRows - Sets at how many rows a level of `PCCMATCH` goes to one rank
+  PCCMATCHSetGatherRows - Sets at how many rows of 80 nonzeros in all a level goes to one rank
 
   Logically Collective
 
   Input Parameters:
 + pc          - the preconditioner context
-- gather_rows - 0 to 1000000000, 100000 (default)
+- gather_rows - between 0 and 1000000000, 100000 (default)
 
   Options Database Key:
-. -pc_cmatch_gather_rows <gather_rows> - levels of so many rows in all, or fewer, are on one rank
+. -pc_cmatch_gather_rows <gather_rows> - at how many rows of 80 nonzeros in all a level goes to one rank
 
   Level: intermediate
 
-  Note:
-  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it
-  is. Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
+  Notes:
+  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it is.
+  Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
 
   Rows are meant that have 80 nonzeros, as those of coarse levels of three-dimensional problems. A level whose rows are shorter, as
   in two dimensions, is on one rank with more rows, since its nonzeros are what takes time. They are estimated from those of the
@@ -585,7 +587,7 @@ PetscErrorCode PCCMATCHSetGatherRows(PC pc, PetscInt gather_rows)
 }
 
 /*@
-  PCCMATCHGetGatherRows - Gets at how many rows a level of `PCCMATCH` goes to one rank
+  PCCMATCHGetGatherRows - Gets at how many rows of 80 nonzeros in all a level goes to one rank
 
   Not Collective
 
@@ -605,24 +607,23 @@ PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
 }
 
 /*@
-  PCCMATCHSetGatherRanks - Sets at how many rows a rank a level of `PCCMATCH` goes to fewer ranks
+  PCCMATCHSetGatherRanks - Sets at how many rows of 80 nonzeros a rank a level goes to fewer ranks
 
   Logically Collective
 
   Input Parameters:
 + pc           - the preconditioner context
-- gather_ranks - 0 to 1000000000, 10000 (default)
+- gather_ranks - between 0 and 1000000000, 10000 (default)
 
   Options Database Key:
-. -pc_cmatch_gather_ranks <gather_ranks> - a level with fewer rows a rank is on fewer ranks
+. -pc_cmatch_gather_ranks <gather_ranks> - at how many rows of 80 nonzeros a rank a level goes to fewer ranks
 
   Level: intermediate
 
   Note:
-  Rows are counted as by `PCCMATCHSetGatherRows()`.
-  Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows of all then. So it does where a level has more
-  rows than a third of the sweeps could leave, half of the rows above with three of them, since borders between ranks keep rows from
-  being put together.
+  Rows are counted as by `PCCMATCHSetGatherRows()`. Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows
+  of all then. So it does where a level has more rows than a third of the sweeps could leave, half of the rows above with three of
+  them, since borders between ranks keep rows from being put together.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRanks()`
 @*/
@@ -632,7 +633,7 @@ PetscErrorCode PCCMATCHSetGatherRanks(PC pc, PetscInt gather_ranks)
 }
 
 /*@
-  PCCMATCHGetGatherRanks - Gets at how many rows a rank a level of `PCCMATCH` goes to fewer ranks
+  PCCMATCHGetGatherRanks - Gets at how many rows of 80 nonzeros a rank a level goes to fewer ranks
 
   Not Collective
 
@@ -652,16 +653,16 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
 }
 
 /*@
-  PCCMATCHSetGatherFactor - Sets how many ranks give the rows of a level of `PCCMATCH` to one of them
+  PCCMATCHSetGatherFactor - Sets how many ranks give the rows of such a level to one of them
 
   Logically Collective
 
   Input Parameters:
 + pc            - the preconditioner context
-- gather_factor - 2 to 1000000000, 8 (default)
+- gather_factor - between 2 and 1000000000, 8 (default)
 
   Options Database Key:
-. -pc_cmatch_gather_factor <gather_factor> - of so many ranks one gets the rows of a level
+. -pc_cmatch_gather_factor <gather_factor> - how many ranks give the rows of such a level to one of them
 
   Level: intermediate
 
@@ -676,7 +677,7 @@ PetscErrorCode PCCMATCHSetGatherFactor(PC pc, PetscInt gather_factor)
 }
 
 /*@
-  PCCMATCHGetGatherFactor - Gets how many ranks give the rows of a level of `PCCMATCH` to one of them
+  PCCMATCHGetGatherFactor - Gets how many ranks give the rows of such a level to one of them
 
   Not Collective
 
@@ -696,7 +697,8 @@ PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
 }
 
 /*@
-  PCCMATCHSetStitch - Sets whether `PCCMATCH` on several ranks puts pairs of rows together that borders of ranks had cut
+  PCCMATCHSetStitch - Sets whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
+  together
 
   Logically Collective
 
@@ -705,15 +707,16 @@ PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
 - stitch - `PETSC_TRUE` (default) for a level that puts such pairs together, `PETSC_FALSE` for none
 
   Options Database Key:
-. -pc_cmatch_stitch <stitch> - where rows of several ranks come together, pairs that a border had cut are put together
+. -pc_cmatch_stitch <stitch> - whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
+  together
 
   Level: advanced
 
-  Notes:
+  Note:
   Aggregates are made of rows of one rank, so that a border may cut rows that belong to each other firmly, as where coefficients
-  jump inside. Where rows of several ranks come together on fewer ranks, those are matched in pairs whose weight
-  $c_{ij} = -2 a_{ij} w_i w_j / (a_{ii} w_i^2 + a_{jj} w_j^2)$ is 0.7 or more, where w is the near null vector. The pairs and the
-  single rows become a level of their own if it has at most 98 % of the rows; the view says which level is stitched.
+  jump inside. Where rows of several ranks come together on fewer ranks, those are matched in pairs whose weight $c_{ij} = -2 a_{ij}
+  w_i w_j / (a_{ii} w_i^2 + a_{jj} w_j^2)$ is 0.7 or more, where w is the near null vector. The pairs and the single rows become a
+  level of their own if it has at most 98 % of the rows; the view says which level is stitched.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetStitch()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`
 @*/
@@ -723,7 +726,8 @@ PetscErrorCode PCCMATCHSetStitch(PC pc, PetscBool stitch)
 }
 
 /*@
-  PCCMATCHGetStitch - Gets whether `PCCMATCH` on several ranks puts pairs of rows together that borders of ranks had cut
+  PCCMATCHGetStitch - Gets whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
+  together
 
   Not Collective
 
@@ -743,7 +747,7 @@ PetscErrorCode PCCMATCHGetStitch(PC pc, PetscBool *stitch)
 }
 
 /*@
-  PCCMATCHSetCommunication - Sets how an application of `PCCMATCH` exchanges values between the GPUs of several ranks
+  PCCMATCHSetCommunication - Sets how the GPUs of several ranks exchange values in an application
 
   Logically Collective
 
@@ -758,18 +762,18 @@ PetscErrorCode PCCMATCHGetStitch(PC pc, PetscBool *stitch)
   Level: intermediate
 
   Notes:
-  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers.
-  With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
-  decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
-  exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels
-  write to the other GPUs themselves.
+  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers. With
+  NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host decides about
+  nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every exchange. Both give
+  the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels write to the other GPUs
+  themselves.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends with an
-error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view says what is
-used, and why.
+  error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view says what is
+  used, and why.
 
-.seealso: `PCCMATCH`, `PCCMATCHCommunication`, `PCCMATCHGetCommunication()`, `KSPCGFusedSetCommunication()`
+.seealso: `PCCMATCH`, `PCCMATCHGetCommunication()`, `PCCMATCHCommunication`, `KSPCGFusedSetCommunication()`
 @*/
 PetscErrorCode PCCMATCHSetCommunication(PC pc, PCCMATCHCommunication communication)
 {
@@ -777,7 +781,7 @@ PetscErrorCode PCCMATCHSetCommunication(PC pc, PCCMATCHCommunication communicati
 }
 
 /*@
-  PCCMATCHGetCommunication - Gets how `PCCMATCH` was asked to exchange values between the GPUs of several ranks
+  PCCMATCHGetCommunication - Gets how the GPUs of several ranks exchange values in an application
 
   Not Collective
 
@@ -797,30 +801,29 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
 }
 
 /*@
-  PCCMATCHSetReusePattern - Sets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+  PCCMATCHSetReusePattern - Sets whether aggregates and patterns are kept when only values have changed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
++ pc            - the preconditioner context
 - reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns while they fit, `PETSC_FALSE` to
                   coarsen anew in each set-up
 
   Options Database Key:
-. -pc_cmatch_reuse_pattern <reuse_pattern> - whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+. -pc_cmatch_reuse_pattern <reuse_pattern> - whether aggregates and patterns are kept when only values have changed
 
   Level: intermediate
 
   Note:
-  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same
-  kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory
-  of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while strong
-  couplings stay strong. A set-up that keeps them therefore counts on each level, with the strength of `PCCMATCHSetStrength()`, the
-  rows that are coupled strongly, but with no row of their own aggregate, the pieces into which aggregates fall if only strong
-  couplings hold them together, and the rows of the prolongator that lose entries, since their pattern does not have them. If there
-  are more of them than when the aggregates were made, by more than a tenth of the rows of a level, a tenth of its aggregates, or
-0.3 of its rows of the prolongator, and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide
-  together.
+  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same kind.
+  On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory of the
+  set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while strong couplings
+  stay strong. A set-up that keeps them therefore counts on each level, with the strength of `PCCMATCHSetStrength()`, the rows that
+  are coupled strongly, but with no row of their own aggregate, the pieces into which aggregates fall if only strong couplings hold
+  them together, and the rows of the prolongator that lose entries, since their pattern does not have them. If there are more of
+  them than when the aggregates were made, by more than a tenth of the rows of a level, a tenth of its aggregates, or 0.3 of its
+  rows of the prolongator, and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
   The view tells these counts. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
   coarsens once more.
 
@@ -832,7 +835,7 @@ PetscErrorCode PCCMATCHSetReusePattern(PC pc, PetscBool reuse_pattern)
 }
 
 /*@
-  PCCMATCHGetReusePattern - Gets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+  PCCMATCHGetReusePattern - Gets whether aggregates and patterns are kept when only values have changed
 
   Not Collective
 
@@ -849,41 +852,4 @@ PetscErrorCode PCCMATCHSetReusePattern(PC pc, PetscBool reuse_pattern)
 PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
 {
   return CallGetter(pc, "PCCMATCHGetReusePattern_C", reuse_pattern);
-}
-
-/*@C
-  PCCMATCHGetHierarchy - Gets the operators of all levels of `PCCMATCH` and the prolongators between them
-
-  Collective
-
-  Input Parameter:
-. pc - the preconditioner context, which is set up
-
-  Output Parameters:
-+ levels - the number of levels; or `NULL` if it is not wanted
-. A      - an array of `levels` operators, of which A[0] is the matrix; or `NULL` if they are not wanted
-- P      - an array of `levels` - 1 prolongators, of which P[l] leads from level l + 1 to level l; or `NULL` if they are not wanted
-
-  Level: advanced
-
-  Notes:
-  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns
-  of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
-  are empty rows of P.
-
-  The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
-  The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
-
-  With several ranks and one hierarchy of all of them, see `PCCMATCHSetReach()`, the matrices are of type `MATMPIAIJ` on the
-  communicator of the preconditioner, and ranks that have no part in a level have none of its rows. Otherwise each rank gets the
-  hierarchy of its own diagonal block.
-
-.seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`, `PCGetCoarseOperators()`, `PCGetInterpolations()`
-@*/
-PetscErrorCode PCCMATCHGetHierarchy(PC pc, PetscInt *levels, Mat *A[], Mat *P[])
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscUseMethod(pc, "PCCMATCHGetHierarchy_C", (PC, PetscInt *, Mat *[], Mat *[]), (pc, levels, A, P));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,7 @@
 /*
-   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_ranks.cxx with levels
-   on several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
+   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the set-up, cmatch_options.cxx with the options,
+   cmatch_ranks.cxx with levels on several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices
+   that a program gets.
 */
 #pragma once
 

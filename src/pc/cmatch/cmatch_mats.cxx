@@ -233,3 +233,40 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   if (P) *P = made.P;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/*@C
+  PCCMATCHGetHierarchy - Gets the operators of all levels of `PCCMATCH` and the prolongators between them
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, which is set up
+
+  Output Parameters:
++ levels - the number of levels; or `NULL` if it is not wanted
+. A      - an array of `levels` operators, of which A[0] is the matrix; or `NULL` if they are not wanted
+- P      - an array of `levels` - 1 prolongators, of which P[l] leads from level l + 1 to level l; or `NULL` if they are not wanted
+
+  Level: advanced
+
+  Notes:
+  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns
+  of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
+  are empty rows of P.
+
+  The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
+  The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
+
+  With several ranks and one hierarchy of all of them, see `PCCMATCHSetReach()`, the matrices are of type `MATMPIAIJ` on the
+  communicator of the preconditioner, and ranks that have no part in a level have none of its rows. Otherwise each rank gets the
+  hierarchy of its own diagonal block.
+
+.seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`, `PCGetCoarseOperators()`, `PCGetInterpolations()`
+@*/
+PetscErrorCode PCCMATCHGetHierarchy(PC pc, PetscInt *levels, Mat *A[], Mat *P[])
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCCMATCHGetHierarchy_C", (PC, PetscInt *, Mat *[], Mat *[]), (pc, levels, A, P));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -14,11 +14,47 @@ template <auto Member>
 using Param = Field<&PC_RRB::params, Member>;
 
 static const Option<PC> kOptions[] = {
-  {"-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels",
+  /* levels: 0 for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid allows,
+     2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
+
+     The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger
+     exact part. The exact part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU.
+     Beyond these limits the set-up ends with an error. */
+  {"-pc_rrb_levels", "the number of red-black levels before the exact factorization, l of RRB-l", "PCRRBSetLevels",
    Param<&RRBParams::levels>(Between(0, kRRBMostLevels))},
-  {"-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", Field<&PC_RRB::nx>(Between(0, kRRBLongestLine))},
-  {"-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", Field<&PC_RRB::ny>(Between(0, kRRBLongestLine))},
-  {"-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift", Param<&RRBParams::lift>()},
+
+  /* nx: 0 leaves the grid to the `DM`, or to the pattern of the matrix
+
+     With several ranks each rank must have whole lines of the grid. With a `DMDA` a rank may have parts of lines.
+
+     See also: `PCRRBSetNy()` */
+  {"-pc_rrb_nx", "the number of points of a line of the grid; the unknowns of a line follow each other", "PCRRBSetNx",
+   Field<&PC_RRB::nx>(Between(0, kRRBLongestLine))},
+
+  /* ny: 0 leaves the grid to the `DM`, or to the pattern of the matrix
+
+     One of `PCRRBSetNx()` and `PCRRBSetNy()` is enough.
+
+     See also: `PCRRBSetNx()` */
+  {"-pc_rrb_ny", "the number of lines of the grid", "PCRRBSetNy", Field<&PC_RRB::ny>(Between(0, kRRBLongestLine))},
+
+  /* lift: `PETSC_TRUE` to lift such rows, `PETSC_FALSE` to leave them as they are, as in the paper
+
+     `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without
+     lifting, a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the
+     set-up fail. On fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that
+     of a matrix with larger diagonal entries. Where both ways work they take about as many iterations.
+
+     With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays
+     exact, and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted
+     are those of the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums
+     that are 0 but for rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of
+     one line, where nothing is lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The
+     view counts the rows that are lifted.
+
+     See also: `PCRRBSetLevels()` */
+  {"-pc_rrb_lift", "whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps", "PCRRBSetLift",
+   Param<&RRBParams::lift>()},
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
 
@@ -254,12 +290,15 @@ static PetscErrorCode Create_RRB(PC pc)
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
   Options Database Keys:
-+ -pc_rrb_levels <0> - red-black levels before the exact factorization of what they leave, up to full RRB; 0: as few as leave at
-  most 1024 points, or one in 15000, but never more than 4096
-. -pc_rrb_nx <0> - points of a line of the grid; 0: it is found
-. -pc_rrb_ny <0> - lines of the grid; 0: it is found
-- -pc_rrb_lift <true> - rows that sum to less than 0, beyond rounding, are made to sum to 0 before the first level that lumps;
-  false: as in the paper
++ -pc_rrb_levels <0> - the number of red-black levels before the exact factorization, l of RRB-l; between 0 and 128; 0 for as few as
+  leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid allows, 2 ceil(log2(max(nx, ny))) +
+  1, is full RRB, and more levels are the same as full RRB
+. -pc_rrb_nx <0> - the number of points of a line of the grid; the unknowns of a line follow each other; between 0 and 1000000000; 0
+  leaves the grid to the `DM`, or to the pattern of the matrix
+. -pc_rrb_ny <0> - the number of lines of the grid; between 0 and 1000000000; 0 leaves the grid to the `DM`, or to the pattern of
+  the matrix
+- -pc_rrb_lift <true> - whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps: `true` to lift
+  such rows, `false` to leave them as they are, as in the paper
 
   Level: intermediate
 

@@ -1,20 +1,23 @@
-/* The public functions of PCRRB, with their manual pages. The table of options in rrb.cxx names the values of these functions. */
+/*
+   Setters and getters of the options of PCRRB with their manual pages, written by scripts/options
+   from the table in rrb.cxx: do not edit.
+*/
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  PCRRBSetLevels - Sets the number of red-black levels of `PCRRB`, l of RRB-l
+  PCRRBSetLevels - Sets the number of red-black levels before the exact factorization, l of RRB-l
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- levels - between 1 and 128, or 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096;
-           the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
++ pc     - the preconditioner context
+- levels - between 0 and 128, 0 (default); 0 for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the
+           most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 
   Options Database Key:
-. -pc_rrb_levels <levels> - levels before the exact factorization
+. -pc_rrb_levels <levels> - the number of red-black levels before the exact factorization, l of RRB-l
 
   Level: intermediate
 
@@ -31,7 +34,7 @@ PetscErrorCode PCRRBSetLevels(PC pc, PetscInt levels)
 }
 
 /*@
-  PCRRBGetLevels - Gets the number of red-black levels that `PCRRB` was asked for
+  PCRRBGetLevels - Gets the number of red-black levels before the exact factorization, l of RRB-l
 
   Not Collective
 
@@ -51,16 +54,16 @@ PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
 }
 
 /*@
-  PCRRBSetNx - Sets the number of points of a line of the grid for `PCRRB`; the unknowns of a line follow each other
+  PCRRBSetNx - Sets the number of points of a line of the grid; the unknowns of a line follow each other
 
   Logically Collective
 
   Input Parameters:
 + pc - the preconditioner context
-- nx - points, between 1 and 10^9; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- nx - between 0 and 1000000000, 0 (default); 0 leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
-. -pc_rrb_nx <nx> - points of a line of the grid
+. -pc_rrb_nx <nx> - the number of points of a line of the grid; the unknowns of a line follow each other
 
   Level: intermediate
 
@@ -75,7 +78,7 @@ PetscErrorCode PCRRBSetNx(PC pc, PetscInt nx)
 }
 
 /*@
-  PCRRBGetNx - Gets the number of points of a line of the grid that `PCRRB` was given
+  PCRRBGetNx - Gets the number of points of a line of the grid; the unknowns of a line follow each other
 
   Not Collective
 
@@ -83,7 +86,7 @@ PetscErrorCode PCRRBSetNx(PC pc, PetscInt nx)
 . pc - the preconditioner context
 
   Output Parameter:
-. nx - see `PCRRBSetNx()`; 0 if none was given
+. nx - see `PCRRBSetNx()`
 
   Level: intermediate
 
@@ -95,16 +98,16 @@ PetscErrorCode PCRRBGetNx(PC pc, PetscInt *nx)
 }
 
 /*@
-  PCRRBSetNy - Sets the number of lines of the grid for `PCRRB`
+  PCRRBSetNy - Sets the number of lines of the grid
 
   Logically Collective
 
   Input Parameters:
 + pc - the preconditioner context
-- ny - lines, between 1 and 10^9; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- ny - between 0 and 1000000000, 0 (default); 0 leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
-. -pc_rrb_ny <ny> - lines of the grid
+. -pc_rrb_ny <ny> - the number of lines of the grid
 
   Level: intermediate
 
@@ -119,7 +122,7 @@ PetscErrorCode PCRRBSetNy(PC pc, PetscInt ny)
 }
 
 /*@
-  PCRRBGetNy - Gets the number of lines of the grid that `PCRRB` was given
+  PCRRBGetNy - Gets the number of lines of the grid
 
   Not Collective
 
@@ -127,7 +130,7 @@ PetscErrorCode PCRRBSetNy(PC pc, PetscInt ny)
 . pc - the preconditioner context
 
   Output Parameter:
-. ny - see `PCRRBSetNy()`; 0 if none was given
+. ny - see `PCRRBSetNy()`
 
   Level: intermediate
 
@@ -139,31 +142,31 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
 }
 
 /*@
-  PCRRBSetLift - Sets whether `PCRRB` makes rows that sum to less than 0 sum to 0, before the first level that lumps
+  PCRRBSetLift - Sets whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- lift - `PETSC_TRUE` (default) to lift such rows, `PETSC_FALSE` to leave them as they are
++ pc   - the preconditioner context
+- lift - `PETSC_TRUE` (default) to lift such rows, `PETSC_FALSE` to leave them as they are, as in the paper
 
   Options Database Key:
-. -pc_rrb_lift <lift> - whether rows that sum to less than 0 are lifted
+. -pc_rrb_lift <lift> - whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps
 
   Level: intermediate
 
   Notes:
-  `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without
-  lifting, a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the
-  set-up fail. On fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a
-  matrix with larger diagonal entries. Where both ways work they take about as many iterations.
+  `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without lifting,
+  a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the set-up fail. On
+  fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a matrix with
+  larger diagonal entries. Where both ways work they take about as many iterations.
 
   With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays exact,
   and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of
   the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 but for
-  rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing
-  is lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that
-  are lifted.
+  rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is
+  lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that are
+  lifted.
 
 .seealso: `PCRRB`, `PCRRBGetLift()`, `PCRRBSetLevels()`
 @*/
@@ -173,7 +176,7 @@ PetscErrorCode PCRRBSetLift(PC pc, PetscBool lift)
 }
 
 /*@
-  PCRRBGetLift - Gets whether `PCRRB` makes rows that sum to less than 0 sum to 0
+  PCRRBGetLift - Gets whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps
 
   Not Collective
 

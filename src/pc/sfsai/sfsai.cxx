@@ -1,6 +1,7 @@
 /* The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and in cuda/pc/sfsai. */
 #include <petsc/private/pcimpl.h>
 
+#include "api.h"
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
@@ -27,22 +28,83 @@ template <auto Member>
 using Param = Field<&PC_SFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_sfsai_power", "Products that make the pattern; -1: 2, or 1 where rows would be long", "PCSFSAISetPower",
+  /* power: 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by (3.9) of
+     Bernaschi, Bisson, Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be long
+
+     A row of m entries costs m^3 operations. By default the power is 1 where the rows of power 2 would cost more than rows of
+     200 entries on the average, such as those of quadratic elements with three unknowns a point; each rank chooses for its rows,
+     and the view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while
+     `PCSFSAISetPattern()` gives the pattern. */
+  {"-pc_sfsai_power", "how many products of the recursion make the pattern of the factor, k", "PCSFSAISetPower",
    Field<&PC_SFSAI::power>(Between(PETSC_DETERMINE, kFSAILargestPower))},
-  {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", Param<&SFSAIParams::prefilter>(Between(0, 1))},
-  {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", Param<&SFSAIParams::postfilter>(Between(0, 1))},
-  {"-pc_sfsai_max_row", "Most entries of a row of G; -1: 768, 0: no cap", "PCSFSAISetMaxRow",
+
+  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0
+     every stored entry counts
+
+     Only the pattern is filtered: the values of G are computed with all of A. The prefilter is not used while
+     `PCSFSAISetPattern()` gives the pattern. */
+  {"-pc_sfsai_prefilter", "the threshold tau under which entries of A do not count for the pattern", "PCSFSAISetPrefilter",
+   Param<&SFSAIParams::prefilter>(Between(0, 1))},
+
+  /* postfilter: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops
+     nothing
+
+     The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays, so that a threshold of 1 gives
+     `PCJACOBI`. The view counts the entries that were dropped. */
+  {"-pc_sfsai_postfilter", "the threshold delta under which entries of the computed factor are dropped", "PCSFSAISetPostfilter",
+   Param<&SFSAIParams::postfilter>(Between(0, 1))},
+
+  /* max_row: 0 for no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
+
+     A longer row keeps the entries with the largest path weights, which are the entries of |A~|^k along the row's paths, where
+     A~ is the filtered A scaled to unit diagonal. Among equal weights smaller columns come first. The view counts the rows that
+     were cut. The cap is not used while `PCSFSAISetPattern()` gives the pattern. */
+  {"-pc_sfsai_max_row", "the most entries that a row of the factor may have, its diagonal included", "PCSFSAISetMaxRow",
    Field<&PC_SFSAI::max_row>(Between(PETSC_DETERMINE, kSFSAILargestCap))},
-  {"-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision",
+
+  /* setup_precision: a row on which single precision meets a bad pivot is computed again in double precision, and counted in the
+     view */
+  {"-pc_sfsai_setup_precision", "the precision in which the factor is computed", "PCSFSAISetSetupPrecision",
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
+
+  /* factor_precision: products are summed in double precision in any case
+
+     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double
+     precision in any case. */
+  {"-pc_sfsai_factor_precision", "the precision in which the factor is stored", "PCSFSAISetFactorPrecision",
    Param<&SFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed and it fits", "PCSFSAISetReusePattern",
-   Field<&PC_SFSAI::reuse_pattern>(), Invalidates::NOTHING},
-  {"-pc_sfsai_overlap", "Hops to the lower-numbered ranks that the factor reaches", "PCSFSAISetOverlap",
+
+  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the pattern anew
+
+     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the
+     same as at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern
+     depends on the values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about
+     what they were, see `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
+
+     See also: `PCAFSAISetReusePattern()` */
+  {"-pc_sfsai_reuse_pattern", "whether the pattern of the factor is kept when only the values of the matrix have changed",
+   "PCSFSAISetReusePattern", Field<&PC_SFSAI::reuse_pattern>(), Invalidates::NOTHING},
+
+  /* overlap: 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential `PCSFSAI` does
+
+     Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
+     lower-numbered ranks, and `PCSFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8
+     ranks need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application
+     exchanges entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+
+     See also: `PCSFSAISetHaloLayers()` */
+  {"-pc_sfsai_overlap", "how many hops to lower-numbered ranks the factor may reach", "PCSFSAISetOverlap",
    Field<&PC_SFSAI::overlap>(Between(0, kFSAIMostOverlap))},
-  {"-pc_sfsai_halo_layers", "Couplings from the rank's border to the rows that it gathers", "PCSFSAISetHaloLayers",
-   Field<&PC_SFSAI::halo_layers>(Between(0, kFSAIMostLayers))},
+
+  /* halo_layers: 0 stands for the power
+
+     The rows that the set-up gathers are those of the ranks that `PCSFSAISetOverlap()` allows, no more than so many couplings
+     away. With as many layers as the power nothing is cut. The view counts rows that the layers may have cut. They do not matter
+     where `PCSFSAISetPattern()` gives the pattern, whose columns are the rows that are gathered.
+
+     See also: `PCSFSAISetOverlap()` */
+  {"-pc_sfsai_halo_layers", "how many couplings lead from a rank's rows to the rows of other ranks that it gathers",
+   "PCSFSAISetHaloLayers", Field<&PC_SFSAI::halo_layers>(Between(0, kFSAIMostLayers))},
 };
 const OptionTable<PC> PC_SFSAI::options{"sFSAI options", kOptions};
 
@@ -262,21 +324,119 @@ static PetscErrorCode Create_SFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*@
+  PCSFSAISetPattern - Gives `PCSFSAI` the pattern of its factor, instead of a power of the matrix
+
+  Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
+
+  Level: advanced
+
+  Notes:
+  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna. The diagonal
+  belongs to the pattern in any case; the upper triangle and the values are not looked at. While a pattern is given,
+  `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
+
+  On several ranks with `PCSFSAISetOverlap()` entries in columns of lower-numbered ranks belong to the pattern, too. Ranks that the
+  pattern couples are as those that the matrix couples, one hop apart. Entries in columns of lower-numbered ranks that no hop leads
+  to, as without hops, are left out; the view counts them.
+
+  The matrix may be on the host when the operator is on the GPU, and the other way round.
+
+  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
+  change, the next set-up that new values of the operator bring about uses the new nonzeros.
+
+  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetPattern()`, `PCSFSAISetPower()`
+@*/
+PetscErrorCode PCSFSAISetPattern(PC pc, Mat pattern)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  if (pattern) {
+    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
+    PetscCheckSameComm(pc, 1, pattern, 2);
+  }
+  PetscTryMethod(pc, "PCSFSAISetPattern_C", (PC, Mat), (pc, pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCSFSAIGetPattern - Gets the matrix that gives `PCSFSAI` the pattern of its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. pattern - see `PCSFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+
+  Level: advanced
+
+.seealso: `PCSFSAI`, `PCSFSAISetPattern()`
+@*/
+PetscErrorCode PCSFSAIGetPattern(PC pc, Mat *pattern)
+{
+  return CallGetter(pc, "PCSFSAIGetPattern_C", pattern);
+}
+
+/*@
+  PCSFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCSFSAI` has computed, and its transpose
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, which is set up
+
+  Output Parameters:
++ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
+- Gt - the transpose of G; or `NULL` if it is not wanted
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`.
+
+  With several ranks G is block diagonal, with one block for each rank.
+
+.seealso: `PCSFSAI`
+@*/
+PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCSFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_sfsai_power <-1> - products of A that make the pattern of G; 1: the lower triangle of A, 0 is Jacobi, -1: 2, or 1 where rows
-  would be long
-. -pc_sfsai_prefilter <0> - entries of A below this, relative to sqrt(a_ii a_jj), do not count for the pattern
-. -pc_sfsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
-. -pc_sfsai_max_row <-1> - most entries of a row of G, diagonal included, those along the strongest paths; -1: 768, 0: no cap
-. -pc_sfsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
-. -pc_sfsai_factor_precision <single> - `single` or `double`; sums are in double in any case
-. -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, a filtered one while it fits, and
-  allocate nothing
-. -pc_sfsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
-- -pc_sfsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power
++ -pc_sfsai_power <-1> - how many products of the recursion make the pattern of the factor, k; between -1 and 1000; 0 leaves the
+  diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna;
+  -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be long
+. -pc_sfsai_prefilter <0> - the threshold tau under which entries of A do not count for the pattern; between 0 and 1; an entry with
+  |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0 every stored entry counts
+. -pc_sfsai_postfilter <0> - the threshold delta under which entries of the computed factor are dropped; between 0 and 1; an entry
+  with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops nothing
+. -pc_sfsai_max_row <-1> - the most entries that a row of the factor may have, its diagonal included; between -1 and 100000; 0 for
+  no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
+. -pc_sfsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row on which single
+  precision meets a bad pivot is computed again in double precision, and counted in the view
+. -pc_sfsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are summed in
+  double precision in any case
+. -pc_sfsai_reuse_pattern <true> - whether the pattern of the factor is kept when only the values of the matrix have changed: `true`
+  to compute new values on the old pattern while that fits, `false` to make the pattern anew
+. -pc_sfsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
+  rank's diagonal block, as `PCBJACOBI` with a sequential `PCSFSAI` does
+- -pc_sfsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
+  10000; 0 stands for the power
 
   Level: intermediate
 
@@ -335,9 +495,9 @@ which shorten it.
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
   graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72
 
-.seealso: `PCAFSAI`, `PCJACOBI`, `PCICC`, `PCSFSAISetPower()`, `PCSFSAISetPrefilter()`, `PCSFSAISetPostfilter()`,
-          `PCSFSAISetMaxRow()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`, `PCSFSAISetReusePattern()`,
-          `PCSFSAISetPattern()`, `PCSFSAISetOverlap()`, `PCSFSAISetHaloLayers()`, `PCSFSAIGetFactors()`
+.seealso: `PCAFSAI`, `PCJACOBI`, `PCICC`, `PCSFSAISetPattern()`, `PCSFSAIGetFactors()`, `PCSFSAISetPower()`,
+          `PCSFSAISetPrefilter()`, `PCSFSAISetPostfilter()`, `PCSFSAISetMaxRow()`, `PCSFSAISetSetupPrecision()`,
+          `PCSFSAISetFactorPrecision()`, `PCSFSAISetReusePattern()`, `PCSFSAISetOverlap()`, `PCSFSAISetHaloLayers()`
 M*/
 
 /*@C

@@ -1,23 +1,24 @@
 /*
-   The public functions of PCSFSAI, with their manual pages. The table of options in sfsai.cxx names the values that they set and
-   get.
+   Setters and getters of the options of PCSFSAI with their manual pages, written by scripts/options
+   from the table in sfsai.cxx: do not edit.
 */
 #include "api.h"
 
 #include <finepc.h>
 
 /*@
-  PCSFSAISetPower - Sets how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+  PCSFSAISetPower - Sets how many products of the recursion make the pattern of the factor, k
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- power - between 0 and 1000; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by
-  (3.9) of Bernaschi, Bisson, Fantozzi, Janna; `PETSC_DETERMINE`, -1 (default), takes 2, or 1 where rows would be long
++ pc    - the preconditioner context
+- power - between -1 and 1000, -1 (default); 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one
+          product more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be
+          long
 
   Options Database Key:
-. -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+. -pc_sfsai_power <power> - how many products of the recursion make the pattern of the factor, k
 
   Level: intermediate
 
@@ -25,7 +26,7 @@
   A row of m entries costs m^3 operations. By default the power is 1 where the rows of power 2 would cost more than rows of 200
   entries on the average, such as those of quadratic elements with three unknowns a point; each rank chooses for its rows, and the
   view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while
-`PCSFSAISetPattern()` gives the pattern.
+  `PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPower()`
 @*/
@@ -35,7 +36,7 @@ PetscErrorCode PCSFSAISetPower(PC pc, PetscInt power)
 }
 
 /*@
-  PCSFSAIGetPower - Gets how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+  PCSFSAIGetPower - Gets how many products of the recursion make the pattern of the factor, k
 
   Not Collective
 
@@ -55,17 +56,17 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
 }
 
 /*@
-  PCSFSAISetPrefilter - Sets the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+  PCSFSAISetPrefilter - Sets the threshold tau under which entries of A do not count for the pattern
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- prefilter - between 0 (default, every stored entry counts) and 1: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over,
-              (3.8) of Bernaschi, Bisson, Fantozzi, Janna
++ pc        - the preconditioner context
+- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+              Fantozzi, Janna; with 0 every stored entry counts
 
   Options Database Key:
-. -pc_sfsai_prefilter <prefilter> - the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+. -pc_sfsai_prefilter <prefilter> - the threshold tau under which entries of A do not count for the pattern
 
   Level: intermediate
 
@@ -81,7 +82,7 @@ PetscErrorCode PCSFSAISetPrefilter(PC pc, PetscReal prefilter)
 }
 
 /*@
-  PCSFSAIGetPrefilter - Gets the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+  PCSFSAIGetPrefilter - Gets the threshold tau under which entries of A do not count for the pattern
 
   Not Collective
 
@@ -101,17 +102,17 @@ PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 }
 
 /*@
-  PCSFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+  PCSFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of
-               Bernaschi, Bisson, Fantozzi, Janna
++ pc         - the preconditioner context
+- postfilter - between 0 and 1, 0 (default); an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson,
+               Fantozzi, Janna; 0 drops nothing
 
   Options Database Key:
-. -pc_sfsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+. -pc_sfsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped
 
   Level: intermediate
 
@@ -127,7 +128,7 @@ PetscErrorCode PCSFSAISetPostfilter(PC pc, PetscReal postfilter)
 }
 
 /*@
-  PCSFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+  PCSFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped
 
   Not Collective
 
@@ -147,17 +148,16 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 }
 
 /*@
-  PCSFSAISetMaxRow - Sets the most entries that a row of the factor of `PCSFSAI` may have
+  PCSFSAISetMaxRow - Sets the most entries that a row of the factor may have, its diagonal included
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- max_row - the most entries of a row of G, its diagonal included, at most 100000; 0 for no cap, 1 leaves the diagonal, and
-  `PETSC_DETERMINE`, -1 (default), takes 768
++ pc      - the preconditioner context
+- max_row - between -1 and 100000, -1 (default); 0 for no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
 
   Options Database Key:
-. -pc_sfsai_max_row <max_row> - the most entries that a row of the factor of `PCSFSAI` may have
+. -pc_sfsai_max_row <max_row> - the most entries that a row of the factor may have, its diagonal included
 
   Level: intermediate
 
@@ -174,7 +174,7 @@ PetscErrorCode PCSFSAISetMaxRow(PC pc, PetscInt max_row)
 }
 
 /*@
-  PCSFSAIGetMaxRow - Gets the most entries that a row of the factor of `PCSFSAI` may have
+  PCSFSAIGetMaxRow - Gets the most entries that a row of the factor may have, its diagonal included
 
   Not Collective
 
@@ -194,23 +194,21 @@ PetscErrorCode PCSFSAIGetMaxRow(PC pc, PetscInt *max_row)
 }
 
 /*@
-  PCSFSAISetSetupPrecision - Sets the precision in which `PCSFSAI` computes its factor
+  PCSFSAISetSetupPrecision - Sets the precision in which the factor is computed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc              - the preconditioner context
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row on which single precision meets a bad
+                    pivot is computed again in double precision, and counted in the view
 
   Options Database Key:
-. -pc_sfsai_setup_precision <setup_precision> - the precision in which `PCSFSAI` computes its factor
+. -pc_sfsai_setup_precision <setup_precision> - the precision in which the factor is computed
 
   Level: intermediate
 
-  Note:
-  A row on which single precision meets a bad pivot is computed again in double precision. The view counts such rows.
-
-.seealso: `PCSFSAI`, `PCSFSAIGetSetupPrecision()`
+.seealso: `PCSFSAI`, `PCSFSAIGetSetupPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCSFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
 {
@@ -218,7 +216,7 @@ PetscErrorCode PCSFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
 }
 
 /*@
-  PCSFSAIGetSetupPrecision - Gets the precision in which `PCSFSAI` computes its factor
+  PCSFSAIGetSetupPrecision - Gets the precision in which the factor is computed
 
   Not Collective
 
@@ -238,24 +236,25 @@ PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
 }
 
 /*@
-  PCSFSAISetFactorPrecision - Sets the precision in which `PCSFSAI` stores its factor
+  PCSFSAISetFactorPrecision - Sets the precision in which the factor is stored
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
++ pc               - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are summed in double precision in
+                     any case
 
   Options Database Key:
-. -pc_sfsai_factor_precision <factor_precision> - the precision in which `PCSFSAI` stores its factor
+. -pc_sfsai_factor_precision <factor_precision> - the precision in which the factor is stored
 
   Level: intermediate
 
   Note:
   A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
-  any case, and products are summed in double precision.
+  any case.
 
-.seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`
+.seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`, `FinePCPrecision`
 @*/
 PetscErrorCode PCSFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
 {
@@ -263,7 +262,7 @@ PetscErrorCode PCSFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision
 }
 
 /*@
-  PCSFSAIGetFactorPrecision - Gets the precision in which `PCSFSAI` stores its factor
+  PCSFSAIGetFactorPrecision - Gets the precision in which the factor is stored
 
   Not Collective
 
@@ -283,26 +282,26 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 }
 
 /*@
-  PCSFSAISetReusePattern - Sets whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+  PCSFSAISetReusePattern - Sets whether the pattern of the factor is kept when only the values of the matrix have changed
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the
-                  pattern anew
++ pc            - the preconditioner context
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the pattern
+                  anew
 
   Options Database Key:
-. -pc_sfsai_reuse_pattern <reuse_pattern> - whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix
-                                            have changed
+. -pc_sfsai_reuse_pattern <reuse_pattern> - whether the pattern of the factor is kept when only the values of the matrix have
+  changed
 
   Level: intermediate
 
   Note:
   The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as
   at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern depends on the
-  values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about what they
-  were, see `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
+  values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about what they were, see
+  `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`, `PCAFSAISetReusePattern()`
 @*/
@@ -312,7 +311,7 @@ PetscErrorCode PCSFSAISetReusePattern(PC pc, PetscBool reuse_pattern)
 }
 
 /*@
-  PCSFSAIGetReusePattern - Gets whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+  PCSFSAIGetReusePattern - Gets whether the pattern of the factor is kept when only the values of the matrix have changed
 
   Not Collective
 
@@ -332,21 +331,21 @@ PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 }
 
 /*@
-  PCSFSAISetOverlap - Sets how many hops from rank to rank the factor of `PCSFSAI` may reach
+  PCSFSAISetOverlap - Sets how many hops to lower-numbered ranks the factor may reach
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- overlap - hops to lower-numbered ranks, between 0 and 1000; 0 (default) keeps the factor in the rank's diagonal block, as
-            `PCBJACOBI` with a sequential `PCSFSAI` does
++ pc      - the preconditioner context
+- overlap - between 0 and 1000, 0 (default); 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential
+            `PCSFSAI` does
 
   Options Database Key:
-. -pc_sfsai_overlap <overlap> - hops from rank to rank that the factor of `PCSFSAI` may reach
+. -pc_sfsai_overlap <overlap> - how many hops to lower-numbered ranks the factor may reach
 
   Level: intermediate
 
-  Notes:
+  Note:
   Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
   lower-numbered ranks, and `PCSFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
   need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
@@ -360,7 +359,7 @@ PetscErrorCode PCSFSAISetOverlap(PC pc, PetscInt overlap)
 }
 
 /*@
-  PCSFSAIGetOverlap - Gets how many hops from rank to rank the factor of `PCSFSAI` may reach
+  PCSFSAIGetOverlap - Gets how many hops to lower-numbered ranks the factor may reach
 
   Not Collective
 
@@ -380,16 +379,16 @@ PetscErrorCode PCSFSAIGetOverlap(PC pc, PetscInt *overlap)
 }
 
 /*@
-  PCSFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that `PCSFSAI` gathers
+  PCSFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Logically Collective
 
   Input Parameters:
-+ pc - the preconditioner context
-- halo_layers - couplings, between 0 and 10000; 0 (default) stands for the power
++ pc          - the preconditioner context
+- halo_layers - between 0 and 10000, 0 (default); 0 stands for the power
 
   Options Database Key:
-. -pc_sfsai_halo_layers <halo_layers> - couplings that lead to the rows of other ranks that `PCSFSAI` gathers
+. -pc_sfsai_halo_layers <halo_layers> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Level: intermediate
 
@@ -406,7 +405,7 @@ PetscErrorCode PCSFSAISetHaloLayers(PC pc, PetscInt halo_layers)
 }
 
 /*@
-  PCSFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that `PCSFSAI` gathers
+  PCSFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that it gathers
 
   Not Collective
 
@@ -423,94 +422,4 @@ PetscErrorCode PCSFSAISetHaloLayers(PC pc, PetscInt halo_layers)
 PetscErrorCode PCSFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
 {
   return CallGetter(pc, "PCSFSAIGetHaloLayers_C", halo_layers);
-}
-
-/*@
-  PCSFSAISetPattern - Gives `PCSFSAI` the pattern of its factor, instead of a power of the matrix
-
-  Collective
-
-  Input Parameters:
-+ pc - the preconditioner context
-- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
-
-  Level: advanced
-
-  Notes:
-  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna. The diagonal
-  belongs to the pattern in any case; the upper triangle and the values are not looked at. While a pattern is given,
-  `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
-
-  On several ranks with `PCSFSAISetOverlap()` entries in columns of lower-numbered ranks belong to the pattern, too. Ranks that the
-  pattern couples are as those that the matrix couples, one hop apart. Entries in columns of lower-numbered ranks that no hop leads
-  to, as without hops, are left out; the view counts them.
-
-  The matrix may be on the host when the operator is on the GPU, and the other way round.
-
-  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
-  change, the next set-up that new values of the operator bring about uses the new nonzeros.
-
-  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
-
-.seealso: `PCSFSAI`, `PCSFSAIGetPattern()`, `PCSFSAISetPower()`
-@*/
-PetscErrorCode PCSFSAISetPattern(PC pc, Mat pattern)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  if (pattern) {
-    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
-    PetscCheckSameComm(pc, 1, pattern, 2);
-  }
-  PetscTryMethod(pc, "PCSFSAISetPattern_C", (PC, Mat), (pc, pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  PCSFSAIGetPattern - Gets the matrix that gives `PCSFSAI` the pattern of its factor
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. pattern - see `PCSFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
-
-  Level: advanced
-
-.seealso: `PCSFSAI`, `PCSFSAISetPattern()`
-@*/
-PetscErrorCode PCSFSAIGetPattern(PC pc, Mat *pattern)
-{
-  return CallGetter(pc, "PCSFSAIGetPattern_C", pattern);
-}
-
-/*@
-  PCSFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCSFSAI` has computed, and its transpose
-
-  Collective
-
-  Input Parameter:
-. pc - the preconditioner context, which is set up
-
-  Output Parameters:
-+ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
-- Gt - the transpose of G; or `NULL` if it is not wanted
-
-  Level: advanced
-
-  Notes:
-  Both are copies that the caller destroys with `MatDestroy()`.
-
-  With several ranks G is block diagonal, with one block for each rank.
-
-.seealso: `PCSFSAI`
-@*/
-PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscUseMethod(pc, "PCSFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,323 @@
+/* The options of PCCMATCH, and its manual page. */
+#include "cmatch_face.h"
+#include "options.h"
+
+const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "chebyshev4", "sfsai",
+                                           "afsai",    "PCCMATCHSmoother", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHReaches[]     = {"global", "local", "PCCMATCHReach", "PC_CMATCH_", nullptr};
+
+const char *const PCCMATCHCommunications[] = {"auto", "mpi", "nccl", "PCCMATCHCommunication", "PC_CMATCH_COMMUNICATION_", nullptr};
+
+template <auto Member>
+using Param = Field<&PC_CMATCH::params, Member>;
+
+static const Option<PC> kOptions[] = {
+  /* coarsening
+
+     Matching puts two rows together at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are of about the
+     same size. With `PC_CMATCH_MIS2` an aggregate is a row of an independent set of distance 2 with its strong neighbours, made
+     in one step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
+
+     See also: `PCCMATCHSetSweeps()` */
+  {"-pc_cmatch_coarsening", "how rows are put together to aggregates", "PCCMATCHSetCoarsening",
+   Param<&CMATCHParams::coarsening>(OneOf(PCCMATCHCoarsenings))},
+
+  /* sweeps: aggregates have about 2^sweeps rows, and more where single rows join
+
+     More sweeps make fewer levels and smaller coarse operators, and cost iterations. Sweeps end early where they find no pair,
+     or leave no more rows than `PCCMATCHSetCoarseSize()` says. They are not used with `PC_CMATCH_MIS2`.
+
+     See also: `PCCMATCHSetCoarsening()` */
+  {"-pc_cmatch_sweeps", "how many sweeps of pairwise matching make the aggregates of a level", "PCCMATCHSetSweeps",
+   Param<&CMATCHParams::sweeps>(Between(1, 5))},
+
+  /* strength: with 0 every edge of positive weight counts; levels with less than 8000
+     rows take at most 0.005, so that the coarsening does not stall there
+
+     The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a
+     matrix do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which
+     keeps rows of strongly coupled regions from being put together across weak couplings.
+
+     See also: `PCCMATCHSetSweeps()` */
+  {"-pc_cmatch_strength", "the share of the heaviest edges of its rows that an edge must have to count", "PCCMATCHSetStrength",
+   Param<&CMATCHParams::strength>(AtLeastAndBelow(0, 1))},
+
+  /* prolongator_row: the row keeps its sum
+
+     The largest entries of a row stay, and are scaled so that the row's sum is what it was; the view counts the rows that were
+     cut. Longer rows make denser coarse operators, and save few iterations. */
+  {"-pc_cmatch_prolongator_row", "how many entries a row of the smoothed prolongators has at most", "PCCMATCHSetProlongatorRow",
+   Param<&CMATCHParams::prolongator_row>(Between(1, kCMATCHLargestRow))},
+
+  /* smoother
+
+     All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms
+     of the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI`
+     and `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up. On
+     several ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole
+     level. `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
+
+     See also: `PCCMATCHSetDegree()` */
+  {"-pc_cmatch_smoother", "the smoother of each level", "PCCMATCHSetSmoother",
+   Param<&CMATCHParams::smoother>(OneOf(PCCMATCHSmoothers))},
+
+  /* degree
+
+     The same polynomial is applied before and after the coarse correction. With `PC_CMATCH_L1JACOBI` the degree is the number of
+     sweeps. A higher degree takes fewer iterations that cost more.
+
+     See also: `PCCMATCHSetSmoother()` */
+  {"-pc_cmatch_degree", "the degree of the smoother's polynomial, before and after the coarse correction", "PCCMATCHSetDegree",
+   Param<&CMATCHParams::degree>(Between(1, kMostDegree))},
+
+  /* relaxation
+
+     1 is l1-Jacobi as it is known, and 1.5 is the quasi-optimal Chebyshev polynomial of degree 1. Other smoothers do not use
+     this number.
+
+     See also: `PCCMATCHSetSmoother()` */
+  {"-pc_cmatch_relaxation", "the relaxation of the smoother l1-Jacobi", "PCCMATCHSetRelaxation",
+   Param<&CMATCHParams::relaxation>(AboveAndBelow(0, 2))},
+
+  /* coarse
+
+     The inverse is a dense matrix of up to 2048 rows. If the last level has more rows, a polynomial takes the place of the
+     inverse, and the view says so. With `PC_CMATCH_PCG` the preconditioner is no fixed matrix: use `-ksp_type fcg`.
+
+     See also: `PCCMATCHSetCoarseSize()` */
+  {"-pc_cmatch_coarse", "how the coarsest level is solved", "PCCMATCHSetCoarse",
+   Param<&CMATCHParams::coarse>(OneOf(PCCMATCHCoarses))},
+
+  /* coarse_size: a level of up to four times as many rows is the last one, too, where the coarsening has become slow
+
+     A matrix of so many rows is inverted, and not coarsened at all. A level of up to four times as many rows is inverted, too,
+     if the coarsening has become slow, that is if the level has more than a share 2 / 2^sweeps of the rows above. The coarsening
+     also ends where all rows are dominated by their diagonal entries, and where it stalls, that is if the next level would have
+     0.9 or more of the rows. The view says why it ended.
+
+     See also: `PCCMATCHSetMaxLevels()` */
+  {"-pc_cmatch_coarse_size", "at how many rows the coarsening ends", "PCCMATCHSetCoarseSize",
+   Param<&CMATCHParams::coarse_size>(Between(1, kCMATCHLargestDense))},
+
+  /* max_levels
+
+     With 1 the solver of the coarsest level works on the matrix itself.
+
+     See also: `PCCMATCHSetCoarseSize()` */
+  {"-pc_cmatch_max_levels", "how many levels there are at most, the finest and the coarsest one included", "PCCMATCHSetMaxLevels",
+   Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
+
+  /* precision
+
+     In single precision a cycle moves about half of the bytes. Operators are in difference form with their row sums, which
+     single precision does not harm, and Galerkin products are summed in double precision, so that iterations hardly differ.
+     Numbers of the matrix are scaled by a power of 2, so that their size does not matter, but only their range. An entry that
+     single precision cannot hold then makes the set-up fail, and the view names its row. */
+  {"-pc_cmatch_precision", "the precision in which the hierarchy is stored and the cycle computed", "PCCMATCHSetPrecision",
+   Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
+
+  /* reach
+
+     The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with
+     `PC_CMATCH_LOCAL`, which needs no messages. */
+  {"-pc_cmatch_reach", "how far a hierarchy reaches on several ranks", "PCCMATCHSetReach",
+   Param<&CMATCHParams::reach>(OneOf(PCCMATCHReaches))},
+
+  /* gather_rows
+
+     Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it is.
+     Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
+
+     Rows are meant that have 80 nonzeros, as those of coarse levels of three-dimensional problems. A level whose rows are
+     shorter, as in two dimensions, is on one rank with more rows, since its nonzeros are what takes time. They are estimated
+     from those of the unsmoothed operator, before the products are made; with the coarsening `mis2` rows count, whatever their
+     nonzeros are. */
+  {"-pc_cmatch_gather_rows", "at how many rows of 80 nonzeros in all a level goes to one rank", "PCCMATCHSetGatherRows",
+   Param<&CMATCHParams::gather_rows>(Between(0, kCMATCHMostGathered))},
+
+  /* gather_ranks
+
+     Rows are counted as by `PCCMATCHSetGatherRows()`. Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets
+     the rows of all then. So it does where a level has more rows than a third of the sweeps could leave, half of the rows above
+     with three of them, since borders between ranks keep rows from being put together. */
+  {"-pc_cmatch_gather_ranks", "at how many rows of 80 nonzeros a rank a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
+   Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
+
+  /* gather_factor
+
+     See `PCCMATCHSetGatherRanks()`. */
+  {"-pc_cmatch_gather_factor", "how many ranks give the rows of such a level to one of them", "PCCMATCHSetGatherFactor",
+   Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
+
+  /* stitch: `PETSC_TRUE` for a level that puts such pairs together, `PETSC_FALSE` for none
+
+     Aggregates are made of rows of one rank, so that a border may cut rows that belong to each other firmly, as where
+     coefficients jump inside. Where rows of several ranks come together on fewer ranks, those are matched in pairs whose weight
+     $c_{ij} = -2 a_{ij} w_i w_j / (a_{ii} w_i^2 + a_{jj} w_j^2)$ is 0.7 or more, where w is the near null vector. The pairs and
+     the single rows become a level of their own if it has at most 98 % of the rows; the view says which level is stitched.
+
+     Level: advanced See also: `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()` */
+  {"-pc_cmatch_stitch",
+   "whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come together",
+   "PCCMATCHSetStitch", Param<&CMATCHParams::stitch>()},
+
+  /* communication
+
+     An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers.
+     With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
+     decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
+     exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels
+     write to the other GPUs themselves.
+
+     NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed,
+     and a GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends
+     with an error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view
+     says what is used, and why.
+
+     See also: `KSPCGFusedSetCommunication()` */
+  {"-pc_cmatch_communication", "how the GPUs of several ranks exchange values in an application", "PCCMATCHSetCommunication",
+   Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
+
+  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old aggregates and patterns while they fit, `PETSC_FALSE` to
+     coarsen anew in each set-up
+
+     They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same
+     kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this,
+     memory of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while
+     strong couplings stay strong. A set-up that keeps them therefore counts on each level, with the strength of
+     `PCCMATCHSetStrength()`, the rows that are coupled strongly, but with no row of their own aggregate, the pieces into which
+     aggregates fall if only strong couplings hold them together, and the rows of the prolongator that lose entries, since their
+     pattern does not have them. If there are more of them than when the aggregates were made, by more than a tenth of the rows
+     of a level, a tenth of its aggregates, or 0.3 of its rows of the prolongator, and by more than 16, the set-up coarsens anew;
+     on several ranks those of one hierarchy decide together. The view tells these counts. A set-up with `PETSC_FALSE` keeps no
+     memory, so that after a change to `PETSC_TRUE` the next set-up coarsens once more. */
+  {"-pc_cmatch_reuse_pattern", "whether aggregates and patterns are kept when only values have changed", "PCCMATCHSetReusePattern",
+   Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
+};
+const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
+
+/*MC
+  PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
+
+  Options Database Keys:
++ -pc_cmatch_coarsening <matching> - how rows are put together to aggregates. `matching`: by sweeps of compatible weighted matching,
+  which put two rows together at a time; `mis2`: around the vertices of an independent set of distance 2, in one step
+. -pc_cmatch_sweeps <3> - how many sweeps of pairwise matching make the aggregates of a level; between 1 and 5; aggregates have
+  about 2^sweeps rows, and more where single rows join
+. -pc_cmatch_strength <0.1> - the share of the heaviest edges of its rows that an edge must have to count; at least 0 and below 1;
+  with 0 every edge of positive weight counts; levels with less than 8000 rows take at most 0.005, so that the coarsening does not
+  stall there
+. -pc_cmatch_prolongator_row <4> - how many entries a row of the smoothed prolongators has at most; between 1 and 32; the row keeps
+  its sum
+. -pc_cmatch_smoother <l1jacobi> - the smoother of each level. `l1jacobi`: Jacobi with the l1 norm of each row in place of the
+  diagonal entry; `chebyshev`: the quasi-optimal Chebyshev polynomial of the first kind of the same matrix; `chebyshev4`: the
+  optimal Chebyshev polynomial of the fourth kind of the same matrix; `sfsai`: the polynomial of the first kind of a factored sparse
+  approximate inverse with the pattern of the matrix's lower triangle; `afsai`: the same of an adaptive factored sparse approximate
+  inverse
+. -pc_cmatch_degree <1> - the degree of the smoother's polynomial, before and after the coarse correction; between 1 and 16
+. -pc_cmatch_relaxation <1.5> - the relaxation of the smoother l1-Jacobi; above 0 and below 2
+. -pc_cmatch_coarse <dense> - how the coarsest level is solved. `dense`: by the inverse, which is a dense matrix; `pcg`: by 40
+  iterations of the conjugate gradient method with l1-Jacobi; the preconditioner is no fixed matrix then
+. -pc_cmatch_coarse_size <300> - at how many rows the coarsening ends; between 1 and 2048; a level of up to four times as many rows
+  is the last one, too, where the coarsening has become slow
+. -pc_cmatch_max_levels <20> - how many levels there are at most, the finest and the coarsest one included; between 1 and 32
+. -pc_cmatch_precision <single> - the precision in which the hierarchy is stored and the cycle computed: `single` or `double`
+. -pc_cmatch_reach <global> - how far a hierarchy reaches on several ranks. `global`: one hierarchy of the whole matrix; `local`: on
+  each rank a hierarchy of its diagonal block
+. -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
+. -pc_cmatch_gather_ranks <10000> - at how many rows of 80 nonzeros a rank a level goes to fewer ranks; between 0 and 1000000000
+. -pc_cmatch_gather_factor <8> - how many ranks give the rows of such a level to one of them; between 2 and 1000000000
+. -pc_cmatch_stitch <true> - whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
+  together: `true` for a level that puts such pairs together, `false` for none
+. -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application. `auto`: NCCL where it can run,
+  else MPI; `mpi`: a `PetscSF` for each exchange; the host takes part in every one of them; `nccl`: NCCL, in a CUDA graph of the
+  whole cycle
+- -pc_cmatch_reuse_pattern <true> - whether aggregates and patterns are kept when only values have changed: `true` to compute new
+  values on the old aggregates and patterns while they fit, `false` to coarsen anew in each set-up
+
+  Level: intermediate
+
+  Notes:
+  Rows are grouped into aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
+  a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2). Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of
+  about eight rows, and more where single rows join. An edge takes part if it is strong enough at both ends; a row that finds no
+  partner joins a pair. The matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is
+  smoothed by one step of filtered Jacobi, and its rows are cut to a few entries, so that the coarse operators stay sparse. The
+  cycle has the same smoother before and after the coarse correction, and is symmetric and positive definite.
+
+  Use it for scalar elliptic problems: diffusion in two and three dimensions, with jumps of the coefficients, on any mesh. The
+  number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with
+  one right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides
+  on; on two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1
+  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks. On elastic solids of compact
+  shape it is nevertheless the fastest in our tables; for slender structures, shells and other systems of equations `PCAFSAI` and
+  `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
+  9-point stencils on two-dimensional grids compare `PCRRB`.
+
+  w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
+  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
+  of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
+  Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
+  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves
+are found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a
+single row gets no correction.
+
+  The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
+  Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
+  level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
+  the preconditioner is symmetric to single precision alone. `KSPCG` works with it: `-ksp_type fcg`, which is made for
+  preconditioners that are not symmetric to the last digit, took the same number of iterations on five systems of a million unknowns
+  and more.
+
+  With `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
+  `-ksp_type fgmres`.
+
+  The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at `-pc_cmatch_max_levels`
+  levels, where all rows are dominated by their diagonal entries, or where it stalls. The view says which, and what solves on the
+  last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
+
+  When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
+  allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. Where
+  couplings that were strong have become weak, or weak ones strong, so that more than a tenth of the aggregates do not fit any more,
+  it coarsens anew; see `PCCMATCHSetReusePattern()`.
+
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
+  single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host, see `PCAFSAI`. Rows of the boundary
+  that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
+  one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
+
+  With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly depends
+  on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of
+  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. Where rows of several ranks come
+together, pairs of them that belong to each other firmly, but were cut by a border, are put together by an additional level, if
+there are enough of them, unless
+  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more
+with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the remedy. The
+smoothers `sfsai` and `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
+With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
+the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
+else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
+
+  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
+zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
+
+  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not
+finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level
+and row.
+
+  References:
+  P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
+  59-76; P. D'Ambra, F. Durastante, S. Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci.
+  Comput. 43 (2021) S679-S703; P. D'Ambra, F. Durastante, S. Filippone, S. Massei, S. Thomas, Optimal polynomial smoothers for
+  parallel AMG (2024)
+
+.seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`, `MatSetNullSpace()`,
+          `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
+          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
+          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
+          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
+          `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
+M*/
