@@ -263,7 +263,8 @@ def check_entries(root):
     """Whatever PETSc calls is handed to it as Entry<Function> of src/entry.h, so that no exception gets into its frames:
     operations, functions that create types, and composed methods. The names of functions begin with a capital."""
     given = re.compile(r"ops->\w+\s*=([^;=]*);|\b(?:PC|KSP|Mat)Register\(\w+,([^;]*)\);|\bComposeFunction\(([^;]*)\);"
-                       r"|\bPetscObjectComposeFunction\(([^;]*)\);|\bComposeMethods\((?!Object)([^;]*)\);")
+                       r"|\bPetscObjectComposeFunction\(([^;]*)\);|\bComposeMethods\((?!Object)([^;]*)\);"
+                       r"|\breplace\(&_MatOps::\w+,([^;]*)\);|\bComposeConversion\((?!Mat)([^;]*)\);")
     creators = re.findall(r"PETSC_EXTERN PetscErrorCode ((?:PC|KSP|Mat)Create_\w+)\(", read(f"{root}/include/finepc.h"))
     sources = "".join(read(path) for path in files(root, "src/**/*.cxx"))
     registered_creators = re.findall(r"\b(?:PC|KSP|Mat)Register\(\w+, (\w+)\)", read(f"{root}/src/register.cxx"))
@@ -279,7 +280,7 @@ def check_entries(root):
         for match in given.finditer(read(path)):
             what = next(group for group in match.groups() if group is not None)
             entries += what.count("Entry<")
-            what = re.sub(r"Entry<[\w:]+(<[\w, ]+>)?>|\([^()]*\)|\"[^\"]*\"|\bk[A-Z]\w+", "", what)
+            what = re.sub(r"Entry<[\w:]+(<[\w, ]+>)?>|\b[A-Z]\w*::(?=k[A-Z])|\([^()]*\)|\"[^\"]*\"|\bk[A-Z]\w+", "", what)
             known = ["KSPBuildSolutionDefault", *creators] # the first one is PETSc's
             left = [word for word in re.findall(r"\b[A-Z]\w+", what) if word not in known]
             check(not left, f"{path}: {left} are handed to PETSc without Entry<> of src/entry.h")

@@ -12,46 +12,43 @@
 #include "sparse/bsr_mat.h"
 #include "finepcimpl.h"
 
-static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat, MatType, MatReuse, Mat *);
-static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat, MatType, MatReuse, Mat *);
+template <typename Data>
+static PetscErrorCode MatConvert_BAIJ_BAIJCUDA(Mat, MatType, MatReuse, Mat *);
+template <typename Data>
+static PetscErrorCode MatConvert_BAIJCUDA_BAIJ(Mat, MatType, MatReuse, Mat *);
+template <typename Data>
+static PetscErrorCode MatDestroy_BAIJCUDA(Mat);
+template <typename Data>
+static PetscErrorCode BecomeBase_BAIJCUDA(Mat);
 
 /* ------------------------------------ where and with what ------------------------------------- */
 
-static PetscErrorCode VecOnDevice(Vec x, PetscBool *device)
-{
-  PetscBool bound;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
-  PetscCall(VecBoundToCPU(x, &bound));
-  if (bound || !kHasCUDA) *device = PETSC_FALSE;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A product runs on the device if the matrix is not bound to the CPU and all vectors are on the device, otherwise on the host. */
+/* A product runs on the device if neither matrix nor vectors are bound to the CPU and all vectors are on the device. */
 static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *device)
 {
   PetscBool bound;
 
   PetscFunctionBegin;
   PetscCall(MatBoundToCPU(A, &bound));
-  *device = bound ? PETSC_FALSE : PETSC_TRUE;
-  if (*device) PetscCall(VecOnDevice(x, device));
-  if (*device) PetscCall(VecOnDevice(y, device));
-  if (*device && z) PetscCall(VecOnDevice(z, device));
+  *device = bound || !kHasCUDA ? PETSC_FALSE : PETSC_TRUE;
+  for (Vec vec : {x, y, z}) {
+    if (!*device || !vec) continue;
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)vec, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
+    PetscCall(VecBoundToCPU(vec, &bound));
+    if (bound) *device = PETSC_FALSE;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The device arrays of a product y = z + A x; z may be null, or y. */
 struct ProductArrays {
-  const PetscScalar *x, *z;
+  const PetscScalar *x, *z = nullptr;
   PetscScalar       *y;
 };
 
 static PetscErrorCode GetProductArrays(Vec x, Vec z, Vec y, ProductArrays *arrays)
 {
   PetscFunctionBegin;
-  arrays->z = nullptr;
   PetscCall(VecGetArrayReadAndMemType(x, &arrays->x, nullptr));
   if (z == y) {
     PetscCall(VecGetArrayAndMemType(y, &arrays->y, nullptr));
@@ -104,42 +101,7 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   PetscCall(DeviceFound_CUDA(&found));
   if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
   else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
-  else
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-   MatConvert() finds a conversion by the names of both types. The conversions of the base type are therefore composed under the
-   name of the new type, too, or are taken away there if `set` is false.
-*/
-static PetscErrorCode InheritConversions(Mat A, const char base[], const char type[], std::initializer_list<const char *> others,
-                                         PetscBool set)
-{
-  PetscFunctionBegin;
-  for (const char *other : others) {
-    char inherited[128], name[128];
-    PetscErrorCode (*convert)(Mat, MatType, MatReuse, Mat *);
-
-    PetscCall(PetscSNPrintf(inherited, sizeof(inherited), "MatConvert_%s_%s_C", base, other));
-    PetscCall(PetscSNPrintf(name, sizeof(name), "MatConvert_%s_%s_C", type, other));
-    PetscCall(PetscObjectQueryFunction((PetscObject)A, inherited, &convert));
-    if (convert) PetscCall(PetscObjectComposeFunction((PetscObject)A, name, set ? convert : nullptr));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A MATAIJ is converted to a MATBAIJ first, and then in place. */
-static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
-{
-  Mat B;
-
-  PetscFunctionBegin;
-  PetscCall(MatConvert(A, MATBAIJ, MAT_INITIAL_MATRIX, &B));
-  PetscCall(MatConvert(B, MATBAIJCUDA, MAT_INPLACE_MATRIX, &B));
-  if (reuse == MAT_INITIAL_MATRIX) *newmat = B;
-  else PetscCall(MatHeaderReplace(reuse == MAT_INPLACE_MATRIX ? A : *newmat, &B));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", bytes / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -270,7 +232,7 @@ static PetscErrorCode Multiply_BAIJCUDA(const BSR *W, const PetscScalar *x, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode SeqProduct(Mat A, PetscBool transpose, Vec x, Vec z, Vec y)
+static PetscErrorCode Product_BAIJCUDA(SeqBAIJCUDA *, Mat A, PetscBool transpose, Vec x, Vec z, Vec y)
 {
   ProductArrays arrays;
   const BSR    *W;
@@ -283,70 +245,44 @@ static PetscErrorCode SeqProduct(Mat A, PetscBool transpose, Vec x, Vec z, Vec y
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The products of both types: y = z + A x, y = A x if z is null, and the same with the transpose. */
+template <typename Data, bool Transpose>
+static PetscErrorCode MatMultAdd_BAIJCUDA(Mat A, Vec x, Vec z, Vec y)
+{
+  Data     *data = (Data *)A->spptr;
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, z, y, &device));
+  if (device) PetscCall(Product_BAIJCUDA(data, A, Transpose ? PETSC_TRUE : PETSC_FALSE, x, z, y));
+  else if (z) PetscCall((Transpose ? data->base.multtransposeadd : data->base.multadd)(A, x, z, y));
+  else PetscCall((Transpose ? data->base.multtranspose : data->base.mult)(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename Data, bool Transpose>
+static PetscErrorCode MatMult_BAIJCUDA(Mat A, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(MatMultAdd_BAIJCUDA<Data, Transpose>(A, x, nullptr, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ------------------------------------ one rank: operations ------------------------------------ */
 
-static PetscErrorCode MatMult_SeqBAIJCUDA(Mat A, Vec x, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
-  if (device) PetscCall(SeqProduct(A, PETSC_FALSE, x, nullptr, y));
-  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.mult(A, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultAdd_SeqBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, z, y, &device));
-  if (device) PetscCall(SeqProduct(A, PETSC_FALSE, x, z, y));
-  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multadd(A, x, z, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultTranspose_SeqBAIJCUDA(Mat A, Vec x, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
-  if (device) PetscCall(SeqProduct(A, PETSC_TRUE, x, nullptr, y));
-  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multtranspose(A, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultTransposeAdd_SeqBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, z, y, &device));
-  if (device) PetscCall(SeqProduct(A, PETSC_TRUE, x, z, y));
-  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multtransposeadd(A, x, z, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* PETSc chooses the functions of the products for the block size when it preallocates. They are kept for products on the host. */
-static PetscErrorCode ReplaceProducts(Mat A)
-{
-  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
-
-  PetscFunctionBegin;
-  if (A->ops->mult != Entry<MatMult_SeqBAIJCUDA>) data->base.mult = A->ops->mult;
-  if (A->ops->multadd != Entry<MatMultAdd_SeqBAIJCUDA>) data->base.multadd = A->ops->multadd;
-  A->ops->mult    = Entry<MatMult_SeqBAIJCUDA>;
-  A->ops->multadd = Entry<MatMultAdd_SeqBAIJCUDA>;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode MatAssemblyEnd_SeqBAIJCUDA(Mat A, MatAssemblyType type)
 {
+  constexpr auto mult    = Entry<MatMult_BAIJCUDA<SeqBAIJCUDA, false>>;
+  constexpr auto multadd = Entry<MatMultAdd_BAIJCUDA<SeqBAIJCUDA, false>>;
+  SeqBAIJCUDA   *data    = (SeqBAIJCUDA *)A->spptr;
+
   PetscFunctionBegin;
-  PetscCall(((SeqBAIJCUDA *)A->spptr)->base.assemblyend(A, type));
-  PetscCall(ReplaceProducts(A));
+  PetscCall(data->base.assemblyend(A, type));
+  if (A->ops->mult != mult) data->base.mult = A->ops->mult;
+  if (A->ops->multadd != multadd) data->base.multadd = A->ops->multadd;
+  A->ops->mult    = mult;
+  A->ops->multadd = multadd;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -354,7 +290,7 @@ static PetscErrorCode MatDuplicate_SeqBAIJCUDA(Mat A, MatDuplicateOption option,
 {
   PetscFunctionBegin;
   PetscCall(((SeqBAIJCUDA *)A->spptr)->base.duplicate(A, option, B));
-  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(*B, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, B));
+  PetscCall(MatConvert_BAIJ_BAIJCUDA<SeqBAIJCUDA>(*B, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -366,52 +302,16 @@ static PetscErrorCode MatBindToCPU_SeqBAIJCUDA(Mat A, PetscBool bound)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static size_t CopiedBytes(const SeqBAIJCUDA *data)
+{
+  return (data->copy.i ? BSRBytes(&data->copy) : 0) + (data->transpose.i ? BSRBytes(&data->transpose) : 0);
+}
+
 static PetscErrorCode MatView_SeqBAIJCUDA(Mat A, PetscViewer viewer)
 {
-  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
-
   PetscFunctionBegin;
-  PetscCall(data->base.view(A, viewer));
-  PetscCall(
-    ViewPlace(A, viewer, (data->copy.i ? BSRBytes(&data->copy) : 0) + (data->transpose.i ? BSRBytes(&data->transpose) : 0)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Gives a matrix the operations of MATSEQBAIJ again, and frees all that MATSEQBAIJCUDA has added. */
-static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
-{
-  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
-
-  PetscFunctionBegin;
-  A->ops->mult                      = data->base.mult;
-  A->ops->multadd                   = data->base.multadd;
-  A->ops->multtranspose             = data->base.multtranspose;
-  A->ops->multtransposeadd          = data->base.multtransposeadd;
-  A->ops->multhermitiantranspose    = data->base.multhermitiantranspose;
-  A->ops->multhermitiantransposeadd = data->base.multhermitiantransposeadd;
-  A->ops->assemblyend               = data->base.assemblyend;
-  A->ops->duplicate                 = data->base.duplicate;
-  A->ops->bindtocpu                 = data->base.bindtocpu;
-  A->ops->view                      = data->base.view;
-  A->ops->lufactor                  = data->base.lufactor;
-  A->ops->destroysubmatrices        = data->base.destroysubmatrices;
-  A->ops->destroy                   = data->base.destroy;
-  PetscCall(InheritConversions(A, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_FALSE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaij_seqbaijcuda_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaijcuda_seqbaij_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqaij_seqbaijcuda_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, kDeviceBlocksQuery, nullptr));
-  PetscCall(DropCopies(data));
-  PetscCall(PetscFree(data));
-  A->spptr = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatDestroy_SeqBAIJCUDA(Mat A)
-{
-  PetscFunctionBegin;
-  PetscCall(LeaveSeqBAIJCUDA(A));
-  PetscUseTypeMethod(A, destroy);
+  PetscCall(((SeqBAIJCUDA *)A->spptr)->base.view(A, viewer));
+  PetscCall(ViewPlace(A, viewer, CopiedBytes((SeqBAIJCUDA *)A->spptr)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -431,9 +331,7 @@ static PetscErrorCode MatDestroySubMatrices_SeqBAIJCUDA(PetscInt n, Mat *parts[]
 
     PetscCall(PetscObjectTypeCompare((PetscObject)part, MATSEQBAIJCUDA, &mine));
     PetscCall(PetscObjectGetReference((PetscObject)part, &holders));
-    if (!mine || holders > 1) continue;
-    PetscCall(LeaveSeqBAIJCUDA(part));
-    PetscCall(PetscObjectChangeTypeName((PetscObject)part, MATSEQBAIJ));
+    if (mine && holders == 1) PetscCall(BecomeBase_BAIJCUDA<SeqBAIJCUDA>(part));
   }
   PetscCall(destroy(n, parts));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -446,66 +344,14 @@ static PetscErrorCode MatDestroySubMatrices_SeqBAIJCUDA(PetscInt n, Mat *parts[]
 static PetscErrorCode MatLUFactor_SeqBAIJCUDA(Mat A, IS rows, IS columns, const MatFactorInfo *info)
 {
   PetscFunctionBegin;
-  PetscCall(LeaveSeqBAIJCUDA(A));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATSEQBAIJ));
+  PetscCall(BecomeBase_BAIJCUDA<SeqBAIJCUDA>(A));
   PetscUseTypeMethod(A, lufactor, rows, columns, info);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatConvert_SeqBAIJCUDA_SeqBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
-{
-  PetscFunctionBegin;
-  if (reuse == MAT_REUSE_MATRIX) {
-    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
-  PetscCall(LeaveSeqBAIJCUDA(*newmat));
-  PetscCall(MatSetVecType(*newmat, VECSTANDARD));
-  PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATSEQBAIJ));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
-{
-  SeqBAIJCUDA *data;
-
-  PetscFunctionBegin;
-  if (reuse == MAT_REUSE_MATRIX) {
-    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
-  Mat B = *newmat;
-  PetscCall(PetscNew(&data));
-  B->spptr   = data;
-  data->base = B->ops[0];
-  PetscCall(ReplaceProducts(B));
-  B->ops->multtranspose             = Entry<MatMultTranspose_SeqBAIJCUDA>;
-  B->ops->multtransposeadd          = Entry<MatMultTransposeAdd_SeqBAIJCUDA>;
-  B->ops->multhermitiantranspose    = Entry<MatMultTranspose_SeqBAIJCUDA>;
-  B->ops->multhermitiantransposeadd = Entry<MatMultTransposeAdd_SeqBAIJCUDA>;
-  B->ops->assemblyend               = Entry<MatAssemblyEnd_SeqBAIJCUDA>;
-  B->ops->duplicate                 = Entry<MatDuplicate_SeqBAIJCUDA>;
-  B->ops->bindtocpu                 = Entry<MatBindToCPU_SeqBAIJCUDA>;
-  B->ops->view                      = Entry<MatView_SeqBAIJCUDA>;
-  B->ops->lufactor                  = Entry<MatLUFactor_SeqBAIJCUDA>;
-  B->ops->destroysubmatrices        = Entry<MatDestroySubMatrices_SeqBAIJCUDA>;
-  B->ops->destroy                   = Entry<MatDestroy_SeqBAIJCUDA>;
-  PetscCall(InheritConversions(B, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_TRUE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", Entry<MatConvert_SeqBAIJ_SeqBAIJCUDA>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", Entry<MatConvert_SeqBAIJCUDA_SeqBAIJ>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, Entry<GetDeviceBlocks_BAIJCUDA>));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
-  PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ---------------------------------- several ranks: products ----------------------------------- */
 
-static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
+static PetscErrorCode DropCopies(MPIBAIJCUDA *data)
 {
   PetscFunctionBegin;
   PetscCall(PetscSFDestroy(&data->ghosts));
@@ -518,8 +364,9 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
 }
 
 /*
-   Gives the diagonal block of the rank, the block of the other columns, and their numbers. PETSc gives them only for a matrix that
-   is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call, without memory of its own.
+   Gives the diagonal block of the rank, the block of the other columns, and their numbers if they are wanted. PETSc gives them only
+   for a matrix that is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call, without
+   memory of its own.
 */
 static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
 {
@@ -542,11 +389,10 @@ static PetscErrorCode CheckState(Mat A)
 {
   MPIBAIJCUDA     *data = (MPIBAIJCUDA *)A->spptr;
   PetscObjectState state;
-  const PetscInt  *ghosts;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  if (!data->diagonal) PetscCall(GetParts(A, &data->diagonal, &data->off, &ghosts));
+  if (!data->diagonal) PetscCall(GetParts(A, &data->diagonal, &data->off, nullptr));
   if (state != data->state) ((SeqBAIJCUDA *)data->diagonal->spptr)->stale = ((SeqBAIJCUDA *)data->off->spptr)->stale = PETSC_TRUE;
   data->state = state;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -636,91 +482,36 @@ static PetscErrorCode GetCopies(Mat A, PetscBool transpose, const BSR **diagonal
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes y = z + A x. The exchange of x runs while the device multiplies with the diagonal part. */
-static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
+/*
+   The exchange of x runs while the device multiplies with the diagonal part. With the transpose, the products with the other part
+   are sent to the ranks that own their rows, and added up there.
+*/
+static PetscErrorCode Product_BAIJCUDA(MPIBAIJCUDA *data, Mat A, PetscBool transpose, Vec x, Vec z, Vec y)
 {
-  MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
   const PetscMemType cuda = PETSC_MEMTYPE_CUDA;
   ProductArrays      arrays;
   const BSR         *diagonal, *off;
 
   PetscFunctionBegin;
   PetscCall(NeedGhosts(A));
-  PetscCall(GetCopies(A, PETSC_FALSE, &diagonal, &off));
+  PetscCall(GetCopies(A, transpose, &diagonal, &off));
   PetscCall(GetProductArrays(x, z, y, &arrays));
-  PetscCall(PetscSFBcastWithMemTypeBegin(data->ghosts, data->block, cuda, arrays.x, cuda, data->values, MPI_REPLACE));
-  PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
-  PetscCall(PetscSFBcastEnd(data->ghosts, data->block, arrays.x, data->values, MPI_REPLACE));
-  if (off->nnz) PetscCall(Multiply_BAIJCUDA(off, data->values, arrays.y, arrays.y));
-  PetscCall(RestoreProductArrays(x, z, y, &arrays));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Computes y = z + A^T x. The products with the other part are sent to the ranks that own their rows, and added up there. */
-static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
-{
-  MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
-  const PetscMemType cuda = PETSC_MEMTYPE_CUDA;
-  ProductArrays      arrays;
-  const BSR         *diagonal, *off;
-
-  PetscFunctionBegin;
-  PetscCall(NeedGhosts(A));
-  PetscCall(GetCopies(A, PETSC_TRUE, &diagonal, &off));
-  PetscCall(GetProductArrays(x, z, y, &arrays));
-  PetscCall(Multiply_BAIJCUDA(off, arrays.x, nullptr, data->values));
-  PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
-  PetscCall(PetscSFReduceWithMemTypeBegin(data->ghosts, data->block, cuda, data->values, cuda, arrays.y, MPIU_SUM));
-  PetscCall(PetscSFReduceEnd(data->ghosts, data->block, data->values, arrays.y, MPIU_SUM));
+  if (transpose) {
+    PetscCall(Multiply_BAIJCUDA(off, arrays.x, nullptr, data->values));
+    PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
+    PetscCall(PetscSFReduceWithMemTypeBegin(data->ghosts, data->block, cuda, data->values, cuda, arrays.y, MPIU_SUM));
+    PetscCall(PetscSFReduceEnd(data->ghosts, data->block, data->values, arrays.y, MPIU_SUM));
+  } else {
+    PetscCall(PetscSFBcastWithMemTypeBegin(data->ghosts, data->block, cuda, arrays.x, cuda, data->values, MPI_REPLACE));
+    PetscCall(Multiply_BAIJCUDA(diagonal, arrays.x, arrays.z, arrays.y));
+    PetscCall(PetscSFBcastEnd(data->ghosts, data->block, arrays.x, data->values, MPI_REPLACE));
+    if (off->nnz) PetscCall(Multiply_BAIJCUDA(off, data->values, arrays.y, arrays.y));
+  }
   PetscCall(RestoreProductArrays(x, z, y, &arrays));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --------------------------------- several ranks: operations ---------------------------------- */
-
-static PetscErrorCode MatMult_MPIBAIJCUDA(Mat A, Vec x, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
-  if (device) PetscCall(MPIProduct(A, x, nullptr, y));
-  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.mult(A, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, z, y, &device));
-  if (device) PetscCall(MPIProduct(A, x, z, y));
-  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multadd(A, x, z, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultTranspose_MPIBAIJCUDA(Mat A, Vec x, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
-  if (device) PetscCall(MPITransposeProduct(A, x, nullptr, y));
-  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multtranspose(A, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMultTransposeAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
-{
-  PetscBool device;
-
-  PetscFunctionBegin;
-  PetscCall(ProductOnDevice(A, x, z, y, &device));
-  if (device) PetscCall(MPITransposeProduct(A, x, z, y));
-  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multtransposeadd(A, x, z, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /*
    Makes both parts MATSEQBAIJCUDA. PETSc makes them as MATSEQBAIJ, and makes new ones whenever an assembly has brought entries in
@@ -728,18 +519,17 @@ static PetscErrorCode MatMultTransposeAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y
 */
 static PetscErrorCode ConvertParts(Mat A)
 {
-  Mat             parts[2];
-  const PetscInt *ghosts;
-  PetscBool       bound;
+  Mat       parts[2];
+  PetscBool bound;
 
   PetscFunctionBegin;
   PetscCall(MatBoundToCPU(A, &bound));
-  PetscCall(GetParts(A, &parts[0], &parts[1], &ghosts));
+  PetscCall(GetParts(A, &parts[0], &parts[1], nullptr));
   for (Mat part : parts) {
     PetscBool plain;
 
     PetscCall(PetscObjectTypeCompare((PetscObject)part, MATSEQBAIJ, &plain));
-    if (plain) PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(part, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &part));
+    if (plain) PetscCall(MatConvert_BAIJ_BAIJCUDA<SeqBAIJCUDA>(part, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &part));
     PetscCall(MatBindToCPU(part, bound));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -752,7 +542,7 @@ static PetscErrorCode MatAssemblyEnd_MPIBAIJCUDA(Mat A, MatAssemblyType type)
   PetscFunctionBegin;
   PetscCall(data->base.assemblyend(A, type));
   if (type != MAT_FINAL_ASSEMBLY) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!A->was_assembled) PetscCall(ForgetParts(data));
+  if (!A->was_assembled) PetscCall(DropCopies(data));
   PetscCall(ConvertParts(A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -768,13 +558,12 @@ static PetscErrorCode MatGetDiagonalBlock_MPIBAIJCUDA(Mat A, Mat *diagonal)
 
 static PetscErrorCode MatBindToCPU_MPIBAIJCUDA(Mat A, PetscBool bound)
 {
-  Mat             diagonal, off;
-  const PetscInt *ghosts;
+  Mat diagonal, off;
 
   PetscFunctionBegin;
-  if (bound) PetscCall(ForgetParts((MPIBAIJCUDA *)A->spptr));
+  if (bound) PetscCall(DropCopies((MPIBAIJCUDA *)A->spptr));
   if (A->assembled) {
-    PetscCall(GetParts(A, &diagonal, &off, &ghosts));
+    PetscCall(GetParts(A, &diagonal, &off, nullptr));
     PetscCall(MatBindToCPU(diagonal, bound));
     PetscCall(MatBindToCPU(off, bound));
   }
@@ -789,52 +578,9 @@ static PetscErrorCode MatView_MPIBAIJCUDA(Mat A, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(data->base.view(A, viewer));
   if (data->diagonal)
-    for (Mat part : {data->diagonal, data->off}) {
-      const SeqBAIJCUDA *of_part = (const SeqBAIJCUDA *)part->spptr;
-      mine += (PetscLogDouble)((of_part->copy.i ? BSRBytes(&of_part->copy) : 0) +
-                               (of_part->transpose.i ? BSRBytes(&of_part->transpose) : 0));
-    }
+    for (Mat part : {data->diagonal, data->off}) mine += (PetscLogDouble)CopiedBytes((const SeqBAIJCUDA *)part->spptr);
   PetscCallMPI(MPIU_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
   PetscCall(ViewPlace(A, viewer, (size_t)all));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Gives a matrix the operations of MATMPIBAIJ again, and frees all that MATMPIBAIJCUDA has added. Its parts keep their types. */
-static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
-{
-  MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
-
-  PetscFunctionBegin;
-  A->ops->mult                      = data->base.mult;
-  A->ops->multadd                   = data->base.multadd;
-  A->ops->multtranspose             = data->base.multtranspose;
-  A->ops->multtransposeadd          = data->base.multtransposeadd;
-  A->ops->multhermitiantranspose    = data->base.multhermitiantranspose;
-  A->ops->multhermitiantransposeadd = data->base.multhermitiantransposeadd;
-  A->ops->assemblyend               = data->base.assemblyend;
-  A->ops->getdiagonalblock          = data->base.getdiagonalblock;
-  A->ops->bindtocpu                 = data->base.bindtocpu;
-  A->ops->view                      = data->base.view;
-  A->ops->axpy                      = data->base.axpy;
-  A->ops->createsubmatrix           = data->base.createsubmatrix;
-  A->ops->createsubmatrices         = data->base.createsubmatrices;
-  A->ops->destroy                   = data->base.destroy;
-  PetscCall(InheritConversions(A, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_FALSE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaij_mpibaijcuda_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaijcuda_mpibaij_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpiaij_mpibaijcuda_C", nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)A, kPartsQuery, nullptr));
-  PetscCall(ForgetParts(data));
-  PetscCall(PetscFree(data));
-  A->spptr = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatDestroy_MPIBAIJCUDA(Mat A)
-{
-  PetscFunctionBegin;
-  PetscCall(LeaveMPIBAIJCUDA(A));
-  PetscUseTypeMethod(A, destroy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -852,10 +598,9 @@ static PetscErrorCode MatAXPY_MPIBAIJCUDA(Mat Y, PetscScalar a, Mat X, MatStruct
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(MatBoundToCPU(Y, &bound));
-  PetscCall(LeaveMPIBAIJCUDA(Y));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)Y, MATMPIBAIJ));
+  PetscCall(BecomeBase_BAIJCUDA<MPIBAIJCUDA>(Y));
   PetscUseTypeMethod(Y, axpy, a, X, structure);
-  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(Y, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &Y));
+  PetscCall(MatConvert_BAIJ_BAIJCUDA<MPIBAIJCUDA>(Y, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &Y));
   PetscCall(MatBindToCPU(Y, bound));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -871,7 +616,7 @@ static PetscErrorCode MatCreateSubMatrices_MPIBAIJCUDA(Mat A, PetscInt n, const 
   PetscCall(((MPIBAIJCUDA *)A->spptr)->base.createsubmatrices(A, n, rows, columns, reuse, parts));
   if (reuse != MAT_INITIAL_MATRIX) PetscFunctionReturn(PETSC_SUCCESS);
   for (PetscInt k = 0; k < n; k++)
-    PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA((*parts)[k], MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &(*parts)[k]));
+    PetscCall(MatConvert_BAIJ_BAIJCUDA<SeqBAIJCUDA>((*parts)[k], MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &(*parts)[k]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -879,11 +624,127 @@ static PetscErrorCode MatCreateSubMatrix_MPIBAIJCUDA(Mat A, IS rows, IS columns,
 {
   PetscFunctionBegin;
   PetscCall(((MPIBAIJCUDA *)A->spptr)->base.createsubmatrix(A, rows, columns, reuse, part));
-  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(*part, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, part));
+  if (reuse == MAT_INITIAL_MATRIX)
+    PetscCall(MatConvert_BAIJ_BAIJCUDA<MPIBAIJCUDA>(*part, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, part));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MatConvert_MPIBAIJCUDA_MPIBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
+/* ------------------------------------- from type to type -------------------------------------- */
+
+/* Calls replace(operation, ours) for each operation of the base type that the type replaces. */
+template <typename Data, typename Replace>
+static void ReplaceOperations(Replace replace)
+{
+  replace(&_MatOps::mult, Entry<MatMult_BAIJCUDA<Data, false>>);
+  replace(&_MatOps::multadd, Entry<MatMultAdd_BAIJCUDA<Data, false>>);
+  replace(&_MatOps::multtranspose, Entry<MatMult_BAIJCUDA<Data, true>>);
+  replace(&_MatOps::multtransposeadd, Entry<MatMultAdd_BAIJCUDA<Data, true>>);
+  replace(&_MatOps::multhermitiantranspose, Entry<MatMult_BAIJCUDA<Data, true>>);
+  replace(&_MatOps::multhermitiantransposeadd, Entry<MatMultAdd_BAIJCUDA<Data, true>>);
+  replace(&_MatOps::destroy, Entry<MatDestroy_BAIJCUDA<Data>>);
+  if constexpr (std::is_same_v<Data, SeqBAIJCUDA>) {
+    replace(&_MatOps::assemblyend, Entry<MatAssemblyEnd_SeqBAIJCUDA>);
+    replace(&_MatOps::duplicate, Entry<MatDuplicate_SeqBAIJCUDA>);
+    replace(&_MatOps::bindtocpu, Entry<MatBindToCPU_SeqBAIJCUDA>);
+    replace(&_MatOps::view, Entry<MatView_SeqBAIJCUDA>);
+    replace(&_MatOps::lufactor, Entry<MatLUFactor_SeqBAIJCUDA>);
+    replace(&_MatOps::destroysubmatrices, Entry<MatDestroySubMatrices_SeqBAIJCUDA>);
+  } else {
+    replace(&_MatOps::assemblyend, Entry<MatAssemblyEnd_MPIBAIJCUDA>);
+    replace(&_MatOps::getdiagonalblock, Entry<MatGetDiagonalBlock_MPIBAIJCUDA>);
+    replace(&_MatOps::bindtocpu, Entry<MatBindToCPU_MPIBAIJCUDA>);
+    replace(&_MatOps::view, Entry<MatView_MPIBAIJCUDA>);
+    replace(&_MatOps::axpy, Entry<MatAXPY_MPIBAIJCUDA>);
+    replace(&_MatOps::createsubmatrix, Entry<MatCreateSubMatrix_MPIBAIJCUDA>);
+    replace(&_MatOps::createsubmatrices, Entry<MatCreateSubMatrices_MPIBAIJCUDA>);
+  }
+}
+
+/* A MATAIJ is converted to a MATBAIJ first, and then in place. */
+static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  Mat B;
+
+  PetscFunctionBegin;
+  PetscCall(MatConvert(A, MATBAIJ, MAT_INITIAL_MATRIX, &B));
+  PetscCall(MatConvert(B, MATBAIJCUDA, MAT_INPLACE_MATRIX, &B));
+  if (reuse == MAT_INITIAL_MATRIX) *newmat = B;
+  else PetscCall(MatHeaderReplace(reuse == MAT_INPLACE_MATRIX ? A : *newmat, &B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+using Conversion = PetscErrorCode (*)(Mat, MatType, MatReuse, Mat *);
+
+static PetscErrorCode ComposeConversion(Mat A, const char from[], const char to[], Conversion convert)
+{
+  char name[128];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(name, sizeof(name), "MatConvert_%s_%s_C", from, to));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, name, convert));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Composes the methods of a type, or takes them away if `set` is false. MatConvert() finds a conversion by the names of both types,
+   so that those of the base type are composed under the name of the new type, too.
+*/
+template <typename Data>
+static PetscErrorCode ComposeMethods_BAIJCUDA(Mat A, bool set)
+{
+  PetscFunctionBegin;
+  for (const char *other : Data::kOthers) {
+    char       name[128];
+    Conversion convert;
+
+    PetscCall(PetscSNPrintf(name, sizeof(name), "MatConvert_%s_%s_C", Data::kBase, other));
+    PetscCall(PetscObjectQueryFunction((PetscObject)A, name, &convert));
+    if (convert) PetscCall(ComposeConversion(A, Data::kType, other, set ? convert : nullptr));
+  }
+  PetscCall(ComposeConversion(A, Data::kBase, Data::kType, set ? Entry<MatConvert_BAIJ_BAIJCUDA<Data>> : nullptr));
+  PetscCall(ComposeConversion(A, Data::kType, Data::kBase, set ? Entry<MatConvert_BAIJCUDA_BAIJ<Data>> : nullptr));
+  PetscCall(ComposeConversion(A, Data::kOthers[0], Data::kType, set ? Entry<MatConvert_AIJ_BAIJCUDA> : nullptr));
+  if constexpr (std::is_same_v<Data, SeqBAIJCUDA>)
+    PetscCall(PetscObjectComposeFunction((PetscObject)A, kDeviceBlocksQuery, set ? Entry<GetDeviceBlocks_BAIJCUDA> : nullptr));
+  else PetscCall(PetscObjectComposeFunction((PetscObject)A, kPartsQuery, set ? Entry<GetCheckedParts> : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Gives a matrix the operations of its base type again, and frees all that the type has added. Parts keep their types. */
+template <typename Data>
+static PetscErrorCode Leave_BAIJCUDA(Mat A)
+{
+  Data *data = (Data *)A->spptr;
+
+  PetscFunctionBegin;
+  ReplaceOperations<Data>([&](auto operation, auto) { A->ops->*operation = data->base.*operation; });
+  PetscCall(ComposeMethods_BAIJCUDA<Data>(A, false));
+  PetscCall(DropCopies(data));
+  PetscCall(PetscFree(data));
+  A->spptr = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename Data>
+static PetscErrorCode BecomeBase_BAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(Leave_BAIJCUDA<Data>(A));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)A, Data::kBase));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename Data>
+static PetscErrorCode MatDestroy_BAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(Leave_BAIJCUDA<Data>(A));
+  PetscUseTypeMethod(A, destroy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename Data>
+static PetscErrorCode MatConvert_BAIJCUDA_BAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
   PetscFunctionBegin;
   if (reuse == MAT_REUSE_MATRIX) {
@@ -891,20 +752,22 @@ static PetscErrorCode MatConvert_MPIBAIJCUDA_MPIBAIJ(Mat A, MatType, MatReuse re
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
-  Mat             parts[2];
-  const PetscInt *ghosts;
-  PetscCall(GetParts(*newmat, &parts[0], &parts[1], &ghosts));
-  for (Mat part : parts) PetscCall(MatConvert(part, MATSEQBAIJ, MAT_INPLACE_MATRIX, &part));
-  PetscCall(LeaveMPIBAIJCUDA(*newmat));
+  if constexpr (std::is_same_v<Data, MPIBAIJCUDA>) {
+    Mat parts[2];
+
+    PetscCall(GetParts(*newmat, &parts[0], &parts[1], nullptr));
+    for (Mat part : parts) PetscCall(MatConvert(part, MATSEQBAIJ, MAT_INPLACE_MATRIX, &part));
+  }
+  PetscCall(BecomeBase_BAIJCUDA<Data>(*newmat));
   PetscCall(MatSetVecType(*newmat, VECSTANDARD));
   PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATMPIBAIJ));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
+template <typename Data>
+static PetscErrorCode MatConvert_BAIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
-  MPIBAIJCUDA *data;
+  Data *data;
 
   PetscFunctionBegin;
   if (reuse == MAT_REUSE_MATRIX) {
@@ -914,42 +777,28 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
   Mat B = *newmat;
   PetscCall(PetscNew(&data));
-  B->spptr     = data;
-  data->base   = B->ops[0];
-  data->block  = MPIU_SCALAR;
-  data->copied = data->transposed   = kNoState;
-  B->ops->mult                      = Entry<MatMult_MPIBAIJCUDA>;
-  B->ops->multadd                   = Entry<MatMultAdd_MPIBAIJCUDA>;
-  B->ops->multtranspose             = Entry<MatMultTranspose_MPIBAIJCUDA>;
-  B->ops->multtransposeadd          = Entry<MatMultTransposeAdd_MPIBAIJCUDA>;
-  B->ops->multhermitiantranspose    = Entry<MatMultTranspose_MPIBAIJCUDA>;
-  B->ops->multhermitiantransposeadd = Entry<MatMultTransposeAdd_MPIBAIJCUDA>;
-  B->ops->assemblyend               = Entry<MatAssemblyEnd_MPIBAIJCUDA>;
-  B->ops->getdiagonalblock          = Entry<MatGetDiagonalBlock_MPIBAIJCUDA>;
-  B->ops->bindtocpu                 = Entry<MatBindToCPU_MPIBAIJCUDA>;
-  B->ops->view                      = Entry<MatView_MPIBAIJCUDA>;
-  B->ops->axpy                      = Entry<MatAXPY_MPIBAIJCUDA>;
-  B->ops->createsubmatrix           = Entry<MatCreateSubMatrix_MPIBAIJCUDA>;
-  B->ops->createsubmatrices         = Entry<MatCreateSubMatrices_MPIBAIJCUDA>;
-  B->ops->destroy                   = Entry<MatDestroy_MPIBAIJCUDA>;
-  PetscCall(InheritConversions(B, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_TRUE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", Entry<MatConvert_MPIBAIJ_MPIBAIJCUDA>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", Entry<MatConvert_MPIBAIJCUDA_MPIBAIJ>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, kPartsQuery, Entry<GetCheckedParts>));
-  PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATMPIBAIJCUDA));
-  if (B->assembled) PetscCall(ConvertParts(B));
+  B->spptr   = data;
+  data->base = B->ops[0];
+  ReplaceOperations<Data>([&](auto operation, auto ours) { B->ops->*operation = ours; });
+  PetscCall(ComposeMethods_BAIJCUDA<Data>(B, true));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)B, Data::kType));
+  if constexpr (std::is_same_v<Data, MPIBAIJCUDA>) {
+    data->block  = MPIU_SCALAR;
+    data->copied = data->transposed = kNoState;
+    if (B->assembled) PetscCall(ConvertParts(B));
+  }
   PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------ creation ------------------------------------------ */
 
-static PetscErrorCode CreateSeq(Mat A)
+template <typename Data>
+static PetscErrorCode Create_BAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
-  PetscCall(MatSetType(A, MATSEQBAIJ));
-  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(A, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscCall(MatSetType(A, Data::kBase));
+  PetscCall(MatConvert_BAIJ_BAIJCUDA<Data>(A, Data::kType, MAT_INPLACE_MATRIX, &A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1014,15 +863,7 @@ PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<CreateSeq>(A));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode CreateMPI(Mat A)
-{
-  PetscFunctionBegin;
-  PetscCall(MatSetType(A, MATMPIBAIJ));
-  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(A, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscCall(Entry<Create_BAIJCUDA<SeqBAIJCUDA>>(A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -1053,6 +894,6 @@ PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
   PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<CreateMPI>(A));
+  PetscCall(Entry<Create_BAIJCUDA<MPIBAIJCUDA>>(A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

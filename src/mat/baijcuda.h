@@ -6,10 +6,15 @@
 
 #include <petsc/private/matimpl.h>
 
+#include <finepc.h>
+
 #include "sparse/bsr.h"
 
 /* The data of MATSEQBAIJCUDA, at spptr of the Mat. The matrix itself is PETSc's MATSEQBAIJ, on the host. */
 struct SeqBAIJCUDA {
+  static constexpr char        kBase[] = MATSEQBAIJ, kType[] = MATSEQBAIJCUDA;
+  static constexpr const char *kOthers[] = {MATSEQAIJ, MATSEQSBAIJ}; /* the types that PETSc converts the base to */
+
   struct _MatOps   base;                        /* the operations of MATSEQBAIJ */
   BSR              copy;                        /* the matrix on the device */
   BSR              transpose;                   /* the transpose on the device, if a product has needed it */
@@ -20,6 +25,9 @@ struct SeqBAIJCUDA {
 
 /* The data of MATMPIBAIJCUDA, at spptr of the Mat. The two parts of the matrix are MATSEQBAIJCUDA. */
 struct MPIBAIJCUDA {
+  static constexpr char        kBase[] = MATMPIBAIJ, kType[] = MATMPIBAIJCUDA;
+  static constexpr const char *kOthers[] = {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ};
+
   struct _MatOps   base;     /* the operations of MATMPIBAIJ */
   Mat              diagonal; /* the part in the rank's own columns, borrowed from the matrix, or null after an assembly */
   Mat              off;      /* the part in the columns of other ranks, likewise */
