@@ -2,13 +2,12 @@
 #include <petsc/private/pcimpl.h>
 #include <petscdevice.h>
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "agree.h"
 #include "entry.h"
-#include "local.h"
+#include "local_diagonal.h"
 #include "pcinverse.h"
 #include "sparse/csr_mat.h"
 
@@ -177,8 +176,6 @@ static PetscErrorCode Negate_Local(Rows *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode CopyDiagonal(const CSRView *, std::vector<PetscScalar> *);
-
 /*
    Rows of zeros get their diagonal entry. Where the diagonals of all ranks were found to be right, gathered rows of other ranks
    without a diagonal entry are such rows, too.
@@ -191,7 +188,7 @@ static PetscErrorCode Isolate(const PC_Local *local, Rows *rows)
 
   PetscFunctionBegin;
   if (!local->diagonal.all_zero_rows) PetscFunctionReturn(PETSC_SUCCESS);
-  if (rows->first) PetscCall(CopyDiagonal(A, &d));
+  if (rows->first) PetscCall(PCLocalCopyDiagonal(A, &d));
   for (LocalInt row = 0; row < rows->first; row++)
     if (d[row] == 0) isolated.push_back(row);
   for (LocalInt row : local->diagonal.zero_rows) isolated.push_back(rows->first + row);
@@ -322,20 +319,6 @@ PetscErrorCode PCLocalPhaseStep(PCLocalPhase *phase, PetscErrorCode code, bool *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From here to the agreement a rank is on its own. One that alone has set values, say, alone has a matrix that is not assembled. */
-static PetscErrorCode CheckAssembled(PC pc, PCLocalOutcome *outcome)
-{
-  PetscBool assembled;
-
-  PetscFunctionBegin;
-  PetscCall(MatAssembled(pc->pmat, &assembled));
-  if (assembled) PetscFunctionReturn(PETSC_SUCCESS);
-  outcome->code = PETSC_ERR_ARG_WRONGSTATE;
-  PetscCall(PetscStrncpy(outcome->text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()",
-                         sizeof(outcome->text)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
    Whether the nonzeros are those of the last set-up on all ranks. pc->flag alone does not say so: MatAXPY() with other nonzeros, a
    second preallocation and MatTranspose() in place can leave the nonzero state of a matrix as it was.
@@ -362,7 +345,7 @@ static PetscErrorCode Compute_Local(PC pc, PCLocalOutcome *outcome)
   PCLocalPhase phase{PetscObjectComm((PetscObject)pc), outcome, false};
 
   PetscFunctionBegin;
-  PetscCall(CheckAssembled(pc, outcome));
+  PetscCall(PCLocalCheckAssembled(pc, outcome));
   PetscCall(CompareNonzeros(pc, &phase));
   if (local->gather && !phase.stopped) PetscCall(local->gather(pc, &phase));
   if (outcome->code || phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
@@ -400,121 +383,6 @@ static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutco
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ---------------------------------------- the diagonal ---------------------------------------- */
-
-/* The diagonal entries of the rank's rows, on the host; 0 where there is none. */
-static PetscErrorCode CopyDiagonal(const CSRView *A, std::vector<PetscScalar> *d)
-{
-  const auto   diagonal = PetscMemTypeDevice(A->where) ? CSRDiagonal_CUDA : CSRDiagonal_Host;
-  PetscScalar *entries  = nullptr;
-
-  PetscFunctionBegin;
-  d->resize(A->n);
-  PetscCall(ArrayCreate(A->n * sizeof(*entries), A->where, (void **)&entries));
-  PetscErrorCode code = diagonal(A, entries);
-  if (!code) code = ArrayCopy(d->data(), entries, d->size() * sizeof(*entries), PETSC_MEMTYPE_HOST, A->where);
-  PetscCall(ArrayDestroy(A->where, (void **)&entries));
-  PetscCall(code);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What a rank does alone. */
-static PetscErrorCode ReadDiagonal(PC pc, std::vector<PetscScalar> *d)
-{
-  MatPoints points{};
-  CSRMat    mat;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetPoints(pc->pmat, PETSC_FALSE, &points, &mat));
-  const PetscErrorCode code = CallGuarded(CopyDiagonal, (const CSRView *)&mat.A, d), restored = MatRestoreCSR(&mat),
-                       freed = CSRDestroy(&points.copy);
-  PetscCall(code);
-  PetscCall(restored);
-  PetscCall(freed);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-   Finds the rank's rows without any entry that is not 0, in its own columns and in those of other ranks: a product with a vector of
-   different positive entries is 0 there. In other rows it is 0 by accident with a probability of 2^-53 at most. All ranks together.
-*/
-static PetscErrorCode FindZeroRowsWith(Mat A, const std::vector<PetscScalar> &d, Vec *x, Vec *y, std::vector<LocalInt> *zero_rows)
-{
-  constexpr PetscReal golden = 0.6180339887498949;
-  const PetscScalar  *y_array;
-  PetscScalar        *x_array;
-  PetscInt            begin;
-
-  PetscFunctionBegin;
-  zero_rows->reserve(d.size());
-  PetscCall(MatCreateVecs(A, x, y));
-  PetscCall(VecGetOwnershipRange(*x, &begin, nullptr));
-  PetscCall(VecGetArrayWrite(*x, &x_array));
-  for (size_t row = 0; row < d.size(); row++)
-    x_array[row] = 1 + std::fmod(golden * (PetscReal)(begin + (PetscInt)row), 1) * std::fmod(PETSC_PI * (PetscReal)row, 1);
-  PetscCall(VecRestoreArrayWrite(*x, &x_array));
-  PetscCall(MatMult(A, *x, *y));
-  PetscCall(VecGetArrayRead(*y, &y_array));
-  for (size_t row = 0; row < d.size(); row++)
-    if (d[row] == 0 && y_array[row] == 0) zero_rows->push_back((LocalInt)row);
-  PetscCall(VecRestoreArrayRead(*y, &y_array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode FindZeroRows(Mat A, const std::vector<PetscScalar> &d, std::vector<LocalInt> *zero_rows)
-{
-  Vec x = nullptr, y = nullptr;
-
-  PetscFunctionBegin;
-  const PetscErrorCode code = FindZeroRowsWith(A, d, &x, &y, zero_rows);
-  PetscCall(VecDestroy(&x));
-  PetscCall(VecDestroy(&y));
-  PetscCall(code);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Finds out about the diagonal, on all ranks together. */
-static PetscErrorCode Examine(PC pc, PCLocalOutcome *outcome)
-{
-  PC_Local *const          local = (PC_Local *)pc->data;
-  PCLocalPhase             phase{PetscObjectComm((PetscObject)pc), outcome, false};
-  PCLocalDiagonal          found;
-  PetscInt                 begin;
-  std::vector<PetscScalar> d;
-
-  PetscFunctionBegin;
-  PetscCall(CheckAssembled(pc, outcome));
-  bool any_zero = false;
-  if (!outcome->code) {
-    const PetscErrorCode code = CallGuarded(ReadDiagonal, pc, &d);
-    if (code) outcome->code = code;
-    for (PetscScalar entry : d) any_zero = any_zero || entry == 0;
-  }
-  PetscCall(PCLocalPhaseStep(&phase, PETSC_SUCCESS, &any_zero));
-  if (phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
-  found.first[0] = found.first[1] = PETSC_INT_MAX;
-  for (size_t row = d.size(); row-- > 0;) {
-    if (d[row] == 0 || !std::isfinite(d[row])) continue;
-    found.first[d[row] < 0] = begin + (PetscInt)row;
-    found.largest           = PetscMax(found.largest, PetscAbsScalar(d[row]));
-  }
-  outcome->exchanging = true;
-  if (any_zero) PetscCall(FindZeroRows(pc->pmat, d, &found.zero_rows));
-  found.all_zero_rows = (PetscInt64)found.zero_rows.size();
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &found.all_zero_rows, 1, MPIU_INT64, MPI_SUM, phase.comm));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &found.largest, 1, MPIU_REAL, MPIU_MAX, phase.comm));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, found.first, 2, MPIU_INT, MPI_MIN, phase.comm));
-  if (found.largest == 0) found.largest = 1;
-  found.negative = found.first[1] != PETSC_INT_MAX && !found.Mixed();
-  int changed    = found.negative != local->diagonal.negative || found.zero_rows != local->diagonal.zero_rows;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, phase.comm));
-  outcome->exchanging = false;
-  found.changed       = changed != 0;
-  local->diagonal     = std::move(found);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
    Computes the factor. If the diagonal is at fault, looks at it as a whole, and computes once more if that may help. A matrix that
    had rows of zeros is looked at first, since values may have come there.
@@ -525,10 +393,10 @@ static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
   PCLocalOutcome         ignored;
 
   PetscFunctionBegin;
-  if (diagonal->all_zero_rows) PetscCall(RunAndAgree(pc, Examine, &ignored));
+  if (diagonal->all_zero_rows) PetscCall(RunAndAgree(pc, PCLocalExamineDiagonal, &ignored));
   PetscCall(RunAndAgree(pc, Compute_Local, agreed));
   if (!agreed->diagonal) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(RunAndAgree(pc, Examine, &ignored));
+  PetscCall(RunAndAgree(pc, PCLocalExamineDiagonal, &ignored));
   if (diagonal->changed) PetscCall(RunAndAgree(pc, Compute_Local, agreed));
   if (agreed->diagonal && diagonal->Mixed()) {
     const size_t length = strlen(agreed->text);
@@ -599,53 +467,64 @@ PetscErrorCode PCReset_Local(PC pc)
 
 /* ------------------------------------------- apply -------------------------------------------- */
 
+/* Columns of a vector or of a dense matrix, each `ld` entries after the one before. */
+template <typename Scalar>
+struct Columns {
+  Scalar      *array;
+  LocalInt     ld;
+  PetscMemType where;
+
+  Columns(Scalar *array, LocalInt ld, PetscMemType where) : array(array), ld(ld), where(where) { }
+  template <typename Other>
+  Columns(const Columns<Other> &other) : array(other.array), ld(other.ld), where(other.where)
+  {
+  }
+  Columns From(LocalInt first) const { return {array + (size_t)first * ld, ld, where}; }
+  bool    OnDevice() const { return PetscMemTypeDevice(where); }
+};
+using Input  = Columns<const PetscScalar>;
+using Output = Columns<PetscScalar>;
+
 /* Y = X + W X, or Y = X + W^T X with transpose, in the memory of the factor. */
-static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                            PetscScalar *Y, LocalInt ldy)
+static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, LocalInt columns, Input X, Output Y)
 {
   const auto multiply = PetscMemTypeDevice(local->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
   PetscFunctionBegin;
-  PetscCall(multiply(transpose ? &local->carry_t : &local->carry, PETSC_TRUE, nullptr, columns, X, ldx, Y, ldy));
+  PetscCall(multiply(transpose ? &local->carry_t : &local->carry, PETSC_TRUE, nullptr, columns, X.array, X.ld, Y.array, Y.ld));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* M^{-1} X in the memory of the factor: the factor, after W or before its transpose if there are couplings to carry over. */
-static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx, PetscScalar *y,
-                                   LocalInt ldy, PetscLogDouble *flops)
+static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y, PetscLogDouble *flops)
 {
-  PC_Local *local = (PC_Local *)pc->data;
+  PC_Local    *local = (PC_Local *)pc->data;
+  const Output between{local->carried, local->rows, local->where};
 
   PetscFunctionBegin;
-  if (!local->carry.nnz) PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, flops));
+  if (!local->carry.nnz) PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, y.array, y.ld, flops));
   else if (transpose) {
-    PetscCall(local->apply(pc, transpose, columns, x, ldx, local->carried, local->rows, flops));
-    PetscCall(Carry(local, transpose, columns, local->carried, local->rows, y, ldy));
+    PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, between.array, between.ld, flops));
+    PetscCall(Carry(local, transpose, columns, between, y));
   } else {
-    PetscCall(Carry(local, transpose, columns, x, ldx, local->carried, local->rows));
-    PetscCall(local->apply(pc, transpose, columns, local->carried, local->rows, y, ldy, flops));
+    PetscCall(Carry(local, transpose, columns, x, between));
+    PetscCall(local->apply(pc, transpose, columns, between.array, between.ld, y.array, y.ld, flops));
   }
   *flops += 2. * columns * (PetscLogDouble)local->carry.nnz;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Applies the factor to arrays in the memory of the factor, and logs the time and the operations. */
-static PetscErrorCode ApplyFactor_Local(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
-                                        PetscScalar *y, LocalInt ldy)
+static PetscErrorCode ApplyFactor_Local(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y)
 {
-  PC_Local      *local = (PC_Local *)pc->data;
-  PetscLogDouble flops = 0;
+  const bool     on_device = PetscMemTypeDevice(((PC_Local *)pc->data)->where);
+  PetscLogDouble flops     = 0;
 
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(local->where)) {
-    PetscCall(PetscLogGpuTimeBegin());
-    PetscCall(ApplyCarried(pc, transpose, columns, x, ldx, y, ldy, &flops));
-    PetscCall(PetscLogGpuTimeEnd());
-    PetscCall(PetscLogGpuFlops(flops));
-  } else {
-    PetscCall(ApplyCarried(pc, transpose, columns, x, ldx, y, ldy, &flops));
-    PetscCall(PetscLogFlops(flops));
-  }
+  if (on_device) PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(ApplyCarried(pc, transpose, columns, x, y, &flops));
+  if (on_device) PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(on_device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -694,24 +573,26 @@ static PetscErrorCode Reserve_Local(PC pc, PetscBool transpose, LocalInt columns
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
-static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
-                                  bool x_on_device, PetscScalar *y, LocalInt ldy, bool y_on_device)
+static PetscErrorCode CopyColumns(LocalInt rows, LocalInt columns, Input from, Output to)
 {
-  PC_Local      *local = (PC_Local *)pc->data;
-  const LocalInt rows  = local->rows;
-  const size_t   bytes = rows * sizeof(PetscScalar), block = (size_t)columns * rows;
+  PetscFunctionBegin;
+  for (LocalInt c = 0; c < columns; c++)
+    PetscCall(ArrayCopy(to.From(c).array, from.From(c).array, rows * sizeof(PetscScalar), to.where, from.where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
+static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y)
+{
+  PC_Local *local = (PC_Local *)pc->data;
 
   PetscFunctionBegin;
   PetscCall(NeedStaging(pc, columns));
-  PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + block;
-  for (LocalInt c = 0; c < columns && !x_on_device; c++)
-    PetscCall(ArrayCopy(x_staged + (size_t)c * rows, x + (size_t)c * ldx, bytes, local->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ApplyFactor_Local(pc, transpose, columns, x_on_device ? x : x_staged, x_on_device ? ldx : rows,
-                              y_on_device ? y : y_staged, y_on_device ? ldy : rows));
-  for (LocalInt c = 0; c < columns && !y_on_device; c++)
-    PetscCall(ArrayCopy(y + (size_t)c * ldy, y_staged + (size_t)c * rows, bytes, PETSC_MEMTYPE_HOST, local->where));
-  if (y_on_device) { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
+  const Output x_staged{local->staging, local->rows, local->where}, y_staged = x_staged.From(columns);
+  if (!x.OnDevice()) PetscCall(CopyColumns(local->rows, columns, x, x_staged));
+  PetscCall(ApplyFactor_Local(pc, transpose, columns, x.OnDevice() ? x : Input(x_staged), y.OnDevice() ? y : y_staged));
+  if (!y.OnDevice()) PetscCall(CopyColumns(local->rows, columns, y_staged, y));
+  else { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
     PetscDeviceContext context;
 
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
@@ -721,22 +602,14 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
 }
 
 /* Applies the factor to so many columns, of arrays in memory of either kind. All ranks take as many columns at a time. */
-static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
-                                    PetscMemType x_where, PetscScalar *y, LocalInt ldy, PetscMemType y_where)
+static PetscErrorCode ApplyToColumns(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y)
 {
-  const PC_Local *local       = (const PC_Local *)pc->data;
-  const bool      x_on_device = PetscMemTypeDevice(x_where), y_on_device = PetscMemTypeDevice(y_where);
-  const bool      staged = PetscMemTypeDevice(local->where) && !(x_on_device && y_on_device);
+  const PC_Local *local = (const PC_Local *)pc->data;
+  const auto      apply = PetscMemTypeDevice(local->where) && !(x.OnDevice() && y.OnDevice()) ? ApplyStaged : ApplyFactor_Local;
 
   PetscFunctionBegin;
-  for (LocalInt c = 0; c < columns; c += local->columns_at_once) {
-    const LocalInt     count = PetscMin(local->columns_at_once, columns - c);
-    const PetscScalar *x_c   = x + (size_t)c * ldx;
-    PetscScalar       *y_c   = y + (size_t)c * ldy;
-
-    if (staged) PetscCall(ApplyStaged(pc, transpose, count, x_c, ldx, x_on_device, y_c, ldy, y_on_device));
-    else PetscCall(ApplyFactor_Local(pc, transpose, count, x_c, ldx, y_c, ldy));
-  }
+  for (LocalInt c = 0; c < columns; c += local->columns_at_once)
+    PetscCall(apply(pc, transpose, PetscMin(local->columns_at_once, columns - c), x.From(c), y.From(c)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -771,13 +644,13 @@ static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
   } else if (PetscMemTypeDevice(local->where)) {
     PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));
     PetscCall(VecGetArrayWriteAndMemType(y, &y_array, &y_where));
-    PetscCall(ApplyToArrays(pc, transpose, 1, x_array, local->rows, x_where, y_array, local->rows, y_where));
+    PetscCall(ApplyToColumns(pc, transpose, 1, {x_array, local->rows, x_where}, {y_array, local->rows, y_where}));
     PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
     PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
   } else {
     PetscCall(VecGetArrayRead(x, &x_array));
     PetscCall(VecGetArrayWrite(y, &y_array));
-    PetscCall(ApplyFactor_Local(pc, transpose, 1, x_array, local->rows, y_array, local->rows));
+    PetscCall(ApplyFactor_Local(pc, transpose, 1, {x_array, local->rows, local->where}, {y_array, local->rows, local->where}));
     PetscCall(VecRestoreArrayWrite(y, &y_array));
     PetscCall(VecRestoreArrayRead(x, &x_array));
   }
@@ -817,11 +690,11 @@ PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
 
 PetscErrorCode PCLocalApplyOnDevice(PC pc, const PetscScalar *x, PetscScalar *y)
 {
-  const LocalInt rows = ((const PC_Local *)pc->data)->rows;
-  PetscLogDouble flops;
+  const PC_Local *local = (const PC_Local *)pc->data;
+  PetscLogDouble  flops;
 
   PetscFunctionBegin;
-  PetscCall(ApplyCarried(pc, PETSC_FALSE, 1, x, rows, y, rows, &flops));
+  PetscCall(ApplyCarried(pc, PETSC_FALSE, 1, {x, local->rows, local->where}, {y, local->rows, local->where}, &flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -876,13 +749,13 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   else if (PetscMemTypeDevice(local->where)) {
     PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));
     PetscCall(MatDenseGetArrayWriteAndMemType(Y, &y, &y_where));
-    PetscCall(ApplyToArrays(pc, PETSC_FALSE, columns, x, ldx, x_where, y, ldy, y_where));
+    PetscCall(ApplyToColumns(pc, PETSC_FALSE, columns, {x, ldx, x_where}, {y, ldy, y_where}));
     PetscCall(MatDenseRestoreArrayWriteAndMemType(Y, &y));
     PetscCall(MatDenseRestoreArrayReadAndMemType(X, &x));
   } else {
     PetscCall(MatDenseGetArrayRead(X, &x));
     PetscCall(MatDenseGetArrayWrite(Y, &y));
-    PetscCall(ApplyToArrays(pc, PETSC_FALSE, columns, x, ldx, PETSC_MEMTYPE_HOST, y, ldy, PETSC_MEMTYPE_HOST));
+    PetscCall(ApplyToColumns(pc, PETSC_FALSE, columns, {x, ldx, local->where}, {y, ldy, local->where}));
     PetscCall(MatDenseRestoreArrayWrite(Y, &y));
     PetscCall(MatDenseRestoreArrayRead(X, &x));
   }
