@@ -120,9 +120,8 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if NCCL was
-  asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in every iteration,
-  and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is by MPI, whatever is set.
-  On one rank there is none. The view says what was used, and why.
+  asked for. Where the general path runs, and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all
+  communication is by MPI, whatever is set. On one rank there is none. The view says what was used, and why.
 
   NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them.
 
