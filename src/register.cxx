@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "finepcimpl.h"
-#include "ksp/nccl.h"
+#include "ranks/nccl.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_SFSAIPattern, FinePC_SFSAIValues, FinePC_BISAIAnalyse,
   FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues,

@@ -8,7 +8,7 @@
 
 #include "blocks.h"
 #include "compare.h"
-#include "ksp/nccl.h"
+#include "ranks/nccl.h"
 #include "pc/pcinverse.h"
 
 /* A kind of matrix that a type takes. */

@@ -7,7 +7,7 @@
      cgfused_ranks.cu     an iteration of a rank among several that the host decides about
      cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them, also for block vectors
      ghosts.cuh           what columns of other ranks are to any solver
-     peers.cuh            how kernels write to other GPUs
+     ranks/peers.cuh      how kernels write to other GPUs
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
    A kernel is in the same file as its launch. The recurrences are those of cgfused.h.

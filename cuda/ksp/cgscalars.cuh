@@ -5,7 +5,7 @@
 #pragma once
 
 #include "launch.cuh"
-#include "peers.cuh"
+#include "ranks/peers.cuh"
 #include "ksp/cgfused.h"
 
 /* The device keeps the records of so many iterations: the host must have seen a record before its place is used again. */

@@ -4,7 +4,7 @@
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 #include "ghosts.cuh"
 

@@ -11,7 +11,7 @@
 
 #include "buffer.cuh"
 #include "cgscalars.cuh"
-#include "nccl.cuh"
+#include "ranks/nccl.cuh"
 #include "scratch.cuh"
 #include "sparse/csr.h"
 

@@ -4,7 +4,7 @@
 
 #include <petsc/private/pcimpl.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "cgface.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */

@@ -1,7 +1,7 @@
 /* The PETSc face of the fused conjugate gradient method. */
 #include <petscblaslapack.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "options.h"
 #include "cgfusedimpl.h"
 #include "confirm.h"

@@ -38,8 +38,8 @@
 #pragma once
 
 #include "sparse/csr.h"
-#include "neighbours.h"
-#include "nccl.h"
+#include "ranks/neighbours.h"
+#include "ranks/nccl.h"
 
 /* ------------------------------------- records and stops -------------------------------------- */
 

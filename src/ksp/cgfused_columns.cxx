@@ -5,7 +5,7 @@
 #include <petsc/private/matimpl.h>
 #include <petsc/private/pcimpl.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"

@@ -2,7 +2,7 @@
    The fused conjugate gradient method whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies
    that all paths but the general one work with.
 */
-#include "agree.h"
+#include "ranks/agree.h"
 #include "cgfusedimpl.h"
 #include "entry.h"
 #include "pc/cmatch/cmatch.h"

@@ -2,7 +2,7 @@
    The fused conjugate gradient method where the host decides about every iteration: the general path, with the products of any
    matrix and preconditioner, and several ranks with own products.
 */
-#include "agree.h"
+#include "ranks/agree.h"
 #include "cgfusedimpl.h"
 
 /* What a solve works with. */

@@ -7,8 +7,8 @@
      cgfused_device.cxx   the solve whose iterations the GPU decides about: one rank, and several ranks with NCCL
      cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks with MPI
      cgfused_ranks.cxx    the exchange between ranks, and what a rank does in an iteration that the host decides about
-     neighbours.h         the lists of an exchange
-     nccl.h               NCCL's communicators
+     ranks/neighbours.h   the lists of an exchange
+     ranks/nccl.h         NCCL's communicators
      cgfused_trust.cxx    the trust region
      cgfused_columns.cxx  several right-hand sides
 */

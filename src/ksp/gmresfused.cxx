@@ -3,7 +3,7 @@
 
 #include <petscblaslapack.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "options.h"
 #include "gmresfusedimpl.h"
 

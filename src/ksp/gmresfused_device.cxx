@@ -4,7 +4,7 @@
 */
 #include <petsc/private/pcimpl.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
 #include "sparse/bsr_mat.h"

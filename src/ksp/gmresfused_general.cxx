@@ -5,7 +5,7 @@
 */
 #include <cmath>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
 

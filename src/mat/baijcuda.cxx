@@ -5,7 +5,7 @@
 */
 #include <petscsf.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "baijcuda.h"
 #include "entry.h"
 #include "sparse/bsr_csr.h"

@@ -2,7 +2,7 @@
    cuDSS, NVIDIA's library of sparse direct solvers, whose factorizations MATSOLVERCUDSS offers to PETSc. This header is the kernel
    interface: a factorization on the device, with no twin on the host, where PETSc has direct solvers of its own.
 
-   The library is opened when the first factor is asked for, rather than linked, as NCCL is (ksp/nccl.h), and no header of it is
+   The library is opened when the first factor is asked for, rather than linked, as NCCL is (ranks/nccl.h), and no header of it is
    needed to build finepc: cuda/mat/cudss.cuh declares the few functions that are called.
 */
 #pragma once

@@ -1,7 +1,7 @@
 /* The exchange of ghosts, by PetscSF. */
 #include "ghosts.h"
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "halo.h"
 
 PetscErrorCode GhostExchangeCreate(PetscMemType where, LocalInt count, GhostExchange *exchange)

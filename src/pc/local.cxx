@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 #include "local_diagonal.h"
 #include "pcinverse.h"

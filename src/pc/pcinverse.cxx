@@ -1,7 +1,7 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)

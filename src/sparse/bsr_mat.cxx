@@ -1,7 +1,7 @@
 /* Only this file and bsr_mat.h know where PETSc's matrix types keep their blocks, and how a MATBAIJ is made of blocks. */
 #include <petsc/private/petscimpl.h>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "bsr_csr.h"
 #include "bsr_mat.h"
 #include "entry.h"

@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "csr_mat.h"
 
 /* The pattern of a sequential Mat as local numbers. */

@@ -1,5 +1,5 @@
 /*
-   In the place of cuda/ksp/nccl.cu: operations of NCCL by MPI, done when the emulator's stream comes to them, so that they can be
+   In the place of cuda/ranks/nccl.cu: operations of NCCL by MPI, done when the emulator's stream comes to them, so that they can be
    captured. There is one communicator, of all ranks, each of which has a GPU of its own. The words that kernels write to other GPUs
    are memory that the ranks share. With FINEPC_EMULATOR_WORDS=0 in the environment there are none, and all exchanges are those of
    NCCL; with FINEPC_EMULATOR_WORDS=some a rank gets none for one exchange in three.
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ksp/nccl.cuh"
+#include "ranks/nccl.cuh"
 
 struct NCCL {
   MPI_Comm  comm   = MPI_COMM_NULL;

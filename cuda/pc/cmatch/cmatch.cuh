@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "buffer.cuh"
-#include "ksp/nccl.cuh"
+#include "ranks/nccl.cuh"
 #include "pc/cmatch/cmatch_ranks.h"
 #include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"

@@ -15,7 +15,7 @@
 #include <memory>
 #include <numeric>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
 #include "entry.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "cmatch_face.h"
 #include "entry.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cmatch.h"
-#include "ksp/nccl.h"
-#include "ksp/neighbours.h"
+#include "ranks/nccl.h"
+#include "ranks/neighbours.h"
 
 /* Rows that travel to the ranks that have them on the next level. */
 enum CMATCHTravel {

@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
-#include "nccl.h"
+#include "ranks/nccl.h"
 
 /* What an MPI communicator keeps. */
 struct Kept {

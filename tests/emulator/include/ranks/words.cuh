@@ -1,6 +1,6 @@
 /*
-   In the place of cuda/words.cuh: the words are memory that processes share. A processor writes eight bytes at once, too, in the
-   order of the program.
+   In the place of cuda/ranks/words.cuh: the words are memory that processes share. A processor writes eight bytes at once, too, in
+   the order of the program.
 */
 #pragma once
 

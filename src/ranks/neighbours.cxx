@@ -1,9 +1,9 @@
 /* The lists of an exchange, from PETSc's description of it. */
-#include "neighbours.h"
+#include "ranks/neighbours.h"
 
 #include <algorithm>
 
-#include "agree.h"
+#include "ranks/agree.h"
 #include "entry.h"
 
 /* Whether the places of each part follow one another. */

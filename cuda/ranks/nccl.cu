@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "buffer.cuh"
-#include "nccl.cuh"
+#include "ranks/nccl.cuh"
 
 PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
 {

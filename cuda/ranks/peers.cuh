@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch.cuh"
-#include "words.cuh"
+#include "ranks/words.cuh"
 
 constexpr int kPeersMost = 72;  /* ranks: the GPUs of the largest machines whose GPUs write to one another */
 constexpr int kPeerSums  = 256; /* numbers of a sum at most: as many as a block has threads */

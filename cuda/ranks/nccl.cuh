@@ -1,10 +1,10 @@
-/* What kernels do by NCCL, in any stream and also while it is captured. See nccl.h of src/ksp. */
+/* What kernels do by NCCL, in any stream and also while it is captured. See nccl.h of src/ranks. */
 #pragma once
 
 #include "launch.cuh"
-#include "peers.cuh"
-#include "ksp/nccl.h"
-#include "ksp/neighbours.h"
+#include "ranks/peers.cuh"
+#include "ranks/nccl.h"
+#include "ranks/neighbours.h"
 
 /*
    The sums over all ranks of `count` numbers, in another place than the numbers. All ranks get the same bits: NCCL promises
