@@ -8,7 +8,7 @@ namespace
 {
 
 /* What a product sends, by itself. */
-__global__ void __launch_bounds__(kCGBlock) Send(CGSend send, const double *from, const CGState *state)
+__global__ void __launch_bounds__(kCGBlock) Send(ExchangeSend send, const double *from, const CGState *state)
 {
   SendEntries(send, [=](LocalInt k) { return from[k]; }, state->peers);
 }
@@ -27,15 +27,15 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
 {
   CGGhosts *const ghosts = &work->ghosts;
   CGState *const  state  = work->mailbox.state();
-  const LocalInt  count  = CGGhostsCount(*ghosts);
 
   PetscFunctionBegin;
-  if (!ghosts->direct) {
+  if (!ghosts->IsDirect()) {
     PetscCall(CGGhostsBegin(work, ghosts, nullptr, x, stream));
     PetscCall(CGGhostsEnd(work, ghosts, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const CGSend send = CGSendOf(ghosts);
+  const ExchangeSend send  = ghosts->Send();
+  const LocalInt     count = ghosts->Made()->comes;
   if (send.count) {
     Send<<<BlocksFor(send.count, kCGBlock), kCGBlock, 0, stream>>>(send, x, state);
     FinePCCheckLaunch();
@@ -48,8 +48,7 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, MPI_Comm comm, const Neighbours *neighbours, const PetscScalar *x,
-                                 PetscScalar *ghosts)
+PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Exchange *exchange, const PetscScalar *x, PetscScalar *ghosts)
 {
   cudaStream_t stream;
 
@@ -57,9 +56,9 @@ PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, MPI_Comm comm, c
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   work->ghosts.rows.values = ghosts;
   PetscCall(CGFusedUseNCCL(work, nccl));
-  const long exchange = work->ghosts.exchange + 1;
-  PetscCall(CGFusedMakeRoom(work, &work->ghosts, *neighbours, exchange));
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, exchange, comm));
+  work->ghosts.used = true;
+  PetscCall(CGFusedMakeRoom(work, &work->ghosts, *exchange));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *exchange, PetscObjectComm((PetscObject)exchange->sf)));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -120,6 +119,6 @@ PetscErrorCode TimeCommunication_CUDA(CGFusedWork *work, int count, Communicatio
   PetscCall(TimeGraph(
     work, count, [&](cudaStream_t captured) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, captured); },
     &times->sum));
-  if (work->ghosts.direct) times->exchange -= times->sum;
+  if (work->ghosts.IsDirect()) times->exchange -= times->sum;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,8 +3,8 @@
 
 #include "ksp/cgfused.h"
 
-/* The exchange of these lists once; the ghosts are there when it returns. All ranks call it. */
-PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *, NCCL *, MPI_Comm, const Neighbours *, const PetscScalar *x, PetscScalar *ghosts);
+/* The exchange once; the ghosts are there when it returns. All ranks call it. */
+PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Exchange *, const PetscScalar *x, PetscScalar *ghosts);
 
 /* What communication takes by itself, in seconds; all 0 without NCCL. */
 struct CommunicationTimes {

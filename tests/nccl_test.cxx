@@ -1,4 +1,4 @@
-/* What is beside the kernels of an exchange by NCCL: who shares a GPU, lists of neighbours, and how a communicator is kept. */
+/* Exchanges between ranks, by PetscSF and by lists of neighbours; and for NCCL who shares a GPU, and how a communicator is kept. */
 #include <petscsf.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "ksp/cgfused.h"
 #include "matrices.h"
+#include "spread.h"
 #include "support.h"
 #if defined(FINEPC_HAVE_CUDA)
   #include "exchange.h"
@@ -17,20 +18,6 @@ namespace
 
 using SFObject = Object<PetscSF, PetscSFDestroy>;
 
-PetscMPIInt Rank()
-{
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  return rank;
-}
-
-PetscMPIInt Size()
-{
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  return size;
-}
-
 bool Distinct(const std::vector<std::string> &list)
 {
   constexpr size_t  kLength = 16;
@@ -40,12 +27,12 @@ bool Distinct(const std::vector<std::string> &list)
 }
 
 /* An exchange in which this rank has `roots` entries and gets those with these global numbers, at these places or one by one. */
-struct Exchange {
+struct Wish {
   SFObject              sf;
   PetscInt              roots, first = 0;
   std::vector<PetscInt> places, numbers;
 
-  Exchange(PetscInt roots, std::vector<PetscInt> places, std::vector<PetscInt> numbers) :
+  Wish(PetscInt roots, std::vector<PetscInt> places, std::vector<PetscInt> numbers) :
       roots(roots), places(std::move(places)), numbers(std::move(numbers))
   {
     PetscLayout layout;
@@ -68,17 +55,17 @@ double EntryOf(PetscInt number)
 }
 
 /* Where each entry that is expected has arrived; -1 stands for nothing. */
-std::vector<double> Expected(const Exchange &exchange)
+std::vector<double> Expected(const Wish &wish)
 {
-  std::vector<double> ghosts(exchange.Leaves(), -1);
-  for (size_t k = 0; k < exchange.numbers.size(); k++) ghosts[exchange.Place(k)] = EntryOf(exchange.numbers[k]);
+  std::vector<double> ghosts(wish.Leaves(), -1);
+  for (size_t k = 0; k < wish.numbers.size(); k++) ghosts[wish.Place(k)] = EntryOf(wish.numbers[k]);
   return ghosts;
 }
 
-std::vector<double> Roots(const Exchange &exchange)
+std::vector<double> Roots(const Wish &wish)
 {
-  std::vector<double> x(exchange.roots);
-  for (LocalInt k = 0; k < exchange.roots; k++) x[k] = EntryOf(exchange.first + k);
+  std::vector<double> x(wish.roots);
+  for (LocalInt k = 0; k < wish.roots; k++) x[k] = EntryOf(wish.first + k);
   return x;
 }
 
@@ -100,9 +87,9 @@ std::vector<double> ByLists(const std::vector<double> &x, size_t leaves, const N
 }
 
 /* Exchanges of several kinds; each rank needs something of every other one but in the first of them. */
-std::vector<Exchange> Exchanges()
+std::vector<Wish> Wishes()
 {
-  const PetscInt        roots = 20 + 7 * Rank(), rank = Rank(), size = Size();
+  const PetscInt        roots = 20 + 7 * Rank(), rank = Rank(), size = Ranks();
   std::vector<PetscInt> first(size + 1, 0), others, backwards, spread;
   for (PetscInt r = 0; r < size; r++) first[r + 1] = first[r] + 20 + 7 * r;
   for (PetscInt r = 0; r < size; r++)
@@ -112,16 +99,121 @@ std::vector<Exchange> Exchanges()
   for (size_t k = 0; k < others.size(); k++) spread.push_back((PetscInt)(k % 2 ? 2 * k : 2 * k + 1));
   std::vector<PetscInt> turned = others; /* the owners in another order, each with a piece of the leaves */
   std::rotate(turned.begin(), turned.begin() + (turned.empty() ? 0 : turned.size() / 2), turned.end());
-  std::vector<Exchange> exchanges;
-  exchanges.emplace_back(roots, std::vector<PetscInt>(), std::vector<PetscInt>());
-  exchanges.emplace_back(roots, std::vector<PetscInt>(), others);
-  exchanges.emplace_back(roots, std::vector<PetscInt>(), turned);
-  exchanges.emplace_back(roots, backwards, others);
-  exchanges.emplace_back(roots, spread, others);
-  return exchanges;
+  std::vector<Wish> wishes;
+  wishes.emplace_back(roots, std::vector<PetscInt>(), std::vector<PetscInt>());
+  wishes.emplace_back(roots, std::vector<PetscInt>(), others);
+  wishes.emplace_back(roots, std::vector<PetscInt>(), turned);
+  wishes.emplace_back(roots, backwards, others);
+  wishes.emplace_back(roots, spread, others);
+  return wishes;
+}
+
+/* The exchange of such a PetscSF, on the host. */
+struct Of {
+  Exchange of;
+
+  explicit Of(const Wish &wish)
+  {
+    of.sf = wish.sf;
+    MUST(PetscObjectReference((PetscObject)of.sf));
+    MUST(PetscObjectGetId((PetscObject)of.sf, &of.id));
+    MUST(ExchangeMakeLists(&of));
+  }
+  ~Of() { PetscCallAbort(PETSC_COMM_SELF, ExchangeDestroy(&of)); }
+};
+
+template <typename T>
+std::vector<T> As(const std::vector<double> &x)
+{
+  return {x.begin(), x.end()};
+}
+
+/* What the exchange brings of entries of this type, and takes back to where it came from. */
+template <typename T>
+void CheckThereAndBack(const Wish &wish, MPI_Datatype type)
+{
+  const Of             exchange(wish);
+  const std::vector<T> x = As<T>(Roots(wish)), expected = As<T>(Expected(wish));
+  std::vector<T>       ghosts(wish.Leaves(), -1), back(x.size(), -1);
+  MUST(ExchangeBegin(&exchange.of, type, x.data(), ghosts.data()));
+  MUST(ExchangeEnd(&exchange.of, type, x.data(), ghosts.data()));
+  CHECK(ghosts == expected);
+  MUST(ExchangeBackBegin(&exchange.of, type, ghosts.data(), back.data()));
+  MUST(ExchangeBackEnd(&exchange.of, type, ghosts.data(), back.data()));
+  for (size_t k = 0; k < x.size(); k++) CHECK((back[k] == x[k] || back[k] == -1));
+  for (LocalInt entry : exchange.of.lists.entries) CHECK(back[entry] == x[entry]);
 }
 
 } // namespace
+
+TEST_CASE("exchange: entries of any type come, and go back", "[exchange][mpi][two][four]")
+{
+  for (const Wish &wish : Wishes()) {
+    CheckThereAndBack<double>(wish, MPI_DOUBLE);
+    CheckThereAndBack<float>(wish, MPI_FLOAT);
+    CheckThereAndBack<PetscInt>(wish, MPIU_INT);
+  }
+  const Exchange none;
+  MUST(ExchangeBegin(&none, MPI_DOUBLE, nullptr, nullptr));
+  MUST(ExchangeEnd(&none, MPI_DOUBLE, nullptr, nullptr));
+}
+
+/* All rows of a rank may go to itself, to another one, or nowhere. */
+TEST_CASE("exchange: what a rank sends to itself is apart, in both directions", "[exchange][mpi][two][four]")
+{
+  std::vector<PetscMPIInt> number(Ranks());
+  std::iota(number.begin(), number.end(), 0);
+  for (int kind = 0; kind < 3; kind++) {
+    std::vector<PetscInt> numbers;
+    for (PetscInt r = 0, first = 0; r < Ranks(); first += 20 + 7 * r, r++)
+      for (PetscInt k = Rank(); k < 20 + 7 * r; k += Ranks())
+        if (kind == 0 || (kind == 1 && r == Rank())) numbers.push_back(first + k);
+    const Wish          wish(20 + 7 * Rank(), {}, numbers);
+    Neighbours          lists;
+    std::vector<double> x = Roots(wish), back(x.size(), -1);
+    MUST(NeighboursFromSF(wish.sf, &lists));
+    NeighboursSplit(&lists, Rank(), number);
+    for (const auto &part : lists.to) CHECK(part.rank != Rank());
+    CHECK(lists.own_from.size() == lists.own_to.size());
+    CHECK(lists.own_to.size() + lists.places.size() == numbers.size());
+    std::vector<double> ghosts = ByLists(x, wish.Leaves(), lists);
+    for (size_t k = 0; k < lists.own_to.size(); k++) ghosts[lists.own_to[k]] = x[lists.own_from[k]];
+    CHECK(ghosts == Expected(wish));
+    NeighboursReverse(&lists);
+    back = ByLists(ghosts, x.size(), lists);
+    for (size_t k = 0; k < lists.own_to.size(); k++) back[lists.own_to[k]] = ghosts[lists.own_from[k]];
+    if (kind == 0) CHECK(back == x); /* each row is a ghost of one rank */
+    NeighboursTakePieces(&lists.from, &lists.places);
+    NeighboursReverse(&lists);
+    NeighboursTakePieces(&lists.from, &lists.places);
+    if (kind == 1) CHECK((lists.to.empty() && lists.from.empty()));
+  }
+}
+
+TEST_CASE("exchange: a matrix has one until its columns of other ranks change", "[exchange][mpi][two]")
+{
+  const MatObject A = Spread(Poisson(12, 5, 1), MATAIJ, Even), B = Spread(Poisson(6, 5, 2), MATAIJ, Even);
+  Exchange        exchange;
+  PetscBool       fits;
+  Mat             others;
+  PetscInt        count;
+  const PetscInt *columns;
+  if (Ranks() == 1) {
+    SkipTest();
+    return;
+  }
+  MUST(MatMPIAIJGetSeqAIJ(A, nullptr, &others, &columns));
+  MUST(MatGetLocalSize(others, nullptr, &count));
+  MUST(ExchangeFitsMat(&exchange, A, &fits));
+  CHECK(!fits);
+  MUST(ExchangeCreate(PETSC_MEMTYPE_HOST, (LocalInt)count, &exchange));
+  MUST(ExchangeFromMat(A, columns, &exchange));
+  MUST(ExchangeFitsMat(&exchange, A, &fits));
+  CHECK(fits);
+  MUST(ExchangeFitsMat(&exchange, B, &fits));
+  CHECK(!fits);
+  MUST(ExchangeDestroy(&exchange));
+}
 
 TEST_CASE("nccl: ranks that share a GPU are found", "[nccl]")
 {
@@ -133,44 +225,44 @@ TEST_CASE("nccl: ranks that share a GPU are found", "[nccl]")
   CHECK(!Distinct({"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0", "0000:43:00.0"}));
 }
 
-TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "[nccl][mpi][two][four]")
+TEST_CASE("exchange: the lists bring what PETSc's exchange brings", "[exchange][mpi][two][four]")
 {
   int kind = 0;
-  for (const Exchange &exchange : Exchanges()) {
-    CAPTURE(kind, Rank(), Size());
+  for (const Wish &wish : Wishes()) {
+    CAPTURE(kind, Rank(), Ranks());
     Neighbours lists;
-    MUST(NeighboursFromSF(exchange.sf, &lists));
-    std::vector<double> theirs(exchange.Leaves(), -1), x = Roots(exchange);
-    MUST(PetscSFBcastBegin(exchange.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
-    MUST(PetscSFBcastEnd(exchange.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
-    CHECK(theirs == Expected(exchange));
-    CHECK(ByLists(x, exchange.Leaves(), lists) == theirs);
+    MUST(NeighboursFromSF(wish.sf, &lists));
+    std::vector<double> theirs(wish.Leaves(), -1), x = Roots(wish);
+    MUST(PetscSFBcastBegin(wish.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
+    MUST(PetscSFBcastEnd(wish.sf, MPI_DOUBLE, x.data(), theirs.data(), MPI_REPLACE));
+    CHECK(theirs == Expected(wish));
+    CHECK(ByLists(x, wish.Leaves(), lists) == theirs);
     for (const auto &parts : {lists.to, lists.from})
       for (const auto &part : parts) {
         CHECK(part.rank != Rank());
         CHECK(part.begin < part.end);
       }
-    CHECK(lists.from.size() == (kind == 0 ? 0 : (size_t)Size() - 1));
-    CHECK(lists.to.size() == (kind == 0 ? 0 : (size_t)Size() - 1));
+    CHECK(lists.from.size() == (kind == 0 ? 0 : (size_t)Ranks() - 1));
+    CHECK(lists.to.size() == (kind == 0 ? 0 : (size_t)Ranks() - 1));
     if (kind == 1) CHECK(lists.places.empty()); /* as cgfused has it: the owners' columns ascend */
-    if (kind == 4 && Size() > 1) CHECK(lists.places.size() == exchange.numbers.size());
+    if (kind == 4 && Ranks() > 1) CHECK(lists.places.size() == wish.numbers.size());
     kind++;
   }
 }
 
-TEST_CASE("nccl: the lists for several vectors bring all of them", "[nccl][mpi]")
+TEST_CASE("exchange: the lists for several vectors bring all of them", "[exchange][mpi]")
 {
-  for (const Exchange &exchange : Exchanges())
+  for (const Wish &wish : Wishes())
     for (LocalInt columns : {1, 2, 5, 16}) {
-      CAPTURE(columns, Rank(), Size());
+      CAPTURE(columns, Rank(), Ranks());
       Neighbours lists, wide;
-      MUST(NeighboursFromSF(exchange.sf, &lists));
+      MUST(NeighboursFromSF(wish.sf, &lists));
       MUST(NeighboursWiden(lists, columns, &wide));
       CHECK(wide.places.empty() == lists.places.empty());
       CHECK(NeighboursLeaves(wide) == NeighboursLeaves(lists) * columns);
-      CHECK(NeighboursLeaves(wide) <= exchange.Leaves() * columns);
+      CHECK(NeighboursLeaves(wide) <= wish.Leaves() * columns);
       /* vector c has the entries of one vector times c + 1 */
-      const std::vector<double> x = Roots(exchange), expected = Expected(exchange);
+      const std::vector<double> x = Roots(wish), expected = Expected(wish);
       std::vector<double>       all_x, all_expected;
       for (double value : x)
         for (LocalInt c = 0; c < columns; c++) all_x.push_back((c + 1) * value);
@@ -184,33 +276,6 @@ TEST_CASE("nccl: the lists for several vectors bring all of them", "[nccl][mpi]"
   Errors errors;
   CHECK((int)NeighboursWiden(many, 8, &wide) != 0);
   CHECK(Contains(errors.text, "entries of several right-hand sides"));
-}
-
-TEST_CASE("nccl: ranks tell one another where entries go", "[nccl][mpi]")
-{
-  for (const Exchange &exchange : Exchanges()) {
-    Neighbours               lists;
-    std::vector<LocalInt>    there;
-    PetscBool                all;
-    const LocalInt           first = 1000 * (Rank() + 1);
-    std::vector<LocalInt>    back(Size(), -1);
-    std::vector<MPI_Request> requests;
-    MUST(NeighboursFromSF(exchange.sf, &lists));
-    MUST(NeighboursTell(PETSC_COMM_WORLD, lists, PETSC_TRUE, first, &all, &there));
-    CHECK(all);
-    REQUIRE(there.size() == lists.to.size());
-    /* each rank sends back what it was told, to be compared with what was meant */
-    requests.resize(lists.to.size() + lists.from.size());
-    for (size_t k = 0; k < lists.to.size(); k++)
-      MPI_Isend(&there[k], 1, MPI_INT, lists.to[k].rank, 0, PETSC_COMM_WORLD, &requests[k]);
-    for (size_t k = 0; k < lists.from.size(); k++)
-      MPI_Irecv(&back[lists.from[k].rank], 1, MPI_INT, lists.from[k].rank, 0, PETSC_COMM_WORLD, &requests[lists.to.size() + k]);
-    MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
-    for (const auto &part : lists.from) CHECK(back[part.rank] == first + part.begin);
-    /* where one rank cannot, all know it */
-    MUST(NeighboursTell(PETSC_COMM_WORLD, lists, (PetscBool)(Rank() != Size() - 1), first, &all, &there));
-    CHECK(!all);
-  }
 }
 
 TEST_CASE("nccl: a communicator is kept, or the reason why there is none", "[nccl][mpi]")
@@ -238,35 +303,26 @@ TEST_CASE("nccl: a communicator is kept, or the reason why there is none", "[ncc
 /* PETSc's own code for GPUs ends the program where new fails, so that the communicator is tried without CUDA alone. */
 TEST_CASE("nccl: the memory of one rank ends, and all of them get an error", "[nccl][memory][mpi]")
 {
-  const Exchange exchange = std::move(Exchanges()[1]);
-  Neighbours     lists;
-  MUST(NeighboursFromSF(exchange.sf, &lists));
-  for (const bool tell : {true, false}) {
-    int failed = tell || !kHasCUDA;
-    for (long n = 1; failed; n++) {
-      CAPTURE(tell, n);
-      std::vector<LocalInt> there;
-      PetscBool             all;
-      PetscErrorCode        code;
-      MPI_Comm              comm;
-      NCCL                 *nccl;
-      const char           *why;
-      MUST(MPI_Comm_dup(PETSC_COMM_WORLD, &comm));
-      {
-        const Errors        errors;
-        const FailingMemory failing(FailingMemory::Through::New, Rank() == Size() - 1 ? n : 0);
-        code   = tell ? NeighboursTell(comm, lists, PETSC_TRUE, 0, &all, &there) : NCCLOf(comm, &nccl, &why);
-        failed = Rank() == Size() - 1 && failing.Failed();
-      }
-      MPI_Bcast(&failed, 1, MPI_INT, Size() - 1, PETSC_COMM_WORLD);
-      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
-      if (!tell) { /* nothing half-made is found */
-        MUST(NCCLOf(comm, &nccl, &why));
-        CHECK((nccl || *why));
-      }
-      MUST(MPI_Comm_free(&comm));
-      if (!failed) CHECK((n > 1 || (tell && Size() == 1)));
+  int failed = !kHasCUDA;
+  for (long n = 1; failed; n++) {
+    CAPTURE(n);
+    PetscErrorCode code;
+    MPI_Comm       comm;
+    NCCL          *nccl;
+    const char    *why;
+    MUST(MPI_Comm_dup(PETSC_COMM_WORLD, &comm));
+    {
+      const Errors        errors;
+      const FailingMemory failing(FailingMemory::Through::New, Rank() == Ranks() - 1 ? n : 0);
+      code   = NCCLOf(comm, &nccl, &why);
+      failed = Rank() == Ranks() - 1 && failing.Failed();
     }
+    MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
+    CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+    MUST(NCCLOf(comm, &nccl, &why)); /* nothing half-made is found */
+    CHECK((nccl || *why));
+    MUST(MPI_Comm_free(&comm));
+    if (!failed) CHECK(n > 1);
   }
 }
 
@@ -286,22 +342,21 @@ TEST_CASE("nccl: an exchange by NCCL brings what PETSc's exchange brings", "[ncc
     CGFusedWork *work;
     MUST(CGFusedCreate_CUDA(&work));
     for (int round = 0; round < 2; round++)
-      for (const Exchange &exchange : Exchanges()) {
-        Neighbours                lists;
-        const std::vector<double> x = Roots(exchange);
-        std::vector<double>       ghosts(exchange.Leaves(), -1);
+      for (const Wish &wish : Wishes()) {
+        const Of                  exchange(wish);
+        const std::vector<double> x = Roots(wish);
+        std::vector<double>       ghosts(wish.Leaves(), -1);
         double                   *x_device, *ghosts_device;
         const size_t              x_bytes = x.size() * sizeof(double), bytes = ghosts.size() * sizeof(double);
-        MUST(NeighboursFromSF(exchange.sf, &lists));
         MUST(ArrayCreate_CUDA(x_bytes, (void **)&x_device));
         MUST(ArrayCreate_CUDA(bytes, (void **)&ghosts_device));
         MUST(ArrayCopy_CUDA(x_device, x.data(), x_bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
         MUST(ArrayCopy_CUDA(ghosts_device, ghosts.data(), bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
 #if defined(FINEPC_HAVE_CUDA)
-        MUST(ExchangeOnce_CUDA(work, nccl, comm, &lists, x_device, ghosts_device));
+        MUST(ExchangeOnce_CUDA(work, nccl, &exchange.of, x_device, ghosts_device));
 #endif
         MUST(ArrayCopy_CUDA(ghosts.data(), ghosts_device, bytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-        CHECK(ghosts == Expected(exchange));
+        CHECK(ghosts == Expected(wish));
         MUST(ArrayDestroy_CUDA((void **)&x_device));
         MUST(ArrayDestroy_CUDA((void **)&ghosts_device));
       }

@@ -58,6 +58,7 @@ PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGColumnsForgetGraph(*work));
   PetscCall(CGColumnsUseNCCL(*work, nullptr));
+  PetscCall(ExchangeRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   for (cudaEvent_t event : (*work)->event)
     if (event) PetscCallCUDA(cudaEventDestroy(event));
@@ -109,7 +110,7 @@ static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
   memset((void *)*state, 0, sizeof(**state));
   for (CGScalars &s : (*state)->s) s.stage = kCGStopped;
   (*state)->several = work->nccl != nullptr;
-  if (work->nccl && NCCLPeers(work->nccl)) (*state)->peers = *NCCLPeers(work->nccl);
+  if (work->peers) (*state)->peers = *work->peers;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

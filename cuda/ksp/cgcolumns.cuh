@@ -63,7 +63,7 @@ struct CGColumnsCaptured {
   long               exchanges[3];
 };
 
-struct CGColumnsWork {
+struct CGColumnsWork : ExchangeRanks {
   WorkMeter              memory; /* of the buffers below */
   Buffer<CGColumnsState> state{&memory};
   Buffer<double>         partial{&memory}; /* sums of blocks */
@@ -86,10 +86,8 @@ struct CGColumnsWork {
   CGColumnsCaptured captured{};
 
   /* a rank among several */
-  NCCL                           *nccl = nullptr; /* it makes sums and exchanges, or kernels do */
-  std::function<PetscErrorCode()> watch;          /* whether it has failed, see AwaitEvent() */
+  std::function<PetscErrorCode()> watch;                                               /* whether it has failed, see AwaitEvent() */
   CGGhosts                        ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2, for block vectors */
-  Neighbours                      lists[3];                                            /* of their exchanges */
 };
 
 /* Calls f with the width of the block vectors as a constant: the one place where it becomes one. */
@@ -122,11 +120,9 @@ PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *);
 /* Sums and exchanges are those of this NCCL from now on, or of none. */
 PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *, NCCL *);
 /* Room for the exchanges of block vectors, without communication. */
-PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *, CGFusedWork *, const CGColumnsExchanges *);
+PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *, const CGFusedWork *, const CGColumnsExchanges *);
 /* Whether kernels make all sums and exchanges; otherwise NCCL makes some, and kernels are not launched early. */
 bool CGColumnsAreDirect(const CGColumnsWork *);
-/* What a product sends. */
-CGSend CGColumnsSend(const CGColumnsWork *, const CGGhosts &);
 /*
    The products with ghosts, where there are any: w = w + B ghosts with the change of p.w; t = t - a D W1 ghosts, or at the start
    t = t + D W1 ghosts, with that of r.z; and what z = z + W2 ghosts changes in the next direction, with that of z.z, where

@@ -210,13 +210,8 @@ PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGColumnsForgetGraph(work));
-  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) {
-    CGGhostsGiveSlots(work->nccl, ghosts);
-    ghosts->exchange = -1;
-  }
-  if (work->nccl) NCCLRelease(work->nccl);
-  work->nccl = nccl;
-  if (nccl) NCCLHold(nccl);
+  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
+  ExchangeRanksUse(work, nccl);
   if (nccl) work->watch = [nccl]() { return NCCLCheck(nccl); };
   else work->watch = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -224,61 +219,57 @@ PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
 
 bool CGColumnsAreDirect(const CGColumnsWork *work)
 {
-  if (!work->nccl || !NCCLPeers(work->nccl)) return false;
+  if (!work->peers) return false;
   for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
-    if (ghosts->used && CGGhostsAreByNCCL(*ghosts)) return false;
+    if (ghosts->ByMessages()) return false;
   return true;
 }
 
-CGSend CGColumnsSend(const CGColumnsWork *work, const CGGhosts &ghosts)
+/* The number of an exchange for block vectors of this width, which changes on all ranks at the same time. */
+static PetscObjectId NumberOf(const CGColumnsWork *work, const Exchange &exchange)
 {
-  return work->nccl && ghosts.used && ghosts.direct ? CGSendOf(&ghosts) : CGSend{};
-}
-
-/* The number of an exchange for block vectors of this width, which is the same on all ranks. */
-static long ExchangeNumber(const CGColumnsWork *work, long exchange)
-{
-  return exchange * (kCGMostColumns + 1) + work->width;
+  return exchange.id * (kCGMostColumns + 1) + work->width;
 }
 
 /* Room for the exchange of one operator, whose rows with entries are those of one column. */
-static PetscErrorCode MakeRoom(CGColumnsWork *work, CGFusedWork *op, int which, const CGColumnsExchanges *exchanges)
+static PetscErrorCode MakeRoom(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
 {
-  CGGhosts *const all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2}, *const ghosts = all[which];
-  const CGGhosts *const single[] = {&op->ghosts, &op->ghosts1, &op->ghosts2}, *const of_one = single[which];
-  const long number = ExchangeNumber(work, exchanges->number[which]);
+  Neighbours wide;
 
   PetscFunctionBegin;
-  ghosts->used = of_one->used;
+  ghosts->used = of_one.used;
   if (!ghosts->used) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->exchange != number) {
+  if (ghosts->made != NumberOf(work, *exchange)) {
     PetscCall(CGColumnsForgetGraph(work));
-    PetscCall(NeighboursWiden(*exchanges->lists[which], work->width, &work->lists[which]));
-    PetscCall(ghosts->arrived.Allocate(NeighboursLeaves(work->lists[which])));
-    PetscCall(CGFusedMakeRoom(op, ghosts, work->lists[which], number));
+    PetscCall(NeighboursWiden(exchange->lists, work->width, &wide));
+    PetscCall(ghosts->arrived.Allocate(NeighboursLeaves(wide)));
+    PetscCall(CGGhostsMakeRoom(work, ghosts, wide, NumberOf(work, *exchange)));
   }
   const uint4 *const words = ghosts->rows.words;
-  ghosts->rows             = of_one->rows;
+  ghosts->rows             = of_one.rows;
   ghosts->rows.values      = ghosts->arrived.data();
   ghosts->rows.words       = words;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *work, CGFusedWork *op, const CGColumnsExchanges *exchanges)
+PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
 {
   PetscFunctionBegin;
-  for (int which = 0; which < 3; which++) PetscCall(MakeRoom(work, op, which, exchanges));
+  PetscCall(MakeRoom(work, op->ghosts, exchanges->of[0], &work->ghosts));
+  PetscCall(MakeRoom(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
+  PetscCall(MakeRoom(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, CGFusedWork *op, const CGColumnsExchanges *exchanges)
+PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchanges *exchanges)
 {
-  CGGhosts *const all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
+  CGGhosts *const       all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
+  CGColumnsState *const state = work->state.data();
 
   PetscFunctionBegin;
   for (int which = 0; which < 3; which++)
     if (all[which]->used)
-      PetscCall(CGFusedPrepareExchange(op, all[which], work->lists[which], ExchangeNumber(work, exchanges->number[which]),
-                                       exchanges->comm));
+      PetscCall(CGGhostsConnect(work, all[which], NumberOf(work, *exchanges->of[which]), exchanges->comm, state->own.steps,
+                                state->all.steps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -132,11 +132,11 @@ __global__ void __launch_bounds__(kWarpSize) SumNorms(CGColumnsTurn turn, CGColu
    A product sends rows of the block vector x to other ranks, so that these are on their way while it multiplies. This is no part of
    the code around it, since the entries of the matrix that are loaded ahead of it take all registers.
 */
-__device__ __noinline__ void SendRowsAside(CGSend send, const double *x, const RankPeers *peers)
+__device__ __noinline__ void SendRowsAside(ExchangeSend send, const double *x, const RankPeers *peers)
 {
   SendEntries(send, [=](LocalInt k) { return x[k]; }, *peers);
 }
-__device__ __forceinline__ void SendRows(const CGSend &send, const double2 *x, const CGColumnsState *state)
+__device__ __forceinline__ void SendRows(const ExchangeSend &send, const double2 *x, const CGColumnsState *state)
 {
   if (send.count && state->running) SendRowsAside(send, (const double *)x, &state->peers);
 }
@@ -182,8 +182,8 @@ struct ColumnSteps {
 /* w = A p, delta = p.w, and a or the end. At the start only w is made. */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplyOperator(Slices A, int processors, CGSend send, bool backward, const double2 *__restrict__ p, double2 *__restrict__ w,
-                   double *partial, CGColumnsState *state)
+  MultiplyOperator(Slices A, int processors, ExchangeSend send, bool backward, const double2 *__restrict__ p,
+                   double2 *__restrict__ w, double *partial, CGColumnsState *state)
 {
   using L                        = ColumnLanes<Columns>;
   const int             pair     = L::Pair();
@@ -217,7 +217,7 @@ struct FirstOperands {
 /* t = t - a D (w + W1 w), r.z, and where r is given r = r - a w, r.r. At the start w is r, and t = D (r + W1 r). */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplyFirst(Slices W1, int processors, CGSend send, bool backward, bool first, const double *__restrict__ d,
+  MultiplyFirst(Slices W1, int processors, ExchangeSend send, bool backward, bool first, const double *__restrict__ d,
                 const double2 *__restrict__ w, double2 *__restrict__ t, double2 *__restrict__ r, double *partial,
                 CGColumnsState *state)
 {
@@ -275,7 +275,7 @@ struct SecondOperands {
 */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplySecond(Slices W2, int processors, CGSend send, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
+  MultiplySecond(Slices W2, int processors, ExchangeSend send, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
                  double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
                  CGColumnsState *state)
 {
@@ -486,8 +486,8 @@ PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, const C
   const int bytes = kProductBlocks * ((int)compiled.sharedSizeBytes + kReserved);
   PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
-  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && CGGhostsAreByNCCL(ghosts)), kCGBlock, stream,
-                        W, work->processors, CGColumnsSend(work, ghosts), arguments...));
+  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && ghosts.ByMessages()), kCGBlock, stream, W,
+                        work->processors, work->nccl ? ghosts.Send() : ExchangeSend{}, arguments...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -497,14 +497,14 @@ PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool e
   const bool crosses = Crosses(work, work->ghosts);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts, nullptr, p, stream));
+  if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->A, [&](auto even, auto value) {
       return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
                            (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts, stream));
+  if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
   if (crosses) PetscCall(CGColumnsLaunchGhosts(work, early, p, w, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -516,7 +516,7 @@ PetscErrorCode LaunchSumSteps(CGColumnsWork *work, bool early, cudaStream_t stre
 
   PetscFunctionBegin;
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!NCCLPeers(work->nccl)) PetscCall(NCCLSum(work->nccl, state->own.steps, state->all.steps, 2 * work->width, stream));
+  if (!work->peers) PetscCall(NCCLSum(work->nccl, state->own.steps, state->all.steps, 2 * work->width, stream));
   PetscCall(
     CGColumnsWithWidth(work->width, [&](auto width) { return LaunchEarly(early, SumSteps<width>, 1, kWarpSize, stream, state); }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -529,7 +529,7 @@ PetscErrorCode LaunchSumNorms(CGColumnsWork *work, bool early, CGColumnsTurn tur
 
   PetscFunctionBegin;
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!NCCLPeers(work->nccl)) PetscCall(NCCLSum(work->nccl, state->own.norms, state->all.norms, 2 * work->width, stream));
+  if (!work->peers) PetscCall(NCCLSum(work->nccl, state->own.norms, state->all.norms, 2 * work->width, stream));
   PetscCall(CGColumnsWithWidth(work->width,
                                [&](auto width) { return LaunchEarly(early, SumNorms<width>, 1, kWarpSize, stream, turn, state); }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -541,14 +541,14 @@ PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool earl
   const bool crosses = Crosses(work, work->ghosts1);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts1, nullptr, work->w, stream));
+  if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, work->w, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->W1, [&](auto even, auto value) {
       return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
                            op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts1, stream));
+  if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
   if (crosses) PetscCall(CGColumnsLaunchFirstGhosts(work, early, first, op->d, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -560,14 +560,14 @@ PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool ear
   const bool crosses = Crosses(work, work->ghosts2);
 
   PetscFunctionBegin;
-  if (crosses) PetscCall(CGGhostsBegin(op, &work->ghosts2, nullptr, work->t, stream));
+  if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, work->t, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(op->W2, [&](auto even, auto value) {
       return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
                            Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->state.data());
     });
   }));
-  if (crosses) PetscCall(CGGhostsEnd(op, &work->ghosts2, stream));
+  if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
   if (crosses) PetscCall(CGColumnsLaunchSecondGhosts(work, early, turn == kNoStep, p, next, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

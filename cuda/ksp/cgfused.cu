@@ -55,7 +55,7 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscCall(CGFusedForgetGraph_CUDA(*work));
   PetscCall(CGFusedUseNCCL(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
-  PetscCall(CGRanksDestroy(*work));
+  PetscCall(ExchangeRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   PetscCall(SlicesDestroy_CUDA(&(*work)->W1));
@@ -90,14 +90,14 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
                             factored ? CGFusedSequenceLanes(n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
-  if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->ghosts, changes->A));
+  if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->exchange->ghosts, changes->A));
   PetscCall(CGFusedUseNCCL(work, op->nccl));
-  if (op->ghosts1.W && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
-  if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
-  if (op->nccl && op->ghosts1.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
-  if (op->nccl && op->ghosts2.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
+  if (op->ghosts1 && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1, op->nccl));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2, op->nccl));
+  if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->exchange));
+  if (op->nccl && op->ghosts1) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, op->ghosts1->exchange));
+  if (op->nccl && op->ghosts2) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, op->ghosts2->exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -105,11 +105,9 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
 PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *work, const CGFusedOperators *op)
 {
   PetscFunctionBegin;
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange, op->comm));
-  if (op->ghosts1.W)
-    PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange, op->comm));
-  if (op->ghosts2.W)
-    PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange, op->comm));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->exchange, op->comm));
+  if (op->ghosts1) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, op->ghosts1->exchange, op->comm));
+  if (op->ghosts2) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, op->ghosts2->exchange, op->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -41,7 +41,7 @@ struct CGFusedCaptured {
   long               exchanges[3];
 };
 
-struct CGFusedWork : CGRanks {
+struct CGFusedWork : ExchangeRanks {
   WorkMeter memory; /* of the buffers below */
 
   /* the GPU */
@@ -131,8 +131,8 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 
 /* ------------------------------------ a rank among several ------------------------------------ */
 
-/* CGGhostsKeep() for a factor. */
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const CGFactorGhosts &);
+/* CGGhostsKeep() for a factor, or for none. */
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const PCInverseGhosts *, bool nccl);
 /* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* t = t + D W1 ghosts, by the entries of W1 in columns of other ranks. */
@@ -143,6 +143,6 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscS
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
 /* CGGhostsMakeRoom(), and there is no graph any more if it makes other room. */
-PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Exchange &);
 /* CGGhostsConnect() with the sums of the work. */
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm);
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Exchange &, MPI_Comm);

@@ -82,22 +82,23 @@ static PetscErrorCode Launch(CGFusedWork *work, bool early, const CGGhosts &ghos
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts &from)
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhosts *from, bool nccl)
 {
   CGGhostRows &rows = ghosts->rows;
 
   PetscFunctionBegin;
-  ghosts->used = from.W;
-  if (!from.W) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!from.values && ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
-  rows.count  = from.touched;
-  rows.lanes  = CGGhostLanes(from.touched, from.W->nnz);
-  rows.single = (PetscBool)(from.W->precision == FINEPC_SINGLE);
-  rows.rows   = from.rows;
-  rows.i      = from.W->i;
-  rows.j      = from.W->j;
-  rows.a      = from.W->a;
-  rows.values = from.values ? from.values : ghosts->arrived.data();
+  ghosts->used = from;
+  if (!from) PetscFunctionReturn(PETSC_SUCCESS);
+  const size_t count = from->exchange.count;
+  if (nccl && ghosts->arrived.size() < count) PetscCall(ghosts->arrived.Allocate(count));
+  rows.count  = from->touched;
+  rows.lanes  = CGGhostLanes(from->touched, from->W.nnz);
+  rows.single = (PetscBool)(from->W.precision == FINEPC_SINGLE);
+  rows.rows   = from->rows;
+  rows.i      = from->W.i;
+  rows.j      = from->W.j;
+  rows.a      = from->W.a;
+  rows.values = nccl ? ghosts->arrived.data() : from->exchange.ghosts;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -136,12 +137,8 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
 {
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGFusedForgetGraph_CUDA(work));
-  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
-  if (work->nccl) NCCLRelease(work->nccl);
-  work->nccl  = nccl;
-  work->peers = nccl ? NCCLPeers(nccl) : nullptr;
-  if (nccl) NCCLHold(nccl);
+  PetscCall(CGFusedForgetExchanges_CUDA(work));
+  ExchangeRanksUse(work, nccl);
   if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
   else work->mailbox.Watch(nullptr);
   if (work->peers)
@@ -150,21 +147,28 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange)
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Exchange &exchange)
 {
   PetscFunctionBegin;
-  if (ghosts->exchange != exchange) PetscCall(CGFusedForgetGraph_CUDA(work));
-  PetscCall(CGGhostsMakeRoom(work, ghosts, neighbours, exchange));
+  if (ghosts->made != exchange.id) PetscCall(CGFusedForgetGraph_CUDA(work));
+  PetscCall(CGGhostsMakeRoom(work, ghosts, exchange.lists, exchange.id));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange,
-                                      MPI_Comm comm)
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Exchange &exchange, MPI_Comm comm)
 {
   CGState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
-  PetscCall(CGGhostsConnect(work, ghosts, neighbours, exchange, comm, &state->own.nn, &state->all.nn));
+  PetscCall(CGGhostsConnect(work, ghosts, exchange.id, comm, &state->own.nn, &state->all.nn));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedForgetGraph_CUDA(work));
+  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -173,6 +177,6 @@ PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *work, PetscBool *direct)
   PetscFunctionBegin;
   *direct = (PetscBool)(work->peers != nullptr);
   for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
-    if (ghosts->used && !ghosts->direct) *direct = PETSC_FALSE;
+    if (ghosts->used && !ghosts->IsDirect()) *direct = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

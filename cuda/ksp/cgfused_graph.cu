@@ -27,7 +27,7 @@ constexpr int MultiplyBlocks()
    share entries of x.
 */
 template <int Lanes, bool Even, typename V, typename Vector, typename Act>
-__device__ __forceinline__ bool Multiply(const Slices &W, int processors, const CGSend &send, const CGState *state, Vector x,
+__device__ __forceinline__ bool Multiply(const Slices &W, int processors, const ExchangeSend &send, const CGState *state, Vector x,
                                          Act act)
 {
   const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
@@ -54,7 +54,7 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
 */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyOperator(Slices A, int processors, CGSend send, const double *p, double *w, double *partial, CGState *state)
+  MultiplyOperator(Slices A, int processors, ExchangeSend send, const double *p, double *w, double *partial, CGState *state)
 {
   double     delta[1] = {0};
   const bool active   = Multiply<Lanes, Even, V>(
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 /* t = D (r + W1 r) */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyFirst(Slices W1, int processors, CGSend send, const double *d, const double *r, double *t, const CGState *state)
+  MultiplyFirst(Slices W1, int processors, ExchangeSend send, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
     W1, processors, send, state, [=](LocalInt j) { return r[j]; },
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplySecond(Slices W2, int processors, CGSend send, const double *t, const double *r, double *z, double *partial,
+  MultiplySecond(Slices W2, int processors, ExchangeSend send, const double *t, const double *r, double *z, double *partial,
                  CGState *state)
 {
   double     sums[2] = {0, 0};
@@ -289,9 +289,9 @@ int VectorBlocks(const CGFusedWork *work)
 }
 
 /* What a product sends. */
-CGSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
+ExchangeSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
 {
-  return work->nccl && ghosts.used && ghosts.direct ? CGSendOf(&ghosts) : CGSend{};
+  return work->nccl ? ghosts.Send() : ExchangeSend{};
 }
 
 /* What comes behind a sum over all ranks by NCCL is not launched early: what is ahead of it is not ours. */
@@ -360,7 +360,7 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscS
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->A, work->nccl && CGGhostsAreByNCCL(work->ghosts)), kCGBlock, stream, work->A,
+                         SliceBlocks(work, work->A, work->nccl && work->ghosts.ByMessages()), kCGBlock, stream, work->A,
                          work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
     });
   }));
@@ -423,7 +423,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
-  const bool by_nccl1 = crosses1 && CGGhostsAreByNCCL(work->ghosts1), by_nccl2 = crosses2 && CGGhostsAreByNCCL(work->ghosts2);
+  const bool by_nccl1 = crosses1 && work->ghosts1.ByMessages(), by_nccl2 = crosses2 && work->ghosts2.ByMessages();
   if (crosses1) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, r, stream));
   PetscCall(CGFusedLaunchFirst(work, early && !by_nccl1, by_nccl1, r, stream));
   if (crosses1) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));

@@ -1,7 +1,7 @@
 /*
    Columns of other ranks in a solver whose iterations the GPUs of several ranks decide about: the rows that have entries there, the
    exchange that brings the entries of a vector for them, the ghosts, and the product with these. Kernels make the exchange where
-   they can write to the other GPUs, see peers.cuh, otherwise NCCL does.
+   they can write to the other GPUs, otherwise NCCL does, see ranks/exchange.cuh.
 */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "buffer.cuh"
 #include "cgscalars.cuh"
-#include "ranks/nccl.cuh"
+#include "ranks/exchange.cuh"
 #include "scratch.cuh"
 #include "sparse/csr.h"
 
@@ -30,70 +30,29 @@ struct CGGhostRows {
   const uint4    *words;  /* or where other ranks write them to, if this is not null */
 };
 
-/* Entries of a vector that a product sends to words of other ranks; none where count is 0. */
-struct CGSend {
-  LocalInt        count;
-  const LocalInt *entries; /* [count] */
-  uint4 *const   *there;   /* [count] */
-};
-
-/* The threads of the grid send entries of the vector x(). */
-template <typename Vector>
-__device__ __forceinline__ void SendEntries(const CGSend &send, Vector x, const RankPeers &peers)
-{
-  const unsigned turn = *peers.turn;
-  for (long long k = GridThread(); k < send.count; k += (long long)gridDim.x * blockDim.x)
-    WriteWord(send.there[k], x(send.entries[k]), turn);
-}
-
-/* How a solver reaches the other ranks. */
-struct CGRanks {
-  NCCL            *nccl   = nullptr; /* makes sums and exchanges; null where there is none, or one rank */
-  const RankPeers *peers  = nullptr; /* they are made by our kernels, but exchanges that have no room */
-  cudaStream_t     aside  = nullptr; /* of the exchange */
-  cudaEvent_t      forked = nullptr, joined = nullptr;
-};
-
 /*
    What an operator on several ranks has beside its slices, the columns that the rank owns: the rows of entries in columns that
    other ranks own, and the exchange that brings the entries of a vector for them. A has one, and so have the factors of an inverse
    that crosses ranks.
 */
 struct CGGhosts {
-  explicit CGGhosts(WorkMeter *meter) :
-      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter), there(meter)
-  {
-  }
+  explicit CGGhosts(WorkMeter *meter) : list(meter), select(meter), arrived(meter), exchange(meter) { }
 
   bool             used = false; /* some rank has such entries */
   CGGhostRows      rows{};
-  Buffer<LocalInt> list;    /* of A: the rows that have entries, and their number behind them */
-  CubScratch       select;  /* of their selection */
-  Buffer<double>   arrived; /* of a factor: the ghosts */
+  Buffer<LocalInt> list;       /* of A: the rows that have entries, and their number behind them */
+  CubScratch       select;     /* of their selection */
+  Buffer<double>   arrived;    /* of a factor: the ghosts */
+  DeviceExchanges  exchange;   /* one, of the ghosts, where there is NCCL */
+  PetscObjectId    made   = 0; /* the exchange that it was made for; 0 if there is none, or it is not ready */
+  long             number = 0; /* of changes of all this */
 
-  /* the exchange, where NCCL makes it; see Neighbours */
-  std::vector<Neighbours::Part> to, from;
-  Buffer<LocalInt>              entries, places;
-  Buffer<double>                packed, received;
-  long                          exchange = -1; /* the number of the exchange that these lists are of */
-  long                          number   = 0;  /* of changes of all this */
-
-  /* where the kernels write to other ranks, see peers.cuh */
-  bool            direct = false;
-  LocalInt        slots  = -1; /* the first word of this rank for the ghosts */
-  Buffer<uint4 *> there;       /* the words that the entries go to */
+  const DeviceExchange *Made() const { return used && !exchange.each.empty() ? &exchange.each[0] : nullptr; }
+  /* Whether kernels write to other ranks, and whether an exchange is made by NCCL, whose kernels take a part of the chip. */
+  bool         IsDirect() const { return Made() && Made()->direct; }
+  bool         ByMessages() const { return Made() && Made()->ByMessages(); }
+  ExchangeSend Send() const { return Made() ? DeviceExchangeSend(*Made()) : ExchangeSend{}; }
 };
-
-inline CGSend CGSendOf(const CGGhosts *ghosts)
-{
-  return {(LocalInt)ghosts->entries.size(), ghosts->entries.data(), ghosts->there.data()};
-}
-
-/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
-inline bool CGGhostsAreByNCCL(const CGGhosts &ghosts)
-{
-  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
-}
 
 /* --------------------------------- the product with the ghosts -------------------------------- */
 
@@ -171,24 +130,26 @@ PetscErrorCode CGGhostsKeep(CGGhosts *, const CSRView &B, PetscScalar *values, b
 void CGGhostsShare(const CGGhosts &, CGGhosts *);
 /* As many lanes as a row has entries on average. */
 LocalInt CGGhostLanes(LocalInt rows, LocalInt nnz);
-/* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
-PetscErrorCode CGGhostsMakeRoom(CGRanks *, CGGhosts *, const Neighbours &, long exchange);
+/* Room for this exchange, without communication, unless it is there. */
+PetscErrorCode CGGhostsMakeRoom(ExchangeRanks *, CGGhosts *, const Neighbours &, PetscObjectId exchange);
 /*
-   Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. The
-   numbers own [2] and all [2] on the GPU are for a first sum.
+   Makes the exchange ready and connects the ranks, all of which have made room. The numbers own [2] and all [2] on the GPU are for
+   a first sum.
 */
-PetscErrorCode CGGhostsConnect(CGRanks *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm, const double *own, double *all);
-/* Gives back the words that other ranks write the ghosts to, if there are any, to the NCCL that they were taken from. */
-void CGGhostsGiveSlots(NCCL *, CGGhosts *);
-/* The same, and forgets the exchange. */
-void CGGhostsForget(CGRanks *, CGGhosts *);
-/* Frees stream and events. */
-PetscErrorCode CGRanksDestroy(CGRanks *);
+PetscErrorCode CGGhostsConnect(ExchangeRanks *, CGGhosts *, PetscObjectId exchange, MPI_Comm, const double *own, double *all);
+/* Forgets the exchange: no graph has it, and nothing of it is under way. */
+void CGGhostsForget(ExchangeRanks *, CGGhosts *);
+
 /*
    The exchange of entries of x for the ghosts, or of d x, where NCCL makes it, aside of what comes into the stream from here on,
    until the end is called. Where kernels write to other ranks they have to send, and both do nothing.
 */
-PetscErrorCode CGGhostsBegin(const CGRanks *, const CGGhosts *, const PetscScalar *d, const PetscScalar *x, cudaStream_t);
-PetscErrorCode CGGhostsEnd(const CGRanks *, const CGGhosts *, cudaStream_t);
-/* How many ghosts there are, where each rank's part goes into a piece of them. */
-LocalInt CGGhostsCount(const CGGhosts &);
+inline PetscErrorCode CGGhostsBegin(const ExchangeRanks *ranks, const CGGhosts *ghosts, const PetscScalar *d, const PetscScalar *x,
+                                    cudaStream_t stream)
+{
+  return DeviceExchangeBegin(ranks, ghosts->exchange, 0, d, x, ghosts->rows.values, true, stream);
+}
+inline PetscErrorCode CGGhostsEnd(const ExchangeRanks *ranks, const CGGhosts *ghosts, cudaStream_t stream)
+{
+  return DeviceExchangeEnd(ranks, ghosts->exchange, 0, ghosts->rows.values, true, stream);
+}

@@ -146,7 +146,7 @@ PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
   PetscCall((*work)->mailbox.Wait());
   PetscCall(GMRESUseNCCL(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
-  PetscCall(CGRanksDestroy(*work));
+  PetscCall(ExchangeRanksDestroy(*work));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   delete *work;
   *work = nullptr;

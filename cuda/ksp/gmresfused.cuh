@@ -91,7 +91,7 @@ struct GMRESProducts {
   const double *w[Step];
 };
 
-struct GMRESFusedWork : CGRanks {
+struct GMRESFusedWork : ExchangeRanks {
   WorkMeter           memory; /* of the buffers below */
   int                 processors = 0;
   bool                early      = false; /* a kernel may begin before the one ahead of it has ended */
@@ -130,7 +130,7 @@ inline bool GMRESIsDirect(const GMRESFusedWork *work)
 /* Whether kernels make the exchanges of all products themselves. */
 inline bool GMRESAreDirect(const GMRESFusedWork *work)
 {
-  return std::all_of(work->ghosts, work->ghosts + work->op.step, [](const CGGhosts &ghosts) { return ghosts.direct; });
+  return std::all_of(work->ghosts, work->ghosts + work->op.step, [](const CGGhosts &ghosts) { return ghosts.IsDirect(); });
 }
 
 /* Two entries of a vector, which are loaded at once. */

@@ -17,7 +17,8 @@ static_assert(kGhostBlock == kGMRESBlock, "one size of blocks");
 /* ------------------------------------------ kernels ------------------------------------------- */
 
 /* Entries of d x, or of x without d, to the words of other ranks. */
-__global__ void __launch_bounds__(kGMRESBlock) SendVector(CGSend send, const double *d, const double *x, const GMRESState *state)
+__global__ void __launch_bounds__(kGMRESBlock)
+  SendVector(ExchangeSend send, const double *d, const double *x, const GMRESState *state)
 {
   WaitForPrevious();
   LetNextStart();
@@ -79,17 +80,20 @@ __global__ void __launch_bounds__(kGMRESBlock)
 
 /* ------------------------------------------ set-up -------------------------------------------- */
 
+PetscErrorCode GMRESFusedForgetExchanges_CUDA(GMRESFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
+  for (CGGhosts &ghosts : work->ghosts) CGGhostsForget(work, &ghosts);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode GMRESUseNCCL(GMRESFusedWork *work, NCCL *nccl)
 {
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  if (work->nccl) {
-    for (CGGhosts &ghosts : work->ghosts) CGGhostsForget(work, &ghosts);
-    NCCLRelease(work->nccl);
-  }
-  work->nccl  = nccl;
-  work->peers = nccl ? NCCLPeers(nccl) : nullptr;
-  if (nccl) NCCLHold(nccl);
+  PetscCall(GMRESFusedForgetExchanges_CUDA(work));
+  ExchangeRanksUse(work, nccl);
   if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
   else work->mailbox.Watch(nullptr);
   if (work->peers)
@@ -111,11 +115,12 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
     const BSR    &W = *op->ghost_blocks;
     const CSRView rows{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
     work->ghost_blocks = W;
-    PetscCall(CGGhostsKeep(&work->ghosts[0], rows, op->ghosts, changed));
-  } else PetscCall(CGGhostsKeep(&work->ghosts[0], *op->B, op->ghosts, changed));
+    PetscCall(CGGhostsKeep(&work->ghosts[0], rows, op->exchange->ghosts, changed));
+  } else PetscCall(CGGhostsKeep(&work->ghosts[0], *op->B, op->exchange->ghosts, changed));
   for (LocalInt s = 1; s < op->step; s++) CGGhostsShare(work->ghosts[0], &work->ghosts[s]);
   if (op->nccl)
-    for (LocalInt s = 0; s < op->step; s++) PetscCall(CGGhostsMakeRoom(work, &work->ghosts[s], *op->neighbours, op->exchange));
+    for (LocalInt s = 0; s < op->step; s++)
+      PetscCall(CGGhostsMakeRoom(work, &work->ghosts[s], op->exchange->lists, op->exchange->id));
   else work->early = false; /* kernels of PETSc come between ours */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -124,7 +129,7 @@ PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *work, const GMRESOperators
 {
   PetscFunctionBegin;
   for (LocalInt s = 0; s < op->step; s++)
-    PetscCall(CGGhostsConnect(work, &work->ghosts[s], *op->neighbours, op->exchange, op->comm, work->small.sums, work->small.all));
+    PetscCall(CGGhostsConnect(work, &work->ghosts[s], op->exchange->id, op->comm, work->small.sums, work->small.all));
   /* behind what NCCL does, and behind what waits for another stream, no kernel begins before its time */
   if (!GMRESIsDirect(work) || !GMRESAreDirect(work)) work->early = false;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -135,11 +140,11 @@ PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *work, const GMRESOperators
 PetscErrorCode GMRESLaunchSend(GMRESFusedWork *work, LocalInt product, const double *d, const double *x, cudaStream_t stream)
 {
   const CGGhosts *const ghosts = &work->ghosts[product];
-  const CGSend          send   = CGSendOf(ghosts);
+  const ExchangeSend    send   = ghosts->Send();
 
   PetscFunctionBegin;
   PetscCall(CGGhostsBegin(work, ghosts, d, x, stream));
-  if (!ghosts->direct || !send.count) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!send.count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     LaunchEarly(work->early, SendVector, GMRESGrid(work, send.count), kGMRESBlock, stream, send, d, x, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);

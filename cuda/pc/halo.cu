@@ -721,20 +721,3 @@ PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, c
   PetscCall(ArrayCopy_CUDA(transposed->columns.data(), column, counts[1] * sizeof(GlobalInt), host, device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-/* ------------------------------------------ the stream ---------------------------------------- */
-
-PetscErrorCode HaloFence_CUDA()
-{
-  cudaStream_t stream;
-  unsigned     flags;
-
-  PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
-  PetscCheck(!(flags & cudaStreamNonBlocking), PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "A preconditioner that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since "
-             "PETSc's exchange may run in another stream: use -pc_afsai_overlap 0, -pc_sfsai_overlap 0 or -pc_cmatch_reach local");
-  if (stream) PetscCallCUDA(cudaDeviceSynchronize());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}

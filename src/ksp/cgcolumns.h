@@ -43,11 +43,10 @@ struct CGColumn {
   PetscReal value, norm, a;
 };
 
-/* The exchanges of A, W1 and W2 by NCCL for one column: their lists, null where there is none, and the numbers that they have. */
+/* The exchanges of A, W1 and W2 for one column, with their lists; null where there is none. */
 struct CGColumnsExchanges {
-  MPI_Comm          comm;
-  const Neighbours *lists[3];
-  long              number[3];
+  MPI_Comm        comm;
+  const Exchange *of[3];
 };
 
 /* All calls of a solve follow a CGFusedPrepare_CUDA() for the graph, of operators without a cycle. */
@@ -60,7 +59,7 @@ size_t         CGColumnsBytes_CUDA(const CGColumnsWork *);
 */
 PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *, CGFusedWork *, LocalInt columns, CGNorm, const CGColumnsExchanges *);
 /* Makes the exchanges ready where that has been done on all ranks; collective. */
-PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *, CGFusedWork *, const CGColumnsExchanges *);
+PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *, const CGColumnsExchanges *);
 /* R = B, or R = B - A X where X is not null; Z = M R, P = Z, and the sums of each column, for which it waits. */
 PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscScalar *B, LocalInt ldb, const PetscScalar *X,
                                    LocalInt ldx, CGNorm, CGSums sums[]);

@@ -359,7 +359,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(CGFusedResetColumns(ksp));
   PetscCall(VecDestroy(&cg->diagonal));
-  PetscCall(CGFusedResetExchange(&cg->exchange));
+  PetscCall(ExchangeDestroy(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = CopiedFrom{};
   cg->lanczos = cg->rows = 0;

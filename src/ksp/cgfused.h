@@ -37,8 +37,8 @@
 */
 #pragma once
 
-#include "sparse/csr.h"
-#include "ranks/neighbours.h"
+#include "pc/pcinverse.h"
+#include "ranks/exchange.h"
 #include "ranks/nccl.h"
 
 /* ------------------------------------- records and stops -------------------------------------- */
@@ -92,16 +92,6 @@ struct CGFusedWork;
 
 struct CMATCHHierarchy;
 
-/* A factor's entries in columns of other ranks, and the exchange that brings the entries of the vector for them. */
-struct CGFactorGhosts {
-  const CSR        *W;     /* as in PCInverseGhosts; null if no rank has such entries */
-  LocalInt          count; /* columns */
-  LocalInt          touched;
-  const LocalInt   *rows;       /* [touched] that have entries */
-  const Neighbours *neighbours; /* with NCCL */
-  PetscScalar      *values;     /* by MPI: where they arrive; null with NCCL */
-};
-
 /*
    A, and M: 1 (none), D (jacobi), (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals, or a
    cycle of multigrid (cmatch), on several ranks with NCCL a cycle of all of them.
@@ -114,13 +104,10 @@ struct CGFusedOperators {
   CMATCHHierarchy   *cycle;   /* null for all but cmatch */
 
   /* a rank among several */
-  MPI_Comm          comm;
-  PetscScalar      *ghosts;           /* where they arrive */
-  NCCL             *nccl;             /* makes the exchange and the sums; null where the host does, by MPI */
-  const Neighbours *neighbours;       /* with nccl: the lists of the exchange, */
-  long              exchange;         /* which have another number whenever they are made again */
-  CGFactorGhosts    ghosts1, ghosts2; /* M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W) */
-  long              factor_exchange;  /* the number of their lists */
+  MPI_Comm               comm;
+  NCCL                  *nccl;              /* makes the exchanges and the sums; null where the host does, by MPI */
+  const Exchange        *exchange;          /* of the ghosts of A, with its lists where there is nccl, as those of the factors */
+  const PCInverseGhosts *ghosts1, *ghosts2; /* M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W); null if no rank has such entries */
 };
 
 /* Arrays on the GPU, [n]. z is work. */
@@ -179,6 +166,8 @@ PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *direct);
 
 /* To be called before the memory of an exchange is freed: NCCL may have told other GPUs of it when the graph was made. */
 PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
+/* After an error of a preparation, on all ranks: none of them takes an exchange for ready that another one has not. */
+PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *);
 
 /* ------------------ several ranks with MPI: the host decides --------------------------------- */
 

@@ -277,13 +277,10 @@ static PetscErrorCode Start_CGColumns(KSP ksp, CGFusedBatch &batch, PetscReal be
 }
 
 /* The exchanges of A and of the factors, as CGFusedPrepareDevice() has left them. */
-static CGColumnsExchanges ExchangesOf(KSP ksp)
+static CGColumnsExchanges ExchangesOf(KSP ksp, const PCInverse *M)
 {
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-
   return {PetscObjectComm((PetscObject)ksp),
-          {&cg->exchange.lists, &cg->lists1, &cg->lists2},
-          {cg->exchange.number, cg->factor_exchange, cg->factor_exchange}};
+          {&((const KSP_CGFused *)ksp->data)->exchange, M ? &M->ghosts1.exchange : nullptr, M ? &M->ghosts2.exchange : nullptr}};
 }
 
 /* All memory that a rank needs for a solve, also that of B and X on the GPU. */
@@ -304,16 +301,16 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, const CGFusedBatch *batch, con
    Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Then none of
    them keeps its work, so that all have the same exchanges in the next solve, too.
 */
-static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch)
+static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch, const PCInverse *M)
 {
   KSP_CGFused             *cg        = (KSP_CGFused *)ksp->data;
-  const CGColumnsExchanges exchanges = ExchangesOf(ksp);
+  const CGColumnsExchanges exchanges = ExchangesOf(ksp, M);
   PetscErrorCode           code      = CallGuarded(MakeRoom_CGColumns, ksp, &batch, &exchanges);
 
   PetscFunctionBegin;
   if (cg->several) {
     code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
-    if (!code) code = CGColumnsConnect_CUDA(cg->columns_work, cg->work, &exchanges);
+    if (!code) code = CGColumnsConnect_CUDA(cg->columns_work, &exchanges);
   }
   if (code) PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
   PetscCall(code);
@@ -364,7 +361,7 @@ static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool a
    Where numbers are so small or so large that sums may vanish or overflow, or r.z = 0, the column is solved once more, alone, from
    its guess, which X still has: KSPSolve() says what has become of it.
 */
-static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
+static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInverse *M)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscReal    beta[kCGMostColumns];
@@ -376,7 +373,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
 
   PetscFunctionBegin;
   PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
-  PetscCall(PrepareColumns(ksp, batch));
+  PetscCall(PrepareColumns(ksp, batch, M));
   PetscCall(Start_CGColumns(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
     PetscCall(GetArrays(batch, &v));
@@ -469,7 +466,7 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
   } else {
     PetscCall(AsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
-    PetscCall(SolveOnDevice(ksp, batch));
+    PetscCall(SolveOnDevice(ksp, batch, M.M));
   }
   for (PetscInt c = 0; c < batch.count; c++)
     if (!batch.column[c].Ended()) PetscCall(GoOn(ksp, batch, c));

@@ -45,27 +45,19 @@ static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
   const PetscLogDouble n = op.A->n;
   return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B && !op.nccl ? 16. : 12.) * n +
-         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.ghosts1.W ? 2. * op.ghosts1.W->nnz : 0) +
-         (op.ghosts2.W ? 2. * op.ghosts2.W->nnz : 0) + (op.cycle ? op.cycle->flops : 0);
+         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.ghosts1 ? 2. * op.ghosts1->W.nnz : 0) +
+         (op.ghosts2 ? 2. * op.ghosts2->W.nnz : 0) + (op.cycle ? op.cycle->flops : 0);
 }
 
 /* The parts of the factors that reach other ranks, if there are any. */
-static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscBool changed, CGFusedOperators *op)
+static PetscErrorCode ConnectFactors(KSP_CGFused *cg, PCInverse *M, CGFusedOperators *op)
 {
-  const PCInverseGhosts *const from[]  = {&M->ghosts1, &M->ghosts2};
-  CGFactorGhosts *const        to[]    = {&op->ghosts1, &op->ghosts2};
-  Neighbours *const            lists[] = {&cg->lists1, &cg->lists2};
-
   PetscFunctionBegin;
-  if (changed) cg->factor_exchange++;
-  for (int k = 0; k < 2; k++) {
-    if (!from[k]->exchange.sf) continue;
-    if (cg->nccl && changed) PetscCall(NeighboursFromSF(from[k]->exchange.sf, lists[k]));
-    *to[k] = CGFactorGhosts{&from[k]->W,   from[k]->exchange.count,       from[k]->touched,
-                            from[k]->rows, cg->nccl ? lists[k] : nullptr, cg->nccl ? nullptr : from[k]->exchange.values};
-  }
-  if (!cg->nccl && M->ghosts1.exchange.sf) cg->crossing = M;
-  op->factor_exchange = cg->factor_exchange;
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
+    if (cg->nccl && ghosts->exchange.sf) PetscCall(ExchangeMakeLists(&ghosts->exchange));
+  if (M->ghosts1.exchange.sf) op->ghosts1 = &M->ghosts1;
+  if (M->ghosts2.exchange.sf) op->ghosts2 = &M->ghosts2;
+  if (!cg->nccl && op->ghosts1) cg->crossing = M;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -96,8 +88,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscCall(CGFusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
   PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
   if (M->M || M->cycle) PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
-  if (cg->several && !cg->same_factors) now->changes.M = PETSC_TRUE; /* on all ranks, as they make exchanges again together */
-  cg->A = cg->block = cg->M = CopiedFrom{};                          /* until the copies are made */
+  cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
   if (M->jacobi) {
     PetscCall(ApplyToOnes(ksp));
     PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
@@ -112,9 +103,9 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   op->B            = &now->ghost_csr.A;
   op->nccl         = cg->nccl;
   op->comm         = PetscObjectComm((PetscObject)now->A);
-  if (cg->exchange.same) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetGraph_CUDA(cg->work));
-  PetscCall(CGFusedExchangeRoom(&cg->exchange, now->count));
+  PetscCall(ExchangeCreate(PETSC_MEMTYPE_CUDA, now->count, &cg->exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,16 +118,14 @@ static PetscErrorCode Copy_CGFused(KSP ksp, const CGFusedPreconditioner *M, Prep
   PetscFunctionBegin;
   cg->crossing = nullptr;
   if (cg->several) {
-    if (cg->nccl) PetscCall(CGFusedExchangeLists(&cg->exchange));
-    op->ghosts     = cg->exchange.ghosts;
-    op->neighbours = &cg->exchange.lists;
-    op->exchange   = cg->exchange.number;
+    if (cg->nccl) PetscCall(ExchangeMakeLists(&cg->exchange));
+    op->exchange = &cg->exchange;
   }
   if (M->M) {
     op->W1 = &M->M->W1;
     op->W2 = &M->M->W2;
     op->d  = M->M->d;
-    if (cg->several) PetscCall(ConnectFactors(cg, M->M, now->changes.M, op));
+    if (cg->several) PetscCall(ConnectFactors(cg, M->M, op));
   }
   op->cycle = M->cycle;
   PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->one_by_one ? KSP_CGFUSED_GRAPH : cg->path));
@@ -155,12 +144,13 @@ static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, P
   PetscErrorCode code    = CallGuarded(Begin_CGFused, ksp, M, now);
 
   PetscFunctionBegin;
-  if (cg->several && !cg->exchange.same) {
-    PetscCall(AgreeOnError(comm, code, kText));
-    code = CGFusedExchangeConnect(&cg->exchange, now->A, now->count, now->columns);
+  if (cg->several && !cg->same_exchange) {
+    code = AgreeOnError(comm, code, kText);
+    if (!code) code = ExchangeFromMat(now->A, now->columns, &cg->exchange);
   }
   if (!code) code = CallGuarded(Copy_CGFused, ksp, M, now);
-  if (cg->several) PetscCall(AgreeOnError(comm, code, kText));
+  if (cg->several) code = AgreeOnError(comm, code, kText);
+  if (code && cg->several && cg->work) PetscCall(CGFusedForgetExchanges_CUDA(cg->work));
   PetscCall(code);
   if (now->op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &now->op));
   PetscFunctionReturn(PETSC_SUCCESS);

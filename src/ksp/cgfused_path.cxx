@@ -104,7 +104,7 @@ static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPrecondit
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscBool          none, carries = PETSC_FALSE;
-  PetscErrorCode (*query)(PC, const PCInverse **);
+  PetscErrorCode (*query)(PC, PCInverse **);
   PetscErrorCode (*cycle_query)(PC, CMATCHHierarchy **);
 
   PetscFunctionBegin;
@@ -185,9 +185,8 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
-  CopiedFrom   factors;
-  PetscBool    single, changed = PETSC_FALSE;
-  int          all[5]; /* whether the ranks can take the path, have the exchange, want NCCL, have the factors, and go ahead */
+  PetscBool    single, same = PETSC_FALSE;
+  int          all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and go ahead */
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
@@ -198,23 +197,15 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   cg->why_mpi    = "";
   cg->one_by_one = CGWhyOneByOne(ksp);
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!*why) PetscCall(ExchangeFitsMat(&cg->exchange, A, &same));
   all[0] = !*why;
-  all[1] = 0;
-  if (all[0]) {
-    CopiedFrom now;
-
-    PetscCall(CGFusedGhostPattern(A, &now));
-    all[1] = cg->exchange.sf && now.id == cg->exchange.pattern.id && now.state == cg->exchange.pattern.state;
-  }
+  all[1] = same;
   all[2] = !*WhyMPIAsItIsAsked(ksp);
-  PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &factors, &changed));
-  all[3] = !changed;
-  all[4] = !cg->one_by_one;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 5, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  all[3] = !cg->one_by_one;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, which cannot multiply so";
-  if (!all[4] && !cg->one_by_one) cg->one_by_one = "another rank, which has a monitor or a test";
-  cg->exchange.same = (PetscBool)all[1];
-  cg->same_factors  = (PetscBool)all[3];
+  if (!all[3] && !cg->one_by_one) cg->one_by_one = "another rank, which has a monitor or a test";
+  cg->same_exchange = (PetscBool)all[1];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
   PetscCall(FindNCCL_CGFused(ksp, (PetscBool)all[2]));
   PetscCall(CGFusedSingleReduction(ksp, &single));

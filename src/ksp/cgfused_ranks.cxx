@@ -1,60 +1,7 @@
-/* A rank among several in the fused conjugate gradient method: its exchange, and its part of an iteration by MPI on the GPU. */
+/* A rank among several in the fused conjugate gradient method: its part of an iteration by MPI on the GPU. */
 #include <petscdevice.h>
 
 #include "cgfusedimpl.h"
-#include "sparse/bsr_mat.h"
-
-PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
-{
-  Mat             own, B;
-  PetscInt        count, bs = 1;
-  PetscBool       is_aij;
-  const PetscInt *columns;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
-  PetscCall(MatGetRankParts(A, &own, &B, &columns));
-  PetscCall(MatGetLocalSize(B, nullptr, &count));
-  if (!is_aij) PetscCall(MatGetBlockSize(B, &bs));
-  PetscCall(PetscObjectGetId((PetscObject)B, &now->id));
-  now->state = (PetscObjectState)(HashNumbers(count / bs, columns) >> 1);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedResetExchange(CGFusedExchange *exchange)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscSFDestroy(&exchange->sf));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
-  exchange->pattern = CopiedFrom{};
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *exchange, LocalInt count)
-{
-  PetscFunctionBegin;
-  PetscCall(CGFusedResetExchange(exchange));
-  exchange->number++;
-  PetscCall(ArrayCreate((size_t)count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *exchange, Mat A, LocalInt count, const PetscInt columns[])
-{
-  PetscFunctionBegin;
-  PetscCall(MatGetGhostSF(A, count, columns, &exchange->sf));
-  PetscCall(CGFusedGhostPattern(A, &exchange->pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedExchangeLists(CGFusedExchange *exchange)
-{
-  PetscFunctionBegin;
-  if (exchange->listed == exchange->number) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(NeighboursFromSF(exchange->sf, &exchange->lists));
-  exchange->listed = exchange->number;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 PetscErrorCode CGFusedRankBegin(KSP ksp)
 {
@@ -74,18 +21,18 @@ PetscErrorCode CGFusedRankBegin(KSP ksp)
 /* z = M r by factors that reach other ranks. */
 static PetscErrorCode ApplyCrossing(const KSP_CGFused *cg, const CGRankVectors *v)
 {
-  const GhostExchange *first = &cg->crossing->ghosts1.exchange, *second = &cg->crossing->ghosts2.exchange;
-  const LocalInt       n = cg->crossing->rows;
-  const PetscScalar   *t;
+  const Exchange    *first = &cg->crossing->ghosts1.exchange, *second = &cg->crossing->ghosts2.exchange;
+  const LocalInt     n = cg->crossing->rows;
+  const PetscScalar *t;
 
   PetscFunctionBegin;
-  PetscCall(GhostExchangeBegin(first, 1, v->r, n));
+  PetscCall(ExchangeColumnsBegin(first, 1, v->r, n));
   PetscCall(CGRankFirst_CUDA(cg->work, v, &t));
-  PetscCall(GhostExchangeEnd(first, 1, v->r));
+  PetscCall(ExchangeColumnsEnd(first, 1, v->r));
   PetscCall(CGRankFirstGhosts_CUDA(cg->work));
-  PetscCall(GhostExchangeBegin(second, 1, t, n));
+  PetscCall(ExchangeColumnsBegin(second, 1, t, n));
   PetscCall(CGRankSecond_CUDA(cg->work, v));
-  PetscCall(GhostExchangeEnd(second, 1, t));
+  PetscCall(ExchangeColumnsEnd(second, 1, t));
   PetscCall(CGRankSecondGhosts_CUDA(cg->work, v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -105,12 +52,11 @@ PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(PetscLogGpuTimeEnd());
   if (cg->crossing) PetscCall(ApplyCrossing(cg, &v));
   PetscCall(CGRankFence_CUDA(cg->work));
-  PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange.sf, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA,
-                                         cg->exchange.ghosts, MPI_REPLACE));
+  PetscCall(ExchangeBegin(&cg->exchange, MPIU_SCALAR, v.z, cg->exchange.ghosts));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankProduct_CUDA(cg->work, &v)); /* while the ghosts travel */
   PetscCall(PetscLogGpuTimeEnd());
-  PetscCall(PetscSFBcastEnd(cg->exchange.sf, MPIU_SCALAR, v.z, cg->exchange.ghosts, MPI_REPLACE));
+  PetscCall(ExchangeEnd(&cg->exchange, MPIU_SCALAR, v.z, cg->exchange.ghosts));
   PetscCall(CGRankFence_CUDA(cg->work));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankGhosts_CUDA(cg->work, &v, sums));

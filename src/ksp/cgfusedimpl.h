@@ -6,9 +6,7 @@
      cgfused_path.cxx     why a solve takes the general path
      cgfused_device.cxx   the solve whose iterations the GPU decides about: one rank, and several ranks with NCCL
      cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks with MPI
-     cgfused_ranks.cxx    the exchange between ranks, and what a rank does in an iteration that the host decides about
-     ranks/neighbours.h   the lists of an exchange
-     ranks/nccl.h         NCCL's communicators
+     cgfused_ranks.cxx    what a rank among several does in an iteration that the host decides about
      cgfused_trust.cxx    the trust region
      cgfused_columns.cxx  several right-hand sides
 */
@@ -32,7 +30,7 @@ struct CopiedFrom {
 
 /* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
 struct CGFusedPreconditioner {
-  const PCInverse *M      = nullptr; /* two factors */
+  PCInverse       *M      = nullptr; /* two factors */
   CMATCHHierarchy *cycle  = nullptr; /* a cycle of multigrid */
   PetscBool        jacobi = PETSC_FALSE;
 };
@@ -46,20 +44,6 @@ struct CGFusedReason {
   char        type[64] = ""; /* the name of a type, with which the text ends */
 
   explicit operator bool() const { return *text; }
-};
-
-/*
-   The exchange that brings a rank the entries of a vector that an operator needs from other ranks, the ghosts. PETSc makes it by
-   MPI, or the kernels make it by NCCL from its lists. The number is the same on all ranks.
-*/
-struct CGFusedExchange {
-  PetscSF      sf     = nullptr;
-  PetscScalar *ghosts = nullptr;     /* to here, on the GPU */
-  CopiedFrom   pattern;              /* the block of the operator that it was made for */
-  PetscBool    same   = PETSC_FALSE; /* it can stay, on all ranks */
-  long         number = 0;           /* how often it was made */
-  Neighbours   lists;
-  long         listed = -1; /* the exchange that the lists are of */
 };
 
 /* What the last KSPMatSolve() has come to, for the view and the program. */
@@ -103,11 +87,9 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
-  CGFusedExchange  exchange;                      /* for products with A */
-  Neighbours       lists1, lists2;                /* of the exchanges for factors that reach other ranks, with NCCL */
-  const PCInverse *crossing        = nullptr;     /* factors that reach other ranks, whose exchanges PETSc makes, during a solve */
-  long             factor_exchange = 0;           /* how often these were made, on all ranks as often */
-  PetscBool        same_factors    = PETSC_FALSE; /* the factors are those of the copies, on all ranks */
+  Exchange         exchange;                    /* of the ghosts of A */
+  PetscBool        same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
+  const PCInverse *crossing      = nullptr;     /* factors that reach other ranks by MPI, during a solve */
 
   /* several right-hand sides */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
@@ -173,16 +155,6 @@ PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
 
 /* -------------------------------------- cgfused_ranks.cxx ------------------------------------- */
 
-/* The block of A that the exchange depends on, and in the place of its state a hash of the columns of other ranks. */
-PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
-/*
-   Makes the exchange for these columns of other ranks, and its lists: what a rank does alone before it, what all do together, and
-   what a rank does alone after it.
-*/
-PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *, LocalInt count);
-PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *, Mat A, LocalInt count, const PetscInt columns[]);
-PetscErrorCode CGFusedExchangeLists(CGFusedExchange *);
-PetscErrorCode CGFusedResetExchange(CGFusedExchange *);
 /* Before the first iteration. */
 PetscErrorCode CGFusedRankBegin(KSP);
 /*

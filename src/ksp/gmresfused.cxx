@@ -429,7 +429,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(GMRESFusedResetBasis(g));
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
-  PetscCall(CGFusedResetExchange(&g->exchange));
+  PetscCall(ExchangeDestroy(&g->exchange));
   PetscCall(VecDestroy(&g->solution));
   PetscCall(GMRESFusedResetBlocks(g));
   g->A = g->block = CopiedFrom{};

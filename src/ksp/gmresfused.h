@@ -220,15 +220,13 @@ struct GMRESOperators {
   PetscBool left;                                                    /* M A, not A M */
 
   /* a rank among several; A and blocks have the columns that the rank owns */
-  NCCL             *nccl; /* makes the exchange and the sums; null on one rank, and where MPI makes both */
-  MPI_Comm          comm;
-  const CSRView    *B;            /* the columns that other ranks own, numbered as the ghosts arrive, */
-  const BSR        *ghost_blocks; /* or its blocks; as with A, one of these two */
-  PetscScalar      *ghosts;       /* where they arrive */
-  const Neighbours *neighbours;   /* the lists of an exchange by NCCL, */
-  long              exchange;     /* which have another number whenever they are made again */
-  LocalInt          step;         /* products between two orthogonalizations, each of which has an exchange */
-  PetscBool         small;        /* the ranks have few rows on average: it is the same on all of them */
+  NCCL           *nccl; /* makes the exchange and the sums; null on one rank, and where MPI makes both */
+  MPI_Comm        comm;
+  const CSRView  *B;            /* the columns that other ranks own, numbered as the ghosts arrive, */
+  const BSR      *ghost_blocks; /* or its blocks; as with A, one of these two */
+  const Exchange *exchange;     /* of the ghosts, with its lists where there is nccl */
+  LocalInt        step;         /* products between two orthogonalizations, each of which has an exchange */
+  PetscBool       small;        /* the ranks have few rows on average: it is the same on all of them */
 };
 
 /* Arrays on the GPU, [n]. p holds the first residual, and with a basis in single precision the newest vector; w and t are work. */
@@ -261,6 +259,8 @@ PetscErrorCode GMRESFusedWait_CUDA(GMRESFusedWork *);
 PetscErrorCode GMRESFusedReserve_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt restart, LocalInt step);
 /* Makes the exchange by NCCL ready, where the two calls before have been made on all ranks; collective. */
 PetscErrorCode GMRESFusedConnect_CUDA(GMRESFusedWork *, const GMRESOperators *);
+/* As CGFusedForgetExchanges_CUDA(). */
+PetscErrorCode GMRESFusedForgetExchanges_CUDA(GMRESFusedWork *);
 /*
    p = r = b, or b - A x with a guess, or M of it with M on the left, and its norm, for which it waits. The arrays stay those of the
    solve.

@@ -135,9 +135,9 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
   if (!g->own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
-  if (g->exchange.same) PetscFunctionReturn(PETSC_SUCCESS);
+  if (g->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedWait_CUDA(g->work));
-  PetscCall(CGFusedExchangeRoom(&g->exchange, count));
+  PetscCall(ExchangeCreate(PETSC_MEMTYPE_CUDA, count, &g->exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -185,16 +185,14 @@ static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
     if (g->several) PetscCall(GetDeviceBlocks_GMRESFused(p->parts[1], &g->op.ghost_blocks, &p->flops));
   } else PetscCall(GetRows_GMRESFused(ksp, p));
   if (g->several) {
-    if (g->nccl) PetscCall(CGFusedExchangeLists(&g->exchange));
+    if (g->nccl) PetscCall(ExchangeMakeLists(&g->exchange));
     PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
     PetscCall(MatGetSize(p->A, &rows, nullptr));
-    g->op.nccl       = g->nccl;
-    g->op.comm       = PetscObjectComm((PetscObject)p->A);
-    g->op.ghosts     = g->exchange.ghosts;
-    g->op.neighbours = &g->exchange.lists;
-    g->op.exchange   = g->exchange.number;
-    g->op.step       = GMRESFusedStepOf(ksp);
-    g->op.small      = (PetscBool)(rows / size < kSmallRows);
+    g->op.nccl     = g->nccl;
+    g->op.comm     = PetscObjectComm((PetscObject)p->A);
+    g->op.exchange = &g->exchange;
+    g->op.step     = GMRESFusedStepOf(ksp);
+    g->op.small    = (PetscBool)(rows / size < kSmallRows);
   }
   PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed));
   if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart, g->op.step));
@@ -210,12 +208,13 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
   PetscErrorCode  code    = CallGuarded(Begin_GMRESFused, ksp, p);
 
   PetscFunctionBegin;
-  if (g->several && !g->exchange.same) {
-    PetscCall(AgreeOnError(comm, code, kText));
-    code = CGFusedExchangeConnect(&g->exchange, p->A, (LocalInt)p->columns.size(), p->columns.data());
+  if (g->several && !g->same_exchange) {
+    code = AgreeOnError(comm, code, kText);
+    if (!code) code = ExchangeFromMat(p->A, p->columns.data(), &g->exchange);
   }
   if (!code) code = CallGuarded(Copy_GMRESFused, ksp, p);
-  if (g->several) PetscCall(AgreeOnError(comm, code, kText));
+  if (g->several) code = AgreeOnError(comm, code, kText);
+  if (code && g->several && g->work) PetscCall(GMRESFusedForgetExchanges_CUDA(g->work));
   PetscCall(code);
   if (g->nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
   PetscFunctionReturn(PETSC_SUCCESS);

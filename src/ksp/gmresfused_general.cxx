@@ -177,19 +177,19 @@ static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
 /* y = A x on the GPUs of several ranks, where the ghosts travel during the product with the columns that the rank owns. */
 static PetscErrorCode MultiplyOnRanks(const GMRESSolve &s, Vec x, Vec y)
 {
-  const CGFusedExchange &exchange = s.g->exchange;
-  const PetscScalar     *from;
-  PetscScalar           *to;
-  PetscMemType           where; /* of the ghosts, too */
+  const Exchange    &exchange = s.g->exchange;
+  const PetscScalar *from;
+  PetscScalar       *to;
+  PetscMemType       where;
 
   PetscFunctionBegin;
   PetscCall(CGGetRead(s.device, x, &from, &where));
   PetscCall(CGGetWrite(s.device, y, &to));
-  PetscCall(PetscSFBcastWithMemTypeBegin(exchange.sf, MPIU_SCALAR, where, from, where, exchange.ghosts, MPI_REPLACE));
+  PetscCall(ExchangeBegin(&exchange, MPIU_SCALAR, from, exchange.ghosts));
   PetscCall(CGTimeBegin(s.device));
   PetscCall(GMRESRankProduct_CUDA(s.g->work, from, to));
   PetscCall(CGTimeEnd(s.device));
-  PetscCall(PetscSFBcastEnd(exchange.sf, MPIU_SCALAR, from, exchange.ghosts, MPI_REPLACE));
+  PetscCall(ExchangeEnd(&exchange, MPIU_SCALAR, from, exchange.ghosts));
   PetscCall(CGTimeBegin(s.device));
   PetscCall(GMRESRankGhosts_CUDA(s.g->work, to));
   PetscCall(CGTimeEnd(s.device));

@@ -207,18 +207,6 @@ static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether the exchange of the last solve fits the matrix as it is now. */
-static PetscErrorCode HasExchange(KSP ksp, Mat A, PetscBool *has)
-{
-  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  CopiedFrom            now;
-
-  PetscFunctionBegin;
-  PetscCall(CGFusedGhostPattern(A, &now));
-  *has = (PetscBool)(g->exchange.sf && now.id == g->exchange.pattern.id && now.state == g->exchange.pattern.state);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Finds NCCL where the GPUs of all ranks can decide, if all of them want it; otherwise the reason for MPI. */
 static PetscErrorCode FindNCCL_GMRESFused(KSP ksp, PetscBool wanted)
 {
@@ -259,14 +247,14 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   PetscCall(WhyGeneralHere_GMRESFused(ksp, op, why));
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CanMultiplyHere(ksp, &own));
-  if (own || !*why) PetscCall(HasExchange(ksp, A, &same));
+  if (own || !*why) PetscCall(ExchangeFitsMat(&g->exchange, A, &same));
   all[0] = !*why;
   all[1] = same;
   all[2] = g->communication != KSP_GMRESFUSED_COMMUNICATION_MPI;
   all[3] = own;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
-  g->exchange.same = (PetscBool)all[1];
+  g->same_exchange = (PetscBool)all[1];
   if (!*why) { /* then it is so on all ranks */
     PetscCall(FindNCCL_GMRESFused(ksp, (PetscBool)all[2]));
     if (!g->nccl) why->text = "several ranks by MPI";

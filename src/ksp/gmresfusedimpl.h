@@ -63,11 +63,12 @@ struct KSP_GMRESFused {
   bool looks = false; /* it has asked for a solution then */
 
   /* several ranks */
-  PetscBool       several = PETSC_FALSE; /* the last solve had several ranks */
-  NCCL           *nccl    = nullptr;     /* it made the sums and the exchange of the last solve */
-  const char     *why_mpi = "";          /* why it did not, where the GPUs could have decided otherwise */
-  CGFusedExchange exchange;              /* for own products with A */
-  PetscBool       own = PETSC_FALSE;     /* the general path of the last solve had own products, with the exchange by MPI */
+  PetscBool   several = PETSC_FALSE;       /* the last solve had several ranks */
+  NCCL       *nccl    = nullptr;           /* it made the sums and the exchange of the last solve */
+  const char *why_mpi = "";                /* why it did not, where the GPUs could have decided otherwise */
+  Exchange    exchange;                    /* of the ghosts of A, for own products */
+  PetscBool   same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
+  PetscBool   own           = PETSC_FALSE; /* the general path of the last solve had own products, with the exchange by MPI */
 
   /* the vectors, made by the first solve */
   GMRESBasis      basis[GMRES_BASES] = {};

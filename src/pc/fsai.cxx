@@ -54,7 +54,7 @@ static PetscErrorCode MakeRoom_FSAI(PC pc, const CSRView *A)
   M->operator_nnz = fsai->distributed ? fsai->halo.nnz : A->nnz;
   PetscCall(ArrayCreate(rows * sizeof(*M->d), M->where, (void **)&M->d));
   /* a rank that needs nothing of others may have to send, and has to know in which memory */
-  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(GhostExchangeCreate(M->where, 0, &ghosts->exchange));
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(PCInverseSetColumns(M, ghosts, 0, nullptr));
   PetscCall(PCInverseNeedWork(M, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -647,7 +647,7 @@ static PetscErrorCode GetFactors(PC pc, Mat *G, Mat *Gt)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetInverse_FSAI(PC pc, const PCInverse **inverse)
+static PetscErrorCode GetInverse_FSAI(PC pc, PCInverse **inverse)
 {
   PetscFunctionBegin;
   *inverse = &((PC_FSAI *)pc->data)->inverse;

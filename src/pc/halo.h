@@ -131,12 +131,3 @@ PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, c
                                   HaloTransposed *);
 PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt numbers[], FinePCPrecision, CSR *W,
                                   HaloTransposed *);
-
-/* ------------------------------------------ the stream ---------------------------------------- */
-
-/*
-   PetscSF keeps the stream of its first use. Where the current stream is not the null stream, which waits for others by itself,
-   this waits for all of them: before an exchange begins with what was written on the current stream, and after it has ended, before
-   that stream reads what came. A stream of the type PETSC_STREAM_NONBLOCKING is refused.
-*/
-PetscErrorCode HaloFence_CUDA();

@@ -660,9 +660,9 @@ static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
 /* Whether an application needs other ranks, as far as it may: of the types that can reach them, those with two factors tell. */
 static PetscErrorCode ReachesOthers(PC pc, PetscBool *reaches)
 {
-  PetscMPIInt      size;
-  const PCInverse *inverse;
-  PetscErrorCode (*query)(PC, const PCInverse **);
+  PetscMPIInt size;
+  PCInverse  *inverse;
+  PetscErrorCode (*query)(PC, PCInverse **);
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));

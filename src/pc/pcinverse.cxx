@@ -14,7 +14,7 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
   if (M->ghosts1.exchange.sf) {
     const MPI_Comm comm = PetscObjectComm((PetscObject)M->ghosts1.exchange.sf);
     PetscCall(AgreeOnError(comm, code, "make room for several vectors"));
-    for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(GhostExchangeNeedColumns(&ghosts->exchange, columns));
+    for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(ExchangeNeedColumns(&ghosts->exchange, columns));
   }
   PetscCall(code);
   M->work_columns = columns;
@@ -26,19 +26,15 @@ PetscErrorCode PCInverseSetColumns(PCInverse *M, PCInverseGhosts *ghosts, LocalI
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(count, &ghosts->columns));
   PetscCall(PetscArraycpy(ghosts->columns, columns, count));
-  PetscCall(GhostExchangeCreate(M->where, count, &ghosts->exchange));
+  PetscCall(ExchangeCreate(M->where, count, &ghosts->exchange));
+  ghosts->exchange.fence = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCInverseConnect(PCInverseGhosts *ghosts, MPI_Comm comm, PetscLayout layout)
 {
-  GhostExchange *exchange = &ghosts->exchange;
-
   PetscFunctionBegin;
-  PetscAssert(exchange->columns > 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The exchange was not created");
-  PetscCall(PetscSFCreate(comm, &exchange->sf));
-  PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, exchange->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
-  PetscCall(PetscSFSetUp(exchange->sf));
+  PetscCall(ExchangeFromColumns(comm, layout, ghosts->columns, &ghosts->exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -46,7 +42,7 @@ static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
 {
   PetscFunctionBegin;
   PetscCall(CSRDestroy(&ghosts->W));
-  PetscCall(GhostExchangeDestroy(&ghosts->exchange));
+  PetscCall(ExchangeDestroy(&ghosts->exchange));
   PetscCall(PetscFree(ghosts->columns));
   PetscCall(ArrayDestroy(where, (void **)&ghosts->rows));
   *ghosts = PCInverseGhosts{};
@@ -66,8 +62,8 @@ static PetscErrorCode AddGhosts(const PCInverseGhosts *ghosts, const PetscScalar
   const auto add = PetscMemTypeDevice(ghosts->exchange.where) ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
 
   PetscFunctionBegin;
-  PetscCall(GhostExchangeEnd(&ghosts->exchange, columns, X));
-  if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->exchange.values, Y, ldy));
+  PetscCall(ExchangeColumnsEnd(&ghosts->exchange, columns, X));
+  if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->exchange.ghosts, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -78,10 +74,10 @@ PetscErrorCode PCInverseApply(PCInverse *M, LocalInt columns, const PetscScalar 
 
   PetscFunctionBegin;
   PetscAssert(M->work_columns >= columns, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The work space was not reserved");
-  PetscCall(GhostExchangeBegin(&M->ghosts1.exchange, columns, X, ldx));
+  PetscCall(ExchangeColumnsBegin(&M->ghosts1.exchange, columns, X, ldx));
   PetscCall(multiply(&M->W1, PETSC_TRUE, M->d, columns, X, ldx, M->work, M->rows));
   PetscCall(AddGhosts(&M->ghosts1, M->d, columns, X, M->work, M->rows));
-  PetscCall(GhostExchangeBegin(&M->ghosts2.exchange, columns, M->work, M->rows));
+  PetscCall(ExchangeColumnsBegin(&M->ghosts2.exchange, columns, M->work, M->rows));
   PetscCall(multiply(&M->W2, PETSC_TRUE, nullptr, columns, M->work, M->rows, Y, ldy));
   PetscCall(AddGhosts(&M->ghosts2, nullptr, columns, M->work, Y, ldy));
   *flops = columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + 2.0 * M->ghosts1.W.nnz + 2.0 * M->ghosts2.W.nnz + M->rows);
@@ -131,9 +127,9 @@ PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer view
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetInverse_PCInverse(PC pc, const PCInverse **M)
+static PetscErrorCode GetInverse_PCInverse(PC pc, PCInverse **M)
 {
-  PetscErrorCode (*query)(PC, const PCInverse **);
+  PetscErrorCode (*query)(PC, PCInverse **);
 
   PetscFunctionBegin;
   *M = nullptr;
@@ -160,7 +156,7 @@ static PetscErrorCode GetInverse_PCInverse(PC pc, const PCInverse **M)
 @*/
 PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 {
-  const PCInverse *M;
+  PCInverse *M;
   PetscErrorCode (*query)(PC, PetscLogDouble *);
 
   PetscFunctionBegin;
@@ -197,7 +193,7 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 @*/
 PetscErrorCode PCFinePCGetDensity(PC pc, PetscReal *density)
 {
-  const PCInverse *M;
+  PCInverse *M;
 
   PetscFunctionBegin;
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);

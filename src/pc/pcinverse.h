@@ -5,18 +5,18 @@
 */
 #pragma once
 
-#include "ghosts.h"
+#include "ranks/exchange.h"
 
 /*
    The entries of a factor in columns that belong to other ranks. They multiply what the exchange brings: ghost c is the entry of
    the vector in row columns[c] of the matrix.
 */
 struct PCInverseGhosts {
-  CSR           W;        /* [rows x exchange.count], without arrays if this rank has no such entries */
-  GhostExchange exchange; /* from the rows of all ranks to the columns, without an `sf` if no rank has such entries */
-  PetscInt     *columns;  /* [exchange.count] numbers in the matrix, ascending, on the host */
-  LocalInt      touched;  /* rows that have entries */
-  LocalInt     *rows;     /* [touched] these rows, in the memory of the factors */
+  CSR       W;        /* [rows x exchange.count], without arrays if this rank has no such entries */
+  Exchange  exchange; /* from the rows of all ranks to the columns, without an `sf` if no rank has such entries */
+  PetscInt *columns;  /* [exchange.count] numbers in the matrix, ascending, on the host */
+  LocalInt  touched;  /* rows that have entries */
+  LocalInt *rows;     /* [touched] these rows, in the memory of the factors */
 };
 
 struct PCInverse {

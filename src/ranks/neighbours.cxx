@@ -1,19 +1,8 @@
-/* The lists of an exchange, from PETSc's description of it. */
+/* The lists of an exchange: from PETSc's description of it, and what becomes of them. */
 #include "ranks/neighbours.h"
 
 #include <algorithm>
-
-#include "ranks/agree.h"
-#include "entry.h"
-
-/* Whether the places of each part follow one another. */
-static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &places)
-{
-  for (const Neighbours::Part &part : parts)
-    for (LocalInt k = part.begin; k < part.end; k++)
-      if (places[k] != places[part.begin] + (k - part.begin)) return false;
-  return true;
-}
+#include <numeric>
 
 /* The parts that have entries; offset [count + 1] */
 static std::vector<Neighbours::Part> PartsOf_Neighbours(PetscMPIInt count, const PetscMPIInt ranks[], const PetscInt offset[])
@@ -37,20 +26,58 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   LocalInt count; /* offsets and places are at most that, or are places in what a rank has */
   PetscCall(LocalIntCast(from_count ? from_offset[from_count] : 0, "entries to receive", &count));
   PetscCall(LocalIntCast(to_count ? to_offset[to_count] : 0, "entries to send", &count));
+  *lists      = Neighbours{};
   lists->from = PartsOf_Neighbours(from_count, from_ranks, from_offset);
   lists->to   = PartsOf_Neighbours(to_count, to_ranks, to_offset);
-  lists->entries.clear();
-  lists->places.clear();
   if (to_count) lists->entries.assign(roots, roots + to_offset[to_count]);
   if (from_count) lists->places.assign(leaves, leaves + from_offset[from_count]);
-  if (AreInPieces(lists->from, lists->places)) {
-    for (Neighbours::Part &part : lists->from) {
-      const LocalInt first = lists->places[part.begin];
-      part                 = {part.rank, first, first + part.end - part.begin};
-    }
-    lists->places.clear();
-  }
+  NeighboursTakePieces(&lists->from, &lists->places);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void NeighboursTakePieces(std::vector<Neighbours::Part> *parts, std::vector<LocalInt> *list)
+{
+  if (list->empty()) return;
+  for (const Neighbours::Part &part : *parts)
+    for (LocalInt k = part.begin; k < part.end; k++)
+      if ((*list)[k] != (*list)[part.begin] + (k - part.begin)) return;
+  for (Neighbours::Part &part : *parts) {
+    const LocalInt first = (*list)[part.begin];
+    part                 = {part.rank, first, first + part.end - part.begin};
+  }
+  list->clear();
+}
+
+/* Other ranks' parts of a list, and the rank's own one. */
+static void SplitParts(std::vector<Neighbours::Part> *parts, std::vector<LocalInt> *list, PetscMPIInt rank,
+                       const std::vector<PetscMPIInt> &number, std::vector<LocalInt> *own)
+{
+  std::vector<Neighbours::Part> others;
+  std::vector<LocalInt>         entries;
+  own->clear();
+  for (const Neighbours::Part &part : *parts) {
+    std::vector<LocalInt> *const to    = part.rank == rank ? own : &entries;
+    const size_t                 begin = to->size();
+    to->resize(begin + part.end - part.begin);
+    if (list->empty()) std::iota(to->begin() + begin, to->end(), part.begin);
+    else std::copy(list->begin() + part.begin, list->begin() + part.end, to->begin() + begin);
+    if (part.rank != rank) others.push_back({number[part.rank], (LocalInt)begin, (LocalInt)to->size()});
+  }
+  *parts = std::move(others);
+  *list  = std::move(entries);
+}
+
+void NeighboursSplit(Neighbours *lists, PetscMPIInt rank, const std::vector<PetscMPIInt> &number)
+{
+  SplitParts(&lists->to, &lists->entries, rank, number, &lists->own_from);
+  SplitParts(&lists->from, &lists->places, rank, number, &lists->own_to);
+}
+
+void NeighboursReverse(Neighbours *lists)
+{
+  std::swap(lists->to, lists->from);
+  std::swap(lists->entries, lists->places);
+  std::swap(lists->own_from, lists->own_to);
 }
 
 /* Each number of the list as many numbers. */
@@ -91,39 +118,9 @@ size_t NeighboursLeaves(const Neighbours &lists)
   return count;
 }
 
-static PetscErrorCode MakeRoom_Neighbours(const Neighbours *lists, std::vector<LocalInt> *told, std::vector<MPI_Request> *requests,
-                                          std::vector<LocalInt> *there)
+size_t NeighboursCount(const std::vector<Neighbours::Part> &parts)
 {
-  PetscFunctionBegin;
-  told->resize(lists->from.size());
-  requests->resize(lists->from.size() + lists->to.size());
-  there->assign(lists->to.size(), 0);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool ready, LocalInt first, PetscBool *all,
-                              std::vector<LocalInt> *there)
-{
-  std::vector<LocalInt>    told;
-  std::vector<MPI_Request> requests;
-  MPI_Comm                 own;
-  PetscMPIInt              tag, everywhere = ready;
-
-  PetscFunctionBegin;
-  PetscCall(AgreeOnError(comm, CallGuarded(MakeRoom_Neighbours, &lists, &told, &requests, there),
-                         "make room for what its neighbours tell"));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_LAND, comm));
-  *all = (PetscBool)everywhere;
-  if (!everywhere) PetscFunctionReturn(PETSC_SUCCESS);
-  MPI_Request *next = requests.data();
-  PetscCall(PetscCommDuplicate(comm, &own, &tag));
-  for (size_t k = 0; k < lists.to.size(); k++)
-    PetscCallMPI(MPI_Irecv(&(*there)[k], 1, MPI_INT, lists.to[k].rank, tag, own, next++));
-  for (size_t k = 0; k < lists.from.size(); k++) {
-    told[k] = first + lists.from[k].begin;
-    PetscCallMPI(MPI_Isend(&told[k], 1, MPI_INT, lists.from[k].rank, tag, own, next++));
-  }
-  PetscCallMPI(MPI_Waitall((PetscMPIInt)requests.size(), requests.data(), MPI_STATUSES_IGNORE));
-  PetscCall(PetscCommDestroy(&own));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  size_t count = 0;
+  for (const Neighbours::Part &part : parts) count += part.end - part.begin;
+  return count;
 }

@@ -1,6 +1,6 @@
 /*
-   What a rank sends to other ranks and gets from them in the broadcast of a PetscSF, as lists, for an exchange that PETSc does not
-   make itself. The lists of two ranks fit together: what one sends to the other is what this one expects, in the same order.
+   What a rank sends to other ranks and gets from them in an exchange, as lists, where PETSc does not make it itself. The lists of
+   two ranks fit together: what one sends to the other is what this one expects, in the same order.
 */
 #pragma once
 
@@ -17,17 +17,30 @@ struct Neighbours {
     LocalInt    begin, end;
   };
 
-  std::vector<Part>     to, from;
-  std::vector<LocalInt> entries; /* which entries of the vector are sent */
+  std::vector<Part> to, from;
   /*
-     Where the entries that are received belong among the leaves of the exchange. It is empty where each rank's part goes into a
-     piece of the leaves as it comes: then begin and end of `from` count leaves, and nothing has to be sorted.
+     Which entries of the vector are sent, and where those that are received belong among the ghosts. A list is empty where each
+     rank's part is a piece of them as it is: then begin and end of `to` or `from` count entries or ghosts.
   */
-  std::vector<LocalInt> places;
+  std::vector<LocalInt> entries, places;
+  /* What the rank sends to itself, which is apart: entries of the vector, and where they go among the ghosts. */
+  std::vector<LocalInt> own_from, own_to;
 };
 
-/* The lists of this rank. PetscSFSetUp() is called, which is collective. */
+/*
+   The lists of this rank for the broadcast of a PetscSF; `entries` are always there. Collective, unless PetscSFSetUp() has been
+   called.
+*/
 PetscErrorCode NeighboursFromSF(PetscSF, Neighbours *);
+/* Where each part is a piece of the vector, it becomes a part of that, and no list is needed. */
+void NeighboursTakePieces(std::vector<Neighbours::Part> *parts, std::vector<LocalInt> *list);
+/*
+   Takes apart what this rank sends to itself, and gives the ranks their numbers in another communicator. Lists are there
+   afterwards, where there is anything to send to others or to get from them.
+*/
+void NeighboursSplit(Neighbours *, PetscMPIInt rank, const std::vector<PetscMPIInt> &number);
+/* The exchange in the other direction: the ghosts go back to where they came from. */
+void NeighboursReverse(Neighbours *);
 /*
    The lists of the same exchange for so many vectors at once, whose entries with the same number lie side by side: entry k of
    vector c is entry k * columns + c of all of them.
@@ -35,10 +48,5 @@ PetscErrorCode NeighboursFromSF(PetscSF, Neighbours *);
 PetscErrorCode NeighboursWiden(const Neighbours &, LocalInt columns, Neighbours *wide);
 /* Leaves that the exchange fills, or that are ahead of such. */
 size_t NeighboursLeaves(const Neighbours &);
-/*
-   Tells the ranks that this one gets entries from where in its memory they go: part k of `from` to first + its begin. It learns the
-   same of the ranks of `to`: there [to.size()]. Some rank may not be `ready` for that; *all says whether each of them is, and is
-   the same on all. Without that nothing is told. Collective.
-*/
-PetscErrorCode NeighboursTell(MPI_Comm, const Neighbours &, PetscBool ready, LocalInt first, PetscBool *all,
-                              std::vector<LocalInt> *there);
+/* Entries of these parts. */
+size_t NeighboursCount(const std::vector<Neighbours::Part> &);

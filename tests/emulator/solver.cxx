@@ -134,7 +134,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscMPIInt     size;
   PetscInt        n;
-  CopiedFrom      now;
+  PetscBool       same;
   int             all[2]; /* whether the ranks have rows, and the exchange */
   Mat             A;
 
@@ -149,11 +149,11 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   if (!g->several || !emulated_solvers) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetLocalSize(A, &n, nullptr));
-  PetscCall(CGFusedGhostPattern(A, &now));
+  PetscCall(ExchangeFitsMat(&g->exchange, A, &same));
   all[0] = n > 0;
-  all[1] = g->exchange.sf && now.id == g->exchange.pattern.id && now.state == g->exchange.pattern.state;
+  all[1] = same;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   g->own           = (PetscBool)all[0];
-  g->exchange.same = (PetscBool)all[1];
+  g->same_exchange = (PetscBool)all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -33,6 +33,7 @@
 
 #include "cmatch_ranks_face.h"
 #include "entry.h"
+#include "ranks/exchange.h"
 
 /* ----------------------------------------- exchanges ------------------------------------------ */
 
@@ -48,7 +49,7 @@ MPI_Datatype ValueType(FinePCPrecision precision)
 PetscErrorCode Fence(PetscMemType where)
 {
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(where)) PetscCall(HaloFence_CUDA());
+  if (PetscMemTypeDevice(where)) PetscCall(ExchangeFence_CUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,0 +1,279 @@
+/* The exchange of ghosts, by PetscSF. */
+#include "ranks/exchange.h"
+
+#include "ranks/agree.h"
+#include "sparse/bsr_mat.h"
+
+PetscErrorCode ExchangeCreate(PetscMemType where, LocalInt count, Exchange *exchange)
+{
+  PetscFunctionBegin;
+  PetscCall(ExchangeDestroy(exchange));
+  exchange->where = where;
+  exchange->count = count;
+  PetscCall(ArrayCreate((size_t)count * sizeof(PetscScalar), where, (void **)&exchange->ghosts));
+  exchange->columns = 1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeDestroy(Exchange *exchange)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscSFDestroy(&exchange->sf));
+  PetscCall(PetscSFDestroy(&exchange->packed));
+  for (void **array : {(void **)&exchange->ghosts, (void **)&exchange->rows, (void **)&exchange->block})
+    PetscCall(ArrayDestroy(exchange->where, array));
+  *exchange = Exchange{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeFromColumns(MPI_Comm comm, PetscLayout layout, const PetscInt columns[], Exchange *exchange)
+{
+  PetscFunctionBegin;
+  PetscAssert(exchange->columns > 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The exchange was not created");
+  PetscCall(PetscSFCreate(comm, &exchange->sf));
+  PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, exchange->count, nullptr, PETSC_COPY_VALUES, columns));
+  PetscCall(PetscSFSetUp(exchange->sf));
+  PetscCall(PetscObjectGetId((PetscObject)exchange->sf, &exchange->id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rank's own block of A, and a hash of the columns of other ranks. */
+static PetscErrorCode Describe_Exchange(Mat A, PetscObjectId *block_id, PetscObjectState *hash)
+{
+  Mat             own, B;
+  PetscInt        count, bs = 1;
+  PetscBool       is_aij;
+  const PetscInt *columns;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
+  PetscCall(MatGetRankParts(A, &own, &B, &columns));
+  PetscCall(MatGetLocalSize(B, nullptr, &count));
+  if (!is_aij) PetscCall(MatGetBlockSize(B, &bs));
+  PetscCall(PetscObjectGetId((PetscObject)B, block_id));
+  *hash = (PetscObjectState)(HashNumbers(count / bs, columns) >> 1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeFromMat(Mat A, const PetscInt columns[], Exchange *exchange)
+{
+  PetscFunctionBegin;
+  PetscCall(MatGetGhostSF(A, exchange->count, columns, &exchange->sf));
+  PetscCall(PetscObjectGetId((PetscObject)exchange->sf, &exchange->id));
+  PetscCall(Describe_Exchange(A, &exchange->block_id, &exchange->hash));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeFitsMat(const Exchange *exchange, Mat A, PetscBool *fits)
+{
+  PetscObjectId    block_id;
+  PetscObjectState hash;
+
+  PetscFunctionBegin;
+  PetscCall(Describe_Exchange(A, &block_id, &hash));
+  *fits = (PetscBool)(exchange->sf && block_id == exchange->block_id && hash == exchange->hash);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeMakeLists(Exchange *exchange)
+{
+  PetscFunctionBegin;
+  if (exchange->listed == exchange->id) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(NeighboursFromSF(exchange->sf, &exchange->lists));
+  exchange->listed = exchange->id;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------ room for several columns -------------------------------- */
+
+/* What each rank has done alone before an exchange. */
+static PetscErrorCode Agree_Exchange(const Exchange *exchange, PetscErrorCode code)
+{
+  PetscFunctionBegin;
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), code, "make room for an exchange of several vectors"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   What a rank does alone for `packed`: the list of the rows that it sends, and the place of each row in the list; and memory for
+   what it learns.
+*/
+static PetscErrorCode ListRows(Exchange *exchange, PetscInt **places, PetscInt **from, PetscSFNode **roots)
+{
+  PetscMPIInt     ranks;
+  const PetscInt *offset, *wanted;
+  PetscInt        rows, ghosts, entries;
+  LocalInt       *list, n;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSFGetLeafRanks(exchange->sf, &ranks, nullptr, &offset, &wanted));
+  PetscCall(PetscSFGetGraph(exchange->sf, &rows, &ghosts, nullptr, nullptr));
+  PetscCall(LocalIntCast(rows, "rows", &n));
+  entries = ranks ? offset[ranks] : 0;
+  PetscCall(PetscCalloc1(rows, places));
+  PetscCall(PetscMalloc1(ghosts, from));
+  PetscCall(PetscMalloc1(ghosts, roots));
+  for (PetscInt k = 0; k < entries; k++) (*places)[wanted[k]] = 1;
+  exchange->sent = 0;
+  for (LocalInt row = 0; row < n; row++) exchange->sent += (LocalInt)(*places)[row];
+  PetscCall(PetscMalloc1(exchange->sent, &list));
+  for (LocalInt row = 0, place = 0; row < n; row++)
+    if ((*places)[row]) {
+      list[place]    = row;
+      (*places)[row] = place++;
+    }
+  const size_t bytes = (size_t)exchange->sent * sizeof(LocalInt);
+  PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->rows));
+  PetscErrorCode code = ArrayCreate(bytes, exchange->where, (void **)&exchange->rows);
+  if (!code) code = ArrayCopy(exchange->rows, list, bytes, exchange->where, PETSC_MEMTYPE_HOST);
+  PetscCall(PetscFree(list));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ghosts learn their places in the lists of their owners, which `packed` has as `roots`. */
+static PetscErrorCode ConnectPacked(Exchange *exchange, const PetscInt places[], PetscInt from[], PetscSFNode roots[])
+{
+  PetscInt           ghosts;
+  const PetscInt    *leaves;
+  const PetscSFNode *owners;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSFBcastBegin(exchange->sf, MPIU_INT, places, from, MPI_REPLACE));
+  PetscCall(PetscSFBcastEnd(exchange->sf, MPIU_INT, places, from, MPI_REPLACE));
+  PetscCall(PetscSFGetGraph(exchange->sf, nullptr, &ghosts, &leaves, &owners));
+  for (PetscInt k = 0; k < ghosts; k++) {
+    roots[k].rank  = owners[k].rank;
+    roots[k].index = from[leaves ? leaves[k] : k];
+  }
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)exchange->sf), &exchange->packed));
+  PetscCall(
+    PetscSFSetGraph(exchange->packed, exchange->sent, ghosts, (PetscInt *)leaves, PETSC_COPY_VALUES, roots, PETSC_COPY_VALUES));
+  PetscCall(PetscSFSetUp(exchange->packed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Pack(Exchange *exchange)
+{
+  PetscInt    *places = nullptr, *from = nullptr;
+  PetscSFNode *roots = nullptr;
+
+  PetscFunctionBegin;
+  PetscErrorCode code = Agree_Exchange(exchange, ListRows(exchange, &places, &from, &roots));
+  if (!code) code = ConnectPacked(exchange, places, from, roots);
+  PetscCall(PetscFree(places));
+  PetscCall(PetscFree(from));
+  PetscCall(PetscFree(roots));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeRoom_Exchange(Exchange *exchange, LocalInt columns)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->ghosts));
+  PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->block));
+  PetscCall(ArrayCreate((size_t)columns * exchange->count * sizeof(PetscScalar), exchange->where, (void **)&exchange->ghosts));
+  PetscCall(ArrayCreate((size_t)columns * exchange->sent * sizeof(PetscScalar), exchange->where, (void **)&exchange->block));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeNeedColumns(Exchange *exchange, LocalInt columns)
+{
+  PetscFunctionBegin;
+  if (exchange->columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!exchange->packed) PetscCall(Pack(exchange));
+  exchange->columns = 0; /* until all ranks have it */
+  PetscCall(Agree_Exchange(exchange, MakeRoom_Exchange(exchange, columns)));
+  exchange->columns = columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- the exchange --------------------------------------- */
+
+static PetscErrorCode Fence_Exchange(const Exchange *exchange)
+{
+  PetscFunctionBegin;
+  if (exchange->fence && PetscMemTypeDevice(exchange->where)) PetscCall(ExchangeFence_CUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeBegin(const Exchange *exchange, MPI_Datatype type, const void *x, void *ghosts)
+{
+  const PetscMemType where = exchange->where;
+
+  PetscFunctionBegin;
+  if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Fence_Exchange(exchange));
+  PetscCall(PetscSFBcastWithMemTypeBegin(exchange->sf, type, where, x, where, ghosts, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeEnd(const Exchange *exchange, MPI_Datatype type, const void *x, void *ghosts)
+{
+  PetscFunctionBegin;
+  if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscSFBcastEnd(exchange->sf, type, x, ghosts, MPI_REPLACE));
+  PetscCall(Fence_Exchange(exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeBackBegin(const Exchange *exchange, MPI_Datatype type, const void *ghosts, void *x)
+{
+  const PetscMemType where = exchange->where;
+
+  PetscFunctionBegin;
+  if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Fence_Exchange(exchange));
+  PetscCall(PetscSFReduceWithMemTypeBegin(exchange->sf, type, where, ghosts, where, x, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeBackEnd(const Exchange *exchange, MPI_Datatype type, const void *ghosts, void *x)
+{
+  PetscFunctionBegin;
+  if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscSFReduceEnd(exchange->sf, type, ghosts, x, MPI_REPLACE));
+  PetscCall(Fence_Exchange(exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A row of so many columns, to be freed; PetscSF compares types by what they are made of. */
+static PetscErrorCode RowType(LocalInt columns, MPI_Datatype *row)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Type_contiguous(columns, MPIU_SCALAR, row));
+  PetscCallMPI(MPI_Type_commit(row));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeColumnsBegin(const Exchange *exchange, LocalInt columns, const PetscScalar *X, LocalInt ld)
+{
+  const PetscMemType where      = exchange->where;
+  const auto         interleave = PetscMemTypeDevice(where) ? RowsInterleave_CUDA : RowsInterleave_Host;
+  MPI_Datatype       row;
+
+  PetscFunctionBegin;
+  if (columns == 1) PetscCall(ExchangeBegin(exchange, MPIU_SCALAR, X, exchange->ghosts));
+  if (!exchange->sf || columns <= 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(interleave(exchange->sent, exchange->rows, columns, X, ld, exchange->block));
+  PetscCall(Fence_Exchange(exchange));
+  PetscCall(RowType(columns, &row));
+  PetscCall(PetscSFBcastWithMemTypeBegin(exchange->packed, row, where, exchange->block, where, exchange->ghosts, MPI_REPLACE));
+  PetscCallMPI(MPI_Type_free(&row));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeColumnsEnd(const Exchange *exchange, LocalInt columns, const PetscScalar *X)
+{
+  MPI_Datatype row;
+
+  PetscFunctionBegin;
+  if (columns == 1) PetscCall(ExchangeEnd(exchange, MPIU_SCALAR, X, exchange->ghosts));
+  if (!exchange->sf || columns <= 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(RowType(columns, &row));
+  PetscCall(PetscSFBcastEnd(exchange->packed, row, exchange->block, exchange->ghosts, MPI_REPLACE));
+  PetscCallMPI(MPI_Type_free(&row));
+  PetscCall(Fence_Exchange(exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,82 @@
+/*
+   An exchange between ranks: which of a rank's entries go to which neighbour, and where theirs come, as ghosts. The matrix of an
+   operator has one, each factor of an inverse that reaches other ranks, and each level of a hierarchy.
+
+   A PetscSF carries the entries where the host takes part: on the host, staged, or by a GPU-aware MPI. Lists that are made from it
+   say the same to NCCL and to kernels that write to other GPUs, see cuda/ranks/exchange.cuh.
+*/
+#pragma once
+
+#include "ranks/neighbours.h"
+#include "sparse/csr.h"
+
+struct Exchange {
+  PetscSF      sf = nullptr; /* from the entries of all ranks to the ghosts, whose places are 0, 1 ..; null if no rank has ghosts */
+  PetscMemType where  = PETSC_MEMTYPE_HOST; /* memory of all arrays */
+  LocalInt     count  = 0;                  /* ghosts */
+  PetscScalar *ghosts = nullptr;            /* [columns * count] where they come: interleaved, if there is more than one column */
+  bool         fence  = false;              /* waits where PetscSF may work in another stream than the vectors */
+
+  /* what several columns need beside that, made for the first of them */
+  LocalInt     columns = 0;       /* there is room for so many */
+  PetscSF      packed  = nullptr; /* from the packed rows of all ranks to the ghosts */
+  LocalInt     sent    = 0;       /* rows of this rank that other ranks need */
+  LocalInt    *rows    = nullptr; /* [sent] these rows, ascending */
+  PetscScalar *block   = nullptr; /* [columns * sent] their entries, interleaved */
+
+  /* for exchanges without the host */
+  PetscObjectId id     = 0; /* another one for each sf: all ranks see it change at the same time */
+  PetscObjectId listed = 0; /* the sf that the lists are of */
+  Neighbours    lists;
+
+  /* the block of the matrix that it was made for, and a hash of its columns of other ranks */
+  PetscObjectId    block_id = 0;
+  PetscObjectState hash     = 0;
+};
+
+/* ----------------------------------------- to make one ---------------------------------------- */
+
+/* Makes room for the ghosts of one vector, in the place of what there is. A rank does this alone, and all connect afterwards. */
+PetscErrorCode ExchangeCreate(PetscMemType, LocalInt count, Exchange *);
+/*
+   Connects the ranks, by the numbers of the rows or columns that are the ghosts, in the layout of all ranks or in that of a matrix,
+   whose own PetscSF serves where it has one. Collective.
+*/
+PetscErrorCode ExchangeFromColumns(MPI_Comm, PetscLayout, const PetscInt columns[], Exchange *);
+PetscErrorCode ExchangeFromMat(Mat, const PetscInt columns[], Exchange *);
+/* Whether it is an exchange for this matrix as it is now, as far as this rank sees. */
+PetscErrorCode ExchangeFitsMat(const Exchange *, Mat, PetscBool *fits);
+/* Makes the lists, unless they are those of now. A rank does this alone. */
+PetscErrorCode ExchangeMakeLists(Exchange *);
+PetscErrorCode ExchangeDestroy(Exchange *);
+
+/*
+   Makes room for so many columns, with an `sf`. Collective, unless there is room: all ranks have room for as many columns, or none
+   of them has. An error of one rank is one of all.
+*/
+PetscErrorCode ExchangeNeedColumns(Exchange *, LocalInt columns);
+
+/* ----------------------------------------- the exchange --------------------------------------- */
+
+/* All four do nothing without an `sf`. What is exchanged must not be written between a beginning and its end. */
+
+/* Entries of this type of the vector x go to the ranks that have them as ghosts, which may be anywhere in the same memory. */
+PetscErrorCode ExchangeBegin(const Exchange *, MPI_Datatype, const void *x, void *ghosts);
+PetscErrorCode ExchangeEnd(const Exchange *, MPI_Datatype, const void *x, void *ghosts);
+/* The other way round: ghosts go back to x, of which each entry is a ghost of one rank at most. */
+PetscErrorCode ExchangeBackBegin(const Exchange *, MPI_Datatype, const void *ghosts, void *x);
+PetscErrorCode ExchangeBackEnd(const Exchange *, MPI_Datatype, const void *ghosts, void *x);
+
+/*
+   The columns of a block for which there is room, `ld` entries behind one another, go to `ghosts`: one message to each neighbour,
+   however many columns there are. The end has the same X as the beginning.
+*/
+PetscErrorCode ExchangeColumnsBegin(const Exchange *, LocalInt columns, const PetscScalar *X, LocalInt ld);
+PetscErrorCode ExchangeColumnsEnd(const Exchange *, LocalInt columns, const PetscScalar *X);
+
+/*
+   PetscSF keeps the stream of its first use. Where the current stream is not the null stream, which waits for others by itself,
+   this waits for all of them: before an exchange begins with what was written on the current stream, and after it has ended, before
+   that stream reads what came. A stream of the type PETSC_STREAM_NONBLOCKING is refused.
+*/
+PetscErrorCode ExchangeFence_CUDA();
