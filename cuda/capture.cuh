@@ -1,6 +1,4 @@
-/*
-   The end of a stream capture, by which a sequence of kernel launches becomes a graph.
-*/
+/* Stream captures, by which a sequence of kernel launches becomes a graph. */
 #pragma once
 
 #include <petscdevice_cuda.h>
@@ -26,5 +24,16 @@ inline PetscErrorCode EndCapture(cudaStream_t stream, PetscErrorCode launched, c
   PetscCall(launched);
   PetscCallCUDA(captured);
   PetscCallCUDA(instantiated);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The graph *made of all that launch(stream) launches, by a stream for captures alone, which is made if it is null. */
+template <typename Launch>
+PetscErrorCode CaptureGraph(cudaStream_t *stream, Launch launch, cudaGraphExec_t *made)
+{
+  PetscFunctionBegin;
+  if (!*stream) PetscCallCUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(*stream, cudaStreamCaptureModeThreadLocal));
+  PetscCall(EndCapture(*stream, launch(*stream), made));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -76,14 +76,12 @@ static PetscErrorCode TimeGraph(CGFusedWork *work, int count, Launch launch, Pet
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  const auto all = [&]() {
+  const auto all = [&](cudaStream_t captured) {
     PetscFunctionBegin;
-    for (int k = 0; k < count; k++) PetscCall(launch(work->capture));
+    for (int k = 0; k < count; k++) PetscCall(launch(captured));
     PetscFunctionReturn(PETSC_SUCCESS);
   };
-  PetscCall(EndCapture(work->capture, all(), &graph));
+  PetscCall(CaptureGraph(&work->capture, all, &graph));
   PetscCallCUDA(cudaEventCreate(&begin));
   PetscCallCUDA(cudaEventCreate(&end));
   *seconds = PETSC_MAX_REAL;

@@ -432,25 +432,10 @@ __global__ void __launch_bounds__(kCGBlock)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
-/* Calls f(Even, V()) for the kind of copy. */
-template <typename F>
-PetscErrorCode WithKind(const Slices &W, F f)
-{
-  if (W.even) return W.single ? f(std::true_type(), float()) : f(std::true_type(), double());
-  return W.single ? f(std::false_type(), float()) : f(std::false_type(), double());
-}
-
-/*
-   Blocks of a product: one for each group of slices where these are few, else as many on every processor. Beside an exchange by
-   NCCL there are more, which come one after the other, so that the exchange gets room on the chip, as in cgfused_graph.cu.
-*/
+/* Beside an exchange by NCCL there are more blocks, which come one after the other, so that it gets room on the chip. */
 int SliceBlocks(const CGColumnsWork *work, const Slices &W, bool beside_exchange)
 {
-  const int blocks = BlocksFor((long long)W.count * kWarpSize, kCGBlock);
-  if (blocks < work->processors) return blocks;
-  return std::min(beside_exchange ? kProductWaves * kProductBlocks : kProductBlocks,
-                  (blocks + work->processors - 1) / work->processors) *
-         work->processors;
+  return FusedGrid(W, work->processors, beside_exchange ? kProductWaves * kProductBlocks : kProductBlocks);
 }
 
 /* Blocks of a kernel over block vectors. */
@@ -499,7 +484,7 @@ PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool e
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
-    return WithKind(op->A, [&](auto even, auto value) {
+    return FusedWithKind(op->A, [&](auto even, auto value) {
       return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
                            (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
     });
@@ -543,7 +528,7 @@ PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool earl
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, work->w, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
-    return WithKind(op->W1, [&](auto even, auto value) {
+    return FusedWithKind(op->W1, [&](auto even, auto value) {
       return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
                            op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->state.data());
     });
@@ -562,7 +547,7 @@ PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool ear
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, work->t, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
-    return WithKind(op->W2, [&](auto even, auto value) {
+    return FusedWithKind(op->W2, [&](auto even, auto value) {
       return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
                            Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->state.data());
     });
@@ -697,9 +682,7 @@ PetscErrorCode CGColumnsCapture(CGColumnsWork *work, const CGFusedWork *op)
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;
-  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(work->capture, LaunchIterations(work, op, work->capture), &work->graph));
+  PetscCall(CaptureGraph(&work->capture, [=](cudaStream_t stream) { return LaunchIterations(work, op, stream); }, &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -86,8 +86,8 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
     work->resident = !work->uneven;
   }
   if (!work->resident)
-    PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, CGFusedSequenceLanes(n, op->A->nnz),
-                            factored ? CGFusedSequenceLanes(n, op->W1->nnz) : 1, again));
+    PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, FusedLanes(n, op->A->nnz),
+                            factored ? FusedLanes(n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->exchange->ghosts, changes->A));

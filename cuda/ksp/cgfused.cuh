@@ -6,8 +6,7 @@
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
      cgfused_ranks.cu     an iteration of a rank among several that the host decides about
      cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them, also for block vectors
-     ghosts.cuh           what columns of other ranks are to any solver
-     ranks/peers.cuh      how kernels write to other GPUs
+     fused.cuh            what several solvers have in common
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
    A kernel is in the same file as its launch. The recurrences are those of cgfused.h.
@@ -18,7 +17,7 @@
 #include <type_traits>
 
 #include "buffer.cuh"
-#include "ghosts.cuh"
+#include "fused.cuh"
 #include "mailbox.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/cgfused.h"
@@ -89,8 +88,6 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, LocalInt n)
 
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGFusedMayStartEarly(bool *early);
-/* Lanes a row of an operator in the sequence. */
-LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz);
 /*
    w = A p and p.w by the rank's own columns, and entries of p to other ranks where kernels write to these. On one rank a follows
    from it; before the first iteration the sum is only kept.

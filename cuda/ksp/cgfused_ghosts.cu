@@ -138,12 +138,7 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetExchanges_CUDA(work));
-  ExchangeRanksUse(work, nccl);
-  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
-  else work->mailbox.Watch(nullptr);
-  if (work->peers)
-    PetscCall(
-      ArrayCopy_CUDA(&work->mailbox.state()->peers, work->peers, sizeof(*work->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(FusedUseNCCL(work, &work->mailbox, nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

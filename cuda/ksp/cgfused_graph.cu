@@ -13,28 +13,18 @@ constexpr int kCGPerThread = 4; /* entries of vectors that a thread asks for at 
 constexpr int kCGIterations =
   4; /* of one launch of the graph, but one with a cycle of multigrid, which takes longer than a launch */
 
-/* Blocks of a product on a processor: what its registers allow. */
-template <bool Even, typename V>
-constexpr int MultiplyBlocks()
-{
-  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
-}
-
 /*
    Calls act(row, sum over the row of W) for all rows, once the kernel before has ended and if the decision in the state lets this
    one go on, which is what the function gives. Before that it sends entries of x to other ranks, so that these are on their way
-   while it multiplies. Blocks that are on the same processor, which come in turns of `processors`, take neighbouring slices: these
-   share entries of x.
+   while it multiplies.
 */
 template <int Lanes, bool Even, typename V, typename Vector, typename Act>
 __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const ExchangeSend &send, const CGState *state, Vector x,
                                          Act act)
 {
-  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
-  const int warps = kCGBlock / kWarpSize;
-  bool      idle  = false;
-  StreamSlices<Lanes, Even, V>(
-    W, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
+  bool idle = false;
+  FusedMultiply<Lanes, Even, V>(
+    W, processors,
     [&]() {
       WaitForPrevious();
       LetNextStart();
@@ -53,7 +43,7 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
    is left to do. Before the first iteration, and on several ranks, delta is kept as own_delta and nothing follows from it.
 */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+__global__ void __launch_bounds__(kCGBlock, FusedBlocks<Even, V>())
   MultiplyOperator(Slices A, int processors, ExchangeSend send, const double *p, double *w, double *partial, CGState *state)
 {
   double     delta[1] = {0};
@@ -80,7 +70,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 
 /* t = D (r + W1 r) */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+__global__ void __launch_bounds__(kCGBlock, FusedBlocks<Even, V>())
   MultiplyFirst(Slices W1, int processors, ExchangeSend send, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
@@ -90,7 +80,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+__global__ void __launch_bounds__(kCGBlock, FusedBlocks<Even, V>())
   MultiplySecond(Slices W2, int processors, ExchangeSend send, const double *t, const double *r, double *z, double *partial,
                  CGState *state)
 {
@@ -259,27 +249,14 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
-/* Calls f(Even, V()) for the kind of copy. */
-template <typename F>
-PetscErrorCode WithKind(const Slices &A, F f)
-{
-  if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
-  return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
-}
-
 /*
-   Blocks of a product: one for each group of slices where these are few, else as many on every processor.
-
    Beside an exchange by NCCL, blocks that stay to the end would leave no room on the chip for its kernel, which comes a moment
    later, so that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange,
    whose stream has priority, gets the room of the first that end.
 */
 int SliceBlocks(const CGFusedWork *work, const Slices &A, bool beside_exchange)
 {
-  const int blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock);
-  if (blocks < work->processors) return blocks;
-  const int most = A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>();
-  return std::min(beside_exchange ? kCGWaves * most : most, (blocks + work->processors - 1) / work->processors) * work->processors;
+  return FusedGrid(A, work->processors, (beside_exchange ? kCGWaves : 1) * FusedBlocks(A));
 }
 
 /* Blocks of a kernel over vectors whose threads take kCGPerThread entries at once. */
@@ -328,15 +305,6 @@ PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The graph of what is launched so. */
-PetscErrorCode Capture(CGFusedWork *work, PetscErrorCode (*launch)(CGFusedWork *, cudaStream_t), cudaGraphExec_t *graph)
-{
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(work->capture, launch(work, work->capture), graph));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 } // namespace
 
 PetscErrorCode CGFusedMayStartEarly(bool *early)
@@ -346,19 +314,11 @@ PetscErrorCode CGFusedMayStartEarly(bool *early)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* As few as let a warp ask for all of a slice of mean length at once. */
-LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz)
-{
-  LocalInt lanes = 1;
-  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
-  return lanes;
-}
-
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
-    return WithKind(work->A, [&](auto even, auto value) {
+    return FusedWithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
                          SliceBlocks(work, work->A, work->nccl && work->ghosts.ByMessages()), kCGBlock, stream, work->A,
                          work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
@@ -385,7 +345,7 @@ PetscErrorCode CGFusedLaunchFirst(CGFusedWork *work, bool early, bool shared, co
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
-    return WithKind(work->W1, [&](auto even, auto value) {
+    return FusedWithKind(work->W1, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, shared), kCGBlock, stream,
                          work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, work->t.data(),
                          work->mailbox.state());
@@ -399,7 +359,7 @@ PetscErrorCode CGFusedLaunchSecond(CGFusedWork *work, bool early, bool shared, c
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
-    return WithKind(work->W2, [&](auto even, auto value) {
+    return FusedWithKind(work->W2, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2, shared), kCGBlock, stream,
                          work->W2, work->processors, SendOf(work, work->ghosts2), work->t.data(), r, z, work->partial.data(),
                          work->mailbox.state());
@@ -498,9 +458,12 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   }
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedDestroyGraph(work));
-  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
-  if (work->one_by_one) PetscCall(Capture(work, LaunchProduct, &work->product));
-  PetscCall(Capture(work, work->one_by_one ? LaunchRest : LaunchIterations, &work->graph));
+  if (work->one_by_one)
+    PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchProduct(work, stream); }, &work->product));
+  PetscCall(CaptureGraph(
+    &work->capture,
+    [work](cudaStream_t stream) { return work->one_by_one ? LaunchRest(work, stream) : LaunchIterations(work, stream); },
+    &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
   if (work->nccl && work->cycle) {
     PetscCall(CMATCHShareGraph(work->cycle, &work->graph));

@@ -44,42 +44,6 @@ __global__ void __launch_bounds__(kCGBlock)
 
 } // namespace
 
-/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
-static PetscErrorCode IsNonBlocking(bool *non_blocking)
-{
-  cudaStream_t stream;
-  unsigned int flags;
-
-  PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
-  *non_blocking = flags & cudaStreamNonBlocking;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFence_CUDA()
-{
-  bool non_blocking = false;
-
-  PetscFunctionBegin;
-  PetscCall(IsNonBlocking(&non_blocking));
-  if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
-{
-  bool non_blocking = false;
-
-  PetscFunctionBegin;
-  PetscCall(IsNonBlocking(&non_blocking));
-  PetscCheck(
-    !non_blocking, comm, PETSC_ERR_SUP,
-    "KSPCGFUSED on its general path, and KSPRRBCG with a guess, need a device context of the stream type PETSC_STREAM_DEFAULT, "
-    "since PETSc's products may run in another stream: use KSPCG");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CGStep_CUDA(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
 {
   cudaStream_t stream;

@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include "buffer.cuh"
-#include "ghosts.cuh"
+#include "fused.cuh"
 #include "mailbox.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/gmresfused.h"

@@ -29,23 +29,14 @@ constexpr LocalInt kGMRESSmallRows = 100000;
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
-/* Blocks of a product on a processor: what its registers allow. */
-template <bool Even, typename V>
-constexpr int MultiplyBlocks()
-{
-  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
-}
-
 /* y = E A D x, where D and E are left out if null. */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kGMRESBlock, MultiplyBlocks<Even, V>())
+__global__ void __launch_bounds__(kGMRESBlock, FusedBlocks<Even, V>())
   MultiplyRows(Slices A, int processors, const double *d, const double *x, const double *e, double *y, const GMRESState *state)
 {
-  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
-  const int warps = kGMRESBlock / kWarpSize;
-  bool      idle  = false;
-  StreamSlices<Lanes, Even, V>(
-    A, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
+  bool idle = false;
+  FusedMultiply<Lanes, Even, V>(
+    A, processors,
     [&]() {
       WaitForPrevious();
       LetNextStart();
@@ -233,21 +224,6 @@ __global__ void BeginCycleOfRanks(GMRESSmallArrays small, GMRESState *state)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
-/* Lanes a row, as few as let a warp ask for all of a slice of mean length at once. */
-LocalInt LanesFor(LocalInt rows, LocalInt nnz)
-{
-  LocalInt lanes = 1;
-  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
-  return lanes;
-}
-
-template <typename F>
-PetscErrorCode WithKind(const Slices &A, F f)
-{
-  if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
-  return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
-}
-
 /* Whether M is applied by kernels of its own, and not within others, as 1 and a diagonal matrix are. */
 bool IsApart(const GMRESOperators &op)
 {
@@ -265,12 +241,9 @@ PetscErrorCode LaunchOwnProduct(GMRESFusedWork *work, const double *d, const dou
     PetscCall(BSRMultiply_CUDA(&work->blocks, 1, x, n, nullptr, 0, y, n, PETSC_FALSE));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const int wanted = BlocksFor((long long)work->A.count * kWarpSize, kGMRESBlock);
-  const int full   = (wanted + work->processors - 1) / work->processors;
+  const int blocks = FusedGrid(work->A, work->processors, FusedBlocks(work->A));
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
-    return WithKind(work->A, [&](auto even, auto value) {
-      const int blocks =
-        wanted < work->processors ? wanted : std::min(MultiplyBlocks<even, decltype(value)>(), full) * work->processors;
+    return FusedWithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(work->early, MultiplyRows<lanes, even, decltype(value)>, blocks, kGMRESBlock, stream, work->A,
                          work->processors, d, x, e, y, work->mailbox.state());
     });
@@ -435,7 +408,7 @@ static PetscErrorCode CopyRows(GMRESFusedWork *work, const CSRView &A, PetscBool
   const CSR csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
 
   PetscFunctionBegin;
-  if (changed || !work->A.rows) PetscCall(SlicesUpdate_CUDA(&csr, LanesFor(A.n, A.nnz), SLICES_COMPRESSED, &work->A));
+  if (changed || !work->A.rows) PetscCall(SlicesUpdate_CUDA(&csr, FusedLanes(A.n, A.nnz), SLICES_COMPRESSED, &work->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

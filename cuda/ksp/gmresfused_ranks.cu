@@ -12,7 +12,7 @@
 namespace
 {
 
-static_assert(kGhostBlock == kGMRESBlock, "one size of blocks");
+static_assert(kFusedBlock == kGMRESBlock, "one size of blocks");
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
@@ -93,12 +93,7 @@ PetscErrorCode GMRESUseNCCL(GMRESFusedWork *work, NCCL *nccl)
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedForgetExchanges_CUDA(work));
-  ExchangeRanksUse(work, nccl);
-  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
-  else work->mailbox.Watch(nullptr);
-  if (work->peers)
-    PetscCall(
-      ArrayCopy_CUDA(&work->mailbox.state()->peers, work->peers, sizeof(*work->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(FusedUseNCCL(work, &work->mailbox, nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -483,8 +483,7 @@ PetscErrorCode DropOldGraph(Work *w)
 PetscErrorCode CaptureIterations(Work *w)
 {
   PetscFunctionBegin;
-  PetscCallCUDA(cudaStreamBeginCapture(w->aside, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(w->aside, LaunchIterations(w, w->F->early, w->aside), &w->graph));
+  PetscCall(CaptureGraph(&w->aside, [w](cudaStream_t stream) { return LaunchIterations(w, w->F->early, stream); }, &w->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

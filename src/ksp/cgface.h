@@ -1,12 +1,12 @@
 /*
-   What the PETSc faces of CGFUSED and RRBCG share: what norms, tests and stops of cgfused.h are to a KSP, and access to vectors
+   What the PETSc faces of CGFUSED and RRBCG share: what norms, tests and stops of fused.h are to a KSP, and access to vectors
    where a solve runs.
 */
 #pragma once
 
 #include <petsc/private/kspimpl.h>
 
-#include "cgfused.h"
+#include "fused.h"
 #include "entry.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */

@@ -1,5 +1,4 @@
 /* The PETSc face of the fused conjugate gradient method. */
-#include <petscblaslapack.h>
 
 #include "ranks/agree.h"
 #include "options.h"
@@ -11,17 +10,6 @@ const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFus
                                                 nullptr};
 
 /* ------------------------------------------ options ------------------------------------------- */
-
-PetscErrorCode CGFusedSingleReduction(KSP ksp, PetscBool *single)
-{
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  PetscMPIInt        size;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
 {
@@ -75,48 +63,6 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
-{
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const PetscInt     n  = cg->rows;
-  PetscReal         *off;
-  PetscBLASInt       bn, ldz = 1, info;
-
-  PetscFunctionBegin;
-  PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
-             "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
-  *neig = n;
-  PetscCall(PetscArrayzero(c, nmax));
-  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscArraycpy(r, cg->d, n));
-  PetscCall(PetscMalloc1(n, &off));
-  PetscCall(PetscArraycpy(off, cg->e + 1, n - 1));
-  PetscCall(PetscBLASIntCast(n, &bn));
-  PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
-  PetscCallBLAS("LAPACKREALstev", LAPACKREALstev_("N", &bn, r, off, nullptr, &ldz, nullptr, &info)); /* in ascending order */
-  PetscCall(PetscFPTrapPop());
-  PetscCheck(!info, PETSC_COMM_SELF, PETSC_ERR_LIB, "LAPACK's stev gives %" PetscBLASInt_FMT, info);
-  PetscCall(PetscFree(off));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
-{
-  const PetscInt n = ((KSP_CGFused *)ksp->data)->rows;
-  PetscReal     *values, *zero;
-  PetscInt       count;
-
-  PetscFunctionBegin;
-  *emax = *emin = 1;
-  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscMalloc2(n, &values, n, &zero));
-  PetscCall(KSPComputeEigenvalues_CGFused(ksp, n, values, zero, &count));
-  *emin = values[0];
-  *emax = values[n - 1];
-  PetscCall(PetscFree2(values, zero));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
   PetscBool single;
@@ -127,58 +73,7 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   Room for more rows, on all ranks or none of them: they come here in the same iteration. The limit of iterations may be far above
-   those that are made, so that it says nothing about the room.
-*/
-static PetscErrorCode GrowLanczos(KSP ksp)
-{
-  KSP_CGFused   *cg   = (KSP_CGFused *)ksp->data;
-  const PetscInt room = cg->lanczos < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos, 128) : PETSC_INT_MAX;
-  PetscReal     *e = nullptr, *d = nullptr;
-
-  PetscFunctionBegin;
-  const PetscErrorCode mine = PetscMalloc2(room, &e, room, &d);
-  const PetscErrorCode code = AgreeOnError(PetscObjectComm((PetscObject)ksp), mine, "make room for the estimates of eigenvalues");
-  if (code && !mine) PetscCall(PetscFree2(e, d));
-  PetscCall(code);
-  PetscCall(PetscArraycpy(e, cg->e, cg->lanczos));
-  PetscCall(PetscArraycpy(d, cg->d, cg->lanczos));
-  PetscCall(PetscFree2(cg->e, cg->d));
-  cg->e       = e;
-  cg->d       = d;
-  cg->lanczos = room;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b)
-{
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-
-  PetscFunctionBegin;
-  if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  if (i >= cg->lanczos) PetscCall(GrowLanczos(ksp));
-  cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
-  cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
-  cg->rows = i + 1;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ------------------------------------------ the solve ----------------------------------------- */
-
-PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
-{
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-
-  PetscFunctionBegin;
-  if (!its) cg->began = norm;
-  its += cg->before;
-  ksp->rnorm = norm;
-  PetscCall(KSPLogResidualHistory(ksp, norm));
-  PetscCall(KSPMonitor(ksp, its, norm));
-  PetscCall((*ksp->converged)(ksp, its, norm, &ksp->reason, ksp->cnvP));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* z = A x by the products of the solve. */
 static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
@@ -200,7 +95,7 @@ static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
     PetscCall(CGRestoreRead(PETSC_TRUE, ksp->vec_sol, &x));
   } else {
     PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-    PetscCall(CGFusedIsOnDevice(z, &device));
+    PetscCall(FusedIsOnDevice(z, &device));
     if (device) PetscCall(CGFence_CUDA());
     PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, z));
     if (device) PetscCall(CGFence_CUDA());
@@ -224,7 +119,7 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
   if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
   if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MultiplySolution(ksp, own, z));
-  PetscCall(CGFusedIsOnDevice(z, &device));
+  PetscCall(FusedIsOnDevice(z, &device));
   if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations on vectors may run in another stream, each of them */
   PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
   if (device) PetscCall(CGFence_CUDA());
@@ -268,7 +163,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
     if (ksp->reason > 0) PetscCall(Confirm_CGFused(ksp, device));
     if (!ksp->reason) { /* the next time from the solution, which the general path does */
       cg->before      = ksp->its;
-      cg->why         = CGFusedReason{"the recurrence had lost the residual, which was computed anew"};
+      cg->why         = FusedReason{"the recurrence had lost the residual, which was computed anew"};
       ksp->guess_zero = PETSC_FALSE;
     }
   } while (!ksp->reason);
@@ -363,7 +258,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = CopiedFrom{};
   cg->lanczos = cg->rows = 0;
-  cg->why                = CGFusedReason{};
+  cg->why                = FusedReason{};
   cg->nccl               = nullptr;
   cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -11,7 +11,7 @@
 
    M is the approximate inverse that the preconditioner applies. A sum is made by the kernel that has its operands, and the scalars
    and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all of them where
-   a barrier of the whole chip costs less than a launch. The host learns of the end late: see "records and stops".
+   a barrier of the whole chip costs less than a launch. The host learns of the end late: see fused.h.
 
    Several ranks with NCCL. The iteration is that of one rank. Before the product, kernels send the entries of p that other ranks
    need and fetch those that this rank needs, the ghosts, while the product with the rank's own columns runs; the product with the
@@ -37,53 +37,8 @@
 */
 #pragma once
 
+#include "fused.h"
 #include "pc/pcinverse.h"
-#include "ranks/exchange.h"
-#include "ranks/nccl.h"
-
-/* ------------------------------------- records and stops -------------------------------------- */
-
-/* Why the iterations ended. */
-enum CGStop {
-  CG_RUNNING, /* they have not ended */
-  CG_TEST,    /* the test of the norm; whether that is convergence is left to the caller's test */
-  CG_NORM_NOT_FINITE,
-  CG_BETA_NOT_FINITE,
-  CG_BETA_ZERO,     /* r.z = 0, which KSPCG takes for convergence */
-  CG_INDEFINITE_PC, /* beta has changed its sign */
-  CG_DELTA_NOT_FINITE,
-  CG_INDEFINITE_MAT, /* delta is 0, or has changed its sign */
-  CG_ITS             /* max_it iterations are done */
-};
-
-/* In this order: no norm, ||z||, ||r||, sqrt(|r.z|). */
-enum CGNorm { CG_NORM_NONE, CG_NORM_PRECONDITIONED, CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL };
-
-/*
-   The test that ends the iterations by CG_TEST: after iteration n if n > chknorm and n >= min_it and the norm is <= ttol or >=
-   dtol, or if n >= last.
-*/
-struct CGTest {
-  CGNorm    norm;
-  PetscReal ttol, dtol; /* absolute */
-  LocalInt  min_it;
-  LocalInt  chknorm; /* up to this iteration the norm is not computed but given as 0, unless it is the natural norm */
-  LocalInt  last;    /* the iteration that counts as converged whatever its norm, LOCAL_INT_MAX for none */
-  LocalInt  max_it;
-};
-
-/*
-   What the host is told of an iteration: the norm after it, for the history, and for the Lanczos matrix its a, and the b with which
-   its p was made, 0 in the first one.
-*/
-struct CGRecord {
-  PetscReal norm, a, b;
-};
-
-/* The sums of a residual: nn = (norm)^2 of the norm that is asked for, but r.r for the natural norm; rz = r.z. */
-struct CGSums {
-  PetscReal nn, rz;
-};
 
 /* ------------------ one rank, or several with NCCL: the GPU decides -------------------------- */
 
@@ -206,14 +161,6 @@ PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
    The operations one by one, for products by others. Sums are over the rank's rows, always in the same order, and the CUDA twin
    waits for them.
 */
-
-/*
-   Waits for all that the GPU does if the current stream is one that other streams do not wait for by themselves
-   (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
-*/
-PetscErrorCode CGFence_CUDA();
-/* Refuses such a stream where the products of all iterations are PETSc's. */
-PetscErrorCode CGCheckStream_CUDA(MPI_Comm);
 
 /* x = x + a p, r = r - a w */
 PetscErrorCode CGStep_Host(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);

@@ -110,7 +110,7 @@ static bool IsScaled(K *, long)
 }
 
 /* What KSPSolve() does, or what it is asked for, and a block does not do. */
-static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, CGFusedReason *why)
+static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
 {
   const KSP_CGFused *cg       = (const KSP_CGFused *)ksp->data;
   const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
@@ -140,12 +140,12 @@ static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, CGFusedReason *why)
 }
 
 /* Why the columns go one by one, or no reason: then M is that of the graph. Collective. */
-static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, CGFusedReason *why)
+static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, FusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  *why = CGFusedReason{};
+  *why = FusedReason{};
   PetscCall(WhyNotTogether(ksp, failed, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));

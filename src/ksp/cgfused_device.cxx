@@ -9,15 +9,6 @@
 
 /* ----------------------------------------- the copies ----------------------------------------- */
 
-PetscErrorCode CGFusedHasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscObjectGetId(object, &now->id));
-  PetscCall(PetscObjectStateGet(object, &now->state));
-  if (now->id != from.id || now->state != from.state) *changed = PETSC_TRUE;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CGFusedNeedWork(KSP_CGFused *cg)
 {
   PetscFunctionBegin;
@@ -85,9 +76,9 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWork(cg));
   PetscCall(MatGetDiagonalBlock(now->A, &block));
-  PetscCall(CGFusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
-  PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
-  if (M->M || M->cycle) PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
+  PetscCall(FusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
+  PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
+  if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
   if (M->jacobi) {
     PetscCall(ApplyToOnes(ksp));

@@ -125,8 +125,8 @@ static PetscErrorCode Create_CGFused(KSP ksp, PetscBool own, HostSolve *cg)
   cg->p   = ksp->work[2];
   cg->s   = cg->single ? ksp->work[3] : nullptr;
   cg->w   = cg->single ? ksp->work[4] : cg->z; /* z is not needed any more when w is made */
-  PetscCall(CGFusedIsOnDevice(cg->r, &cg->device));
-  PetscCall(CGFusedIsOnDevice(cg->x, &x_device));
+  PetscCall(FusedIsOnDevice(cg->r, &cg->device));
+  PetscCall(FusedIsOnDevice(cg->x, &x_device));
   if (!x_device) cg->device = PETSC_FALSE;
   if (!cg->device) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CGFusedNeedWork(fused), "make room on its GPU for the solver"));

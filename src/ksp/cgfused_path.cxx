@@ -3,14 +3,14 @@
 #include "pc/cmatch/cmatch.h"
 #include "pc/local.h"
 
-PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
+PetscErrorCode CGFusedSingleReduction(KSP ksp, PetscBool *single)
 {
-  PetscBool bound;
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscMPIInt        size;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
-  PetscCall(VecBoundToCPU(x, &bound));
-  if (bound || !kHasCUDA) *device = PETSC_FALSE;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -30,77 +30,20 @@ static const char *WhyNotAsItIsAsked_CGFused(KSP ksp, PetscBool single)
   return "";
 }
 
-/* Whether the rank's blocks of A are on the GPU and may be used there. */
-static PetscErrorCode BlocksAreOnDevice(KSP ksp, Mat A, PetscBool *device)
-{
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  Mat                own, others = nullptr;
-  PetscBool          ours, bound;
-
-  PetscFunctionBegin;
-  *device = PETSC_TRUE;
-  PetscCall(MatGetDiagonalBlock(A, &own));
-  if (cg->several) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, nullptr));
-  for (Mat block : {own, others}) {
-    if (!block) continue;
-    PetscCall(PetscObjectTypeCompare((PetscObject)block, MATSEQAIJCUSPARSE, &ours));
-    PetscCall(MatBoundToCPU(block, &bound));
-    if (!ours || bound) *device = PETSC_FALSE;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode IsOfType_CGFused(PetscObject object, const char text[], CGFusedReason *why)
-{
-  PetscFunctionBegin;
-  why->text = text;
-  PetscCall(PetscStrncpy(why->type, object->type_name, sizeof(why->type)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode WhyNotWithMatrix_CGFused(KSP ksp, CGFusedReason *why)
+/* What the kernels do not do, though the products can be our own: to remove a null space. */
+static PetscErrorCode WhyNotWithNullSpace_CGFused(KSP ksp, FusedReason *why)
 {
   Mat          A;
   MatNullSpace null_space;
-  PetscBool    ours, on_host, device;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
-  if (on_host) why->text = "the matrix is on the host";
-  else if (!ours) PetscCall(IsOfType_CGFused((PetscObject)A, "the matrix is not aijcusparse, but ", why));
-  else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
-  else {
-    PetscCall(BlocksAreOnDevice(ksp, A, &device));
-    PetscCall(MatGetNullSpace(A, &null_space));
-    if (!device) why->text = "the matrix is bound to the CPU, on the host";
-    else if (null_space) why->text = "a null space";
-  }
+  PetscCall(MatGetNullSpace(A, &null_space));
+  if (null_space) why->text = "a null space";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithVectors_CGFused(KSP ksp, CGFusedReason *why)
-{
-  PetscBool b_device, x_device, r_device;
-  PetscInt  n, b_n, rows;
-  Mat       A;
-
-  PetscFunctionBegin;
-  PetscCall(CGFusedIsOnDevice(ksp->vec_rhs, &b_device));
-  PetscCall(CGFusedIsOnDevice(ksp->vec_sol, &x_device));
-  PetscCall(CGFusedIsOnDevice(ksp->work[0], &r_device));
-  PetscCall(VecGetLocalSize(ksp->vec_sol, &n));
-  PetscCall(VecGetLocalSize(ksp->vec_rhs, &b_n));
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetLocalSize(A, &rows, nullptr));
-  if (!b_device || !x_device || !r_device) why->text = "the vectors are on the host";
-  else if (n != rows || b_n != rows) why->text = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
-  else if (!n) why->text = "no rows";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscBool          none, carries = PETSC_FALSE;
@@ -116,7 +59,7 @@ static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPrecondit
   if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
   if (cycle_query) PetscCall(PCLocalCarries(ksp->pc, &carries));
   if (!none && !M->jacobi && !query && !cycle_query)
-    PetscCall(IsOfType_CGFused((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
+    PetscCall(FusedIsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings, or rows of zeros";
   else if (carries) why->text = "the matrix has rows of zeros";
@@ -127,16 +70,17 @@ static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPrecondit
 }
 
 /* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   PetscBool single;
 
   PetscFunctionBegin;
   *M = CGFusedPreconditioner{};
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  *why = CGFusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
-  if (!*why) PetscCall(WhyNotWithMatrix_CGFused(ksp, why));
-  if (!*why) PetscCall(WhyNotWithVectors_CGFused(ksp, why));
+  *why = FusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
+  if (!*why) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->several, PETSC_FALSE, why));
+  if (!*why) PetscCall(WhyNotWithNullSpace_CGFused(ksp, why));
+  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_CGFused(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -160,28 +104,7 @@ static const char *WhyMPIAsItIsAsked(KSP ksp)
   return "";
 }
 
-/* Finds NCCL where own products are possible on all ranks, if all of them want it; otherwise the reason for MPI. */
-static PetscErrorCode FindNCCL_CGFused(KSP ksp, PetscBool wanted)
-{
-  KSP_CGFused   *cg   = (KSP_CGFused *)ksp->data;
-  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
-
-  PetscFunctionBegin;
-  cg->why_mpi = WhyMPIAsItIsAsked(ksp);
-  if (!wanted) {
-    if (!*cg->why_mpi) cg->why_mpi = "another rank asked for it";
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(NCCLOf(comm, &cg->nccl, &cg->why_mpi));
-  PetscCheck(
-    cg->nccl || cg->communication != KSP_CGFUSED_COMMUNICATION_NCCL, comm, PETSC_ERR_SUP,
-    "-ksp_cgfused_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or "
-    "use -ksp_cgfused_communication auto",
-    cg->why_mpi);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
@@ -207,7 +130,9 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
   if (!all[3] && !cg->one_by_one) cg->one_by_one = "another rank, which has a monitor or a test";
   cg->same_exchange = (PetscBool)all[1];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
-  PetscCall(FindNCCL_CGFused(ksp, (PetscBool)all[2]));
+  cg->why_mpi = WhyMPIAsItIsAsked(ksp);
+  PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL), &cg->nccl,
+                          &cg->why_mpi));
   PetscCall(CGFusedSingleReduction(ksp, &single));
   if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
   else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";

@@ -4,6 +4,7 @@
      cgfused.cxx          options, set-up, the solve, the view
      cgfused_api.cxx      the public functions
      cgfused_path.cxx     why a solve takes the general path
+     cgfused_record.cxx   what becomes of an iteration: history, monitors and test, the Lanczos matrix
      cgfused_device.cxx   the solve whose iterations the GPU decides about: one rank, and several ranks with NCCL
      cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks with MPI
      cgfused_ranks.cxx    what a rank among several does in an iteration that the host decides about
@@ -13,7 +14,6 @@
 #pragma once
 
 #include <petsc/private/kspimpl.h>
-#include <petscsf.h>
 
 #include <vector>
 
@@ -21,12 +21,8 @@
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"
 #include "cgface.h"
-
-/* What a copy was made of. */
-struct CopiedFrom {
-  PetscObjectId    id    = 0;
-  PetscObjectState state = -1;
-};
+#include "cgfused.h"
+#include "fusedimpl.h"
 
 /* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
 struct CGFusedPreconditioner {
@@ -35,21 +31,10 @@ struct CGFusedPreconditioner {
   PetscBool        jacobi = PETSC_FALSE;
 };
 
-/*
-   Why a solve takes the general path. A reason is made without new memory, since a rank that had none left would not come to the
-   other ranks, which wait for it.
-*/
-struct CGFusedReason {
-  const char *text     = ""; /* a literal, empty if there is no reason */
-  char        type[64] = ""; /* the name of a type, with which the text ends */
-
-  explicit operator bool() const { return *text; }
-};
-
 /* What the last KSPMatSolve() has come to, for the view and the program. */
 struct CGFusedBlock {
   PetscInt                        at_once = 0; /* columns that are solved together at most */
-  CGFusedReason                   why;         /* why they were not; none if they were */
+  FusedReason                     why;         /* why they were not; none if they were */
   std::vector<PetscInt>           its;
   std::vector<KSPConvergedReason> reasons;
 };
@@ -70,16 +55,16 @@ struct KSP_CGFused {
   KSPCGFusedCommunication communication = KSP_CGFUSED_COMMUNICATION_AUTO;
 
   /* the last solve */
-  PetscBool     solved  = PETSC_FALSE;    /* there has been one */
-  PetscBool     several = PETSC_FALSE;    /* it had several ranks */
-  CGFusedReason why;                      /* why it took the general path; none if it did not */
-  NCCL         *nccl       = nullptr;     /* it made the sums and the exchange */
-  const char   *why_mpi    = "";          /* why it did not, on several ranks with own products */
-  PetscBool     has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
-  const char   *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
-  CGRange       range;
-  PetscInt      before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
-  PetscReal     began  = 0; /* the norm that followed, or the first one */
+  PetscBool   solved  = PETSC_FALSE;    /* there has been one */
+  PetscBool   several = PETSC_FALSE;    /* it had several ranks */
+  FusedReason why;                      /* why it took the general path; none if it did not */
+  NCCL       *nccl       = nullptr;     /* it made the sums and the exchange */
+  const char *why_mpi    = "";          /* why it did not, on several ranks with own products */
+  PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
+  const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
+  CGRange     range;
+  PetscInt    before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal   began  = 0; /* the norm that followed, or the first one */
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */
@@ -108,14 +93,15 @@ struct KSP_CGFused {
   PetscReal norm_x = 0, objective = 0;
 };
 
-/* ---------------------------------------- cgfused.cxx ----------------------------------------- */
+/* ------------------------------------- cgfused_record.cxx ------------------------------------- */
 
-/* Whether an iteration has a single reduction, where the host decides about it. */
-PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
-/* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i; a_before is that of row i - 1. */
-PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);
 /* What follows the norm of an iteration: history, monitors, the convergence test. */
 PetscErrorCode CGFusedTestNorm(KSP, PetscInt its, PetscReal norm);
+/* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i; a_before is that of row i - 1. */
+PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);
+/* Its eigenvalues, in ascending order, and the outermost ones. */
+PetscErrorCode KSPComputeEigenvalues_CGFused(KSP, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig);
+PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP, PetscReal *emax, PetscReal *emin);
 
 /* ------------------------------------- cgfused_trust.cxx -------------------------------------- */
 
@@ -128,18 +114,15 @@ PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, Pe
 
 /* -------------------------------------- cgfused_path.cxx -------------------------------------- */
 
-/* Whether a vector is on the GPU and may be used there. */
-PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
+/* Whether an iteration has a single reduction, where the host decides about it. */
+PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
 /*
    Why the solve takes the general path, or no reason if the products can be our own. All ranks take the same path; collective. On
    several ranks it also finds the NCCL of the solve, or why there is none.
 */
-PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *why);
+PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, FusedReason *why);
 
 /* ------------------------------------- cgfused_device.cxx ------------------------------------- */
-
-/* Whether the object is another one, or in another state, than the one that was copied; what it is now. */
-PetscErrorCode CGFusedHasChanged(PetscObject, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed);
 
 /* Makes the work of the GPU, unless there is one; after an error there is none. */
 PetscErrorCode CGFusedNeedWork(KSP_CGFused *);

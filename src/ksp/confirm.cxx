@@ -6,7 +6,7 @@
 
 #include <finepc.h>
 
-#include "cgfusedimpl.h"
+#include "fusedimpl.h"
 #include "confirm.h"
 
 /* ----------------------------------------- the residual --------------------------------------- */
@@ -45,7 +45,7 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
   PetscBool   device;
 
   PetscFunctionBegin;
-  PetscCall(CGFusedIsOnDevice(r, &device));
+  PetscCall(FusedIsOnDevice(r, &device));
   if (device) PetscCall(CGFence_CUDA());
   if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) {
     PetscCall(VecNorm(r, NORM_2, norm));
@@ -69,7 +69,7 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(CGFusedIsOnDevice(w, &device));
+  PetscCall(FusedIsOnDevice(w, &device));
   PetscCall(VecCopy(ksp->vec_sol, t));
   PetscCall(TakeLastDigits(t));
   if (device) PetscCall(CGFence_CUDA());

@@ -9,32 +9,6 @@
 
 /* ------------------------------------------ options ------------------------------------------- */
 
-GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
-{
-#if PETSC_VERSION_LT(3, 26, 0)
-  switch (((const KSP_GMRESFused *)ksp->data)->refinement) {
-  case KSP_GMRES_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
-  case KSP_GMRES_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
-  default: return GMRES_REFINE_NEVER;
-  }
-#else
-  switch (ksp->cgstype) {
-  case KSP_ORTHOGONALIZATION_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
-  case KSP_ORTHOGONALIZATION_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
-  default: return GMRES_REFINE_NEVER;
-  }
-#endif
-}
-
-/* Where M is not the same matrix each time, M of a sum is not the sum that a second product takes. */
-LocalInt GMRESFusedStepOf(KSP ksp)
-{
-  const KSP_GMRESFused *g      = (const KSP_GMRESFused *)ksp->data;
-  const bool            single = g->keeps || g->changes != Changes::NEVER || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER;
-
-  return single ? 1 : (LocalInt)g->step_size;
-}
-
 static PetscErrorCode KSPGMRESGetRestart_GMRESFused(KSP ksp, PetscInt *restart)
 {
   PetscFunctionBegin;
@@ -436,7 +410,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   g->nccl         = nullptr;
   g->own          = PETSC_FALSE;
   g->why_mpi      = "";
-  g->why          = CGFusedReason{};
+  g->why          = FusedReason{};
   g->columns = g->known = 0;
   g->solved             = PETSC_FALSE;
   g->changes            = Changes::NEVER;

@@ -52,7 +52,7 @@
 #include <finepc.h>
 
 #include "sparse/bsr.h"
-#include "cgfused.h"
+#include "fused.h"
 
 /* The largest restart that may be asked for, and the most vectors that an orthogonalization makes. */
 constexpr LocalInt kGMRESMostRestart = 1000;

@@ -110,8 +110,8 @@ static PetscErrorCode FindParts(KSP ksp, Preparation *p)
   PetscCall(PCGetOperators(ksp->pc, &p->A, nullptr));
   p->parts[0] = p->A;
   if (g->several) PetscCall(MatGetRankParts(p->A, &p->parts[0], &p->parts[1], &columns));
-  PetscCall(CGFusedHasChanged((PetscObject)p->A, g->A, &p->now, &p->changed));
-  PetscCall(CGFusedHasChanged((PetscObject)p->parts[0], g->block, &p->block_now, &p->changed));
+  PetscCall(FusedHasChanged((PetscObject)p->A, g->A, &p->now, &p->changed));
+  PetscCall(FusedHasChanged((PetscObject)p->parts[0], g->block, &p->block_now, &p->changed));
   g->A = g->block = CopiedFrom{}; /* until the copy is made */
   PetscCall(PetscObjectQueryFunction((PetscObject)p->parts[0], kDeviceBlocksQuery, &blocks));
   p->blocks = blocks;
@@ -293,11 +293,6 @@ static PetscLogDouble BasisFlops(PetscInt its, PetscInt restart, LocalInt n)
 {
   const PetscInt rest = its % restart;
   return (3. * (its / restart) * restart * (restart + 1) + 3. * rest * (rest + 1) + 3. * its) * n;
-}
-
-bool GMRESFusedIsWatched(KSP ksp)
-{
-  return ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip);
 }
 
 PetscErrorCode GMRESFusedFetchSmall(KSP ksp)

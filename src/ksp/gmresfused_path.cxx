@@ -5,6 +5,37 @@
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
 
+GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
+{
+#if PETSC_VERSION_LT(3, 26, 0)
+  switch (((const KSP_GMRESFused *)ksp->data)->refinement) {
+  case KSP_GMRES_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
+  case KSP_GMRES_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
+  default: return GMRES_REFINE_NEVER;
+  }
+#else
+  switch (ksp->cgstype) {
+  case KSP_ORTHOGONALIZATION_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
+  case KSP_ORTHOGONALIZATION_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
+  default: return GMRES_REFINE_NEVER;
+  }
+#endif
+}
+
+/* Where M is not the same matrix each time, M of a sum is not the sum that a second product takes. */
+LocalInt GMRESFusedStepOf(KSP ksp)
+{
+  const KSP_GMRESFused *g      = (const KSP_GMRESFused *)ksp->data;
+  const bool            single = g->keeps || g->changes != Changes::NEVER || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER;
+
+  return single ? 1 : (LocalInt)g->step_size;
+}
+
+bool GMRESFusedIsWatched(KSP ksp)
+{
+  return ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip);
+}
+
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
@@ -31,54 +62,8 @@ static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp)
   return "";
 }
 
-static PetscErrorCode IsOfType_GMRESFused(PetscObject object, const char text[], CGFusedReason *why)
-{
-  PetscFunctionBegin;
-  why->text = text;
-  PetscCall(PetscStrncpy(why->type, object->type_name, sizeof(why->type)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Whether the rank's parts of A are bound to the CPU, or not of a type whose rows or blocks are on the GPU. */
-static PetscErrorCode PartsAreOnHost(Mat A, PetscBool *on_host)
-{
-  Mat             parts[2];
-  const PetscInt *columns;
-
-  PetscFunctionBegin;
-  *on_host = PETSC_FALSE;
-  PetscCall(MatGetRankParts(A, &parts[0], &parts[1], &columns));
-  for (Mat part : parts) {
-    PetscBool ours, bound;
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)part, &ours, MATSEQAIJCUSPARSE, MATSEQBAIJCUDA, ""));
-    PetscCall(MatBoundToCPU(part, &bound));
-    if (!ours || bound) *on_host = PETSC_TRUE;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A matrix whose products are our own: on the GPU, not bound to the CPU. */
-static PetscErrorCode WhyNotWithMatrix_GMRESFused(KSP ksp, CGFusedReason *why)
-{
-  Mat       A;
-  PetscBool ours, on_host, bound;
-
-  PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(
-    PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATSEQBAIJCUDA, MATMPIAIJCUSPARSE, MATMPIBAIJCUDA, ""));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATSEQBAIJ, MATMPIAIJ, MATMPIBAIJ, ""));
-  PetscCall(MatBoundToCPU(A, &bound));
-  if (ours && kHasCUDA && !bound && ((const KSP_GMRESFused *)ksp->data)->several) PetscCall(PartsAreOnHost(A, &bound));
-  if (on_host) why->text = "the matrix is on the host";
-  else if (!ours) PetscCall(IsOfType_GMRESFused((PetscObject)A, "the matrix is not aijcusparse or baijcuda, but ", why));
-  else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
-  else if (bound) why->text = "the matrix is bound to the CPU, on the host";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* What the iterations on the GPU do not do, though the products are our own: to remove a null space. */
-static PetscErrorCode WhyNotWithNullSpace(KSP ksp, CGFusedReason *why)
+static PetscErrorCode WhyNotWithNullSpace(KSP ksp, FusedReason *why)
 {
   Mat          A;
   MatNullSpace null_space;
@@ -87,25 +72,6 @@ static PetscErrorCode WhyNotWithNullSpace(KSP ksp, CGFusedReason *why)
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetNullSpace(A, &null_space));
   if (null_space && ksp->pc_side == PC_LEFT) why->text = "a null space, with the preconditioner on the left";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode WhyNotWithVectors_GMRESFused(KSP ksp, CGFusedReason *why)
-{
-  PetscBool device;
-  PetscInt  n, rows;
-  Mat       A;
-
-  PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetLocalSize(A, &rows, nullptr));
-  if (!rows) why->text = "no rows";
-  for (Vec v : {ksp->vec_rhs, ksp->vec_sol, ksp->work[0]}) {
-    PetscCall(CGFusedIsOnDevice(v, &device));
-    PetscCall(VecGetLocalSize(v, &n));
-    if (!device) why->text = "the vectors are on the host";
-    else if (n != rows) why->text = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,7 +101,7 @@ static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
    With cmatch the GPU decides if that is asked for. The host launches some cycles beyond the end otherwise, which take longer than
    what it has to do in each iteration of the general path.
 */
-static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             petsc, ours, cycles;
@@ -152,25 +118,24 @@ static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperator
     op->apply = PCLocalApplyOnDevice;
     op->pc    = pc;
   } else if (!petsc)
-    PetscCall(
-      IsOfType_GMRESFused((PetscObject)ksp->pc,
-                          "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
-                          why));
+    PetscCall(FusedIsOfType((PetscObject)ksp->pc,
+                            "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
+                            why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* As GMRESFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             can;
 
   PetscFunctionBegin;
   *op  = GMRESOperators{};
-  *why = CGFusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
-  if (!*why) PetscCall(WhyNotWithMatrix_GMRESFused(ksp, why));
+  *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
+  if (!*why) PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, why));
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
-  if (!*why) PetscCall(WhyNotWithVectors_GMRESFused(ksp, why));
+  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, op, why));
   if (!*why) {
     PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
@@ -196,38 +161,18 @@ static bool AppliesApart(PC pc)
 static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  CGFusedReason         why;
+  FusedReason           why;
 
   PetscFunctionBegin;
   *can = PETSC_FALSE;
   if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(WhyNotWithMatrix_GMRESFused(ksp, &why));
-  if (!why) PetscCall(WhyNotWithVectors_GMRESFused(ksp, &why));
+  PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, &why));
+  if (!why) PetscCall(FusedWhyNotWithVectors(ksp, &why));
   *can = (PetscBool)!why;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Finds NCCL where the GPUs of all ranks can decide, if all of them want it; otherwise the reason for MPI. */
-static PetscErrorCode FindNCCL_GMRESFused(KSP ksp, PetscBool wanted)
-{
-  KSP_GMRESFused *g    = (KSP_GMRESFused *)ksp->data;
-  const MPI_Comm  comm = PetscObjectComm((PetscObject)ksp);
-
-  PetscFunctionBegin;
-  if (!wanted) {
-    g->why_mpi = g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI ? "it was asked for" : "another rank asked for it";
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(NCCLOf(comm, &g->nccl, &g->why_mpi));
-  PetscCheck(
-    g->nccl || g->communication != KSP_GMRESFUSED_COMMUNICATION_NCCL, comm, PETSC_ERR_SUP,
-    "-ksp_gmresfused_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, "
-    "or use -ksp_gmresfused_communication auto",
-    g->why_mpi);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscMPIInt     size;
@@ -256,7 +201,9 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
   g->same_exchange = (PetscBool)all[1];
   if (!*why) { /* then it is so on all ranks */
-    PetscCall(FindNCCL_GMRESFused(ksp, (PetscBool)all[2]));
+    if (g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI) g->why_mpi = "it was asked for";
+    PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(g->communication == KSP_GMRESFUSED_COMMUNICATION_NCCL), &g->nccl,
+                            &g->why_mpi));
     if (!g->nccl) why->text = "several ranks by MPI";
   }
   g->own = (PetscBool)(*why && all[3]);

@@ -5,7 +5,8 @@
      gmresfused_api.cxx      the public functions
      gmresfused_path.cxx     why a solve takes the general path
      gmresfused_device.cxx   the solve whose iterations the GPU decides about
-     gmresfused_general.cxx  the solve whose iterations the host decides about, and what both have in common
+     gmresfused_general.cxx  the solve whose iterations the host decides about
+     gmresfused_cycle.cxx    what both have in common: memory, the norms of a cycle, the solution
 */
 #pragma once
 
@@ -13,8 +14,8 @@
 
 #include "finepcimpl.h"
 #include "cgface.h"
-#include "cgfusedimpl.h"
 #include "confirm.h"
+#include "fusedimpl.h"
 #include "gmresfused.h"
 
 template <typename Object>
@@ -45,7 +46,7 @@ struct KSP_GMRESFused {
 
   /* the path of the last solve */
   GMRESOperators op{};
-  CGFusedReason  why;              /* why it took the general path; none if it did not */
+  FusedReason    why;              /* why it took the general path; none if it did not */
   CopiedFrom     A, block;         /* what the copy in work was made of; block is the rank's own part of a parallel A */
   PetscScalar   *d      = nullptr; /* M of PCJACOBI or PCPBJACOBI on the GPU, as in GMRESOperators */
   LocalInt       d_rows = 0, d_bs = 0;
@@ -95,21 +96,20 @@ struct KSP_GMRESFused {
   PetscInt64 refuted  = 0; /* good ends that the true norm has not confirmed */
 };
 
-/* --------------------------------------- gmresfused.cxx --------------------------------------- */
+/* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
 
 GMRESRefinement GMRESFusedRefinementOf(KSP);
 /* Products between two orthogonalizations on the general path, where some solves need one. */
 LocalInt GMRESFusedStepOf(KSP);
-
-/* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
-
+/* Whether there is a monitor, or a convergence test of the program. */
+bool GMRESFusedIsWatched(KSP);
 /* What is known of M, and whether the solve is flexible; collective. */
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP);
 /*
    Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type; and
    whether the general path has own products. All ranks take the same path; collective.
 */
-PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
+PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
 
@@ -124,6 +124,9 @@ PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 /* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
 
 PetscErrorCode GMRESFusedSolveByHost(KSP);
+
+/* ------------------------------------- gmresfused_cycle.cxx ----------------------------------- */
+
 /* The memory of a solve, on the GPU or on the host; collective. */
 PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
 /* From now on history and monitors have the norm of the last iteration. */
@@ -147,7 +150,5 @@ bool GMRESFusedLeaveToTrueNorm(KSP);
 /* The solution of the cycle that is under way, in x, which may be the solution of the KSP. */
 PetscErrorCode GMRESFusedBuildSolution(KSP, Vec x);
 PetscErrorCode GMRESFusedResetBasis(KSP_GMRESFused *);
-/* Whether there is a monitor, or a convergence test of the program. */
-bool GMRESFusedIsWatched(KSP);
 /* The small matrices, where the GPU has them and the program asks for what is made of them during the iterations. */
 PetscErrorCode GMRESFusedFetchSmall(KSP);

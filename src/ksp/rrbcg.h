@@ -18,7 +18,7 @@
 */
 #pragma once
 
-#include "cgfused.h"
+#include "fused.h"
 #include "pc/rrb/rrb.h"
 
 /* What a solver keeps: vectors on the black points, scalars, the graph. */

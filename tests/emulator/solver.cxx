@@ -66,7 +66,7 @@ PetscErrorCode PetscSFBcastWithMemTypeBegin(PetscSF sf, MPI_Datatype unit, Petsc
   return PetscSFBcastBegin(sf, unit, root, leaf, op);
 }
 
-PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device)
+PetscErrorCode FusedIsOnDevice(Vec, PetscBool *device)
 {
   *device = (PetscBool)emulated_solvers;
   return PETSC_SUCCESS;
@@ -84,18 +84,6 @@ PetscErrorCode PetscDeviceContextSynchronize(PetscDeviceContext)
   return PETSC_SUCCESS;
 }
 
-PetscErrorCode CGCheckStream_CUDA(MPI_Comm)
-{
-  return PETSC_SUCCESS;
-}
-
-/* Streams of the emulator have done what they were given. */
-PetscErrorCode CGFence_CUDA()
-{
-  PetscFunctionBegin;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The rows in columns of other ranks, which are on the host. */
 PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscInt **ghosts)
 {
@@ -111,14 +99,14 @@ PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscIn
 }
 
 /* A solve of one rank with PCJACOBI or PCNONE runs on the emulated GPU. */
-PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscBool    none;
 
   PetscFunctionBegin;
   *M             = CGFusedPreconditioner{};
-  *why           = CGFusedReason{};
+  *why           = FusedReason{};
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
   cg->one_by_one = CGWhyOneByOne(ksp);
@@ -129,7 +117,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
 }
 
 /* Why a solve takes the general path, and whether it has own products there: as on several ranks with MPI. */
-PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *why)
+PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscMPIInt     size;
@@ -141,7 +129,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   *op        = GMRESOperators{};
-  *why       = CGFusedReason{"several ranks by MPI"};
+  *why       = FusedReason{"several ranks by MPI"};
   g->several = (PetscBool)(size > 1);
   g->own     = PETSC_FALSE;
   g->nccl    = nullptr;

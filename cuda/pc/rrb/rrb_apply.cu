@@ -471,8 +471,8 @@ PetscErrorCode NeedColumns(RRBFactorCUDA *F)
   PetscFunctionBegin;
   if (F->column_graph) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(RRBMakeColumns(F));
-  PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(F->capture, LaunchMiddle<kRRBColumns>(F, RRBGate{}, F->early, F->capture), &F->column_graph));
+  PetscCall(CaptureGraph(
+    &F->capture, [F](cudaStream_t stream) { return LaunchMiddle<kRRBColumns>(F, RRBGate{}, F->early, stream); }, &F->column_graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -503,9 +503,8 @@ PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *F)
 {
   PetscFunctionBegin;
   if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(EndCapture(F->capture, RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture), &F->graph));
+  PetscCall(
+    CaptureGraph(&F->capture, [F](cudaStream_t stream) { return RRBLaunchMiddle(F, RRBGate{}, F->early, stream); }, &F->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,7 +1,8 @@
 /*
-   Columns of other ranks in a solver whose iterations the GPUs of several ranks decide about: the rows that have entries there, the
-   exchange that brings the entries of a vector for them, the ghosts, and the product with these. Kernels make the exchange where
-   they can write to the other GPUs, otherwise NCCL does, see ranks/exchange.cuh.
+   What the solvers have in common that run in few kernels: products with sliced copies, and on several ranks the columns of other
+   ranks, with the rows that have entries there, the exchange that brings the entries of a vector for them, the ghosts, and the
+   product with these. Kernels make the exchange where they can write to the other GPUs, otherwise NCCL does, see
+   ranks/exchange.cuh.
 */
 #pragma once
 
@@ -14,9 +15,60 @@
 #include "ranks/exchange.cuh"
 #include "scratch.cuh"
 #include "sparse/csr.h"
+#include "sparse/slices.cuh"
 
-constexpr int      kGhostBlock     = 256; /* threads of a block */
+constexpr int      kFusedBlock     = 256; /* threads of a block, but of the resident kernel */
 constexpr LocalInt kMostGhostLanes = 8;   /* of a row of entries of other ranks */
+
+/* ---------------------------------- products with sliced copies ------------------------------- */
+
+/* Lanes a row, as few as let a warp ask for all of a slice of mean length at once. */
+inline LocalInt FusedLanes(LocalInt rows, LocalInt nnz)
+{
+  LocalInt lanes = 1;
+  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
+  return lanes;
+}
+
+/* Blocks of a product on a processor: what its registers allow. */
+template <bool Even, typename V>
+constexpr int FusedBlocks()
+{
+  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
+}
+inline int FusedBlocks(const Slices &W)
+{
+  return W.even && W.single ? FusedBlocks<true, float>() : FusedBlocks<false, double>();
+}
+
+/* Blocks of a product: one for each group of slices where these are few, else as many on every processor, `most` at most. */
+inline int FusedGrid(const Slices &W, int processors, int most)
+{
+  const int blocks = BlocksFor((long long)W.count * kWarpSize, kFusedBlock);
+  return blocks < processors ? blocks : std::min(most, (blocks + processors - 1) / processors) * processors;
+}
+
+/* Calls f(Even, V()) for the kind of copy. */
+template <typename F>
+PetscErrorCode FusedWithKind(const Slices &W, F f)
+{
+  if (W.even) return W.single ? f(std::true_type(), float()) : f(std::true_type(), double());
+  return W.single ? f(std::false_type(), float()) : f(std::false_type(), double());
+}
+
+/*
+   Calls act(row, sum over the row of W) for all rows, once ready() has returned. Blocks that are on the same processor, which come
+   in turns of `processors`, take neighbouring slices: these share entries of x.
+*/
+template <int Lanes, bool Even, typename V, typename Ready, typename Vector, typename Act>
+__device__ __forceinline__ void FusedMultiply(const Slices &W, int processors, Ready ready, Vector x, Act act)
+{
+  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
+  const int warps = kFusedBlock / kWarpSize;
+  StreamSlices<Lanes, Even, V>(W, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps, ready, x, act);
+}
+
+/* ------------------------------------ columns of other ranks ---------------------------------- */
 
 /* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
 struct CGGhostRows {
@@ -63,10 +115,10 @@ struct CGGhosts {
    of the words, before it let this kernel start. So the sum is made while the product ends.
 */
 template <int Lanes, typename V, typename Product, typename State>
-__global__ void __launch_bounds__(kGhostBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, State *state)
+__global__ void __launch_bounds__(kFusedBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, State *state)
 {
   const V *const a                    = (const V *)B.a;
-  const LocalInt stride               = (LocalInt)(gridDim.x * kGhostBlock / Lanes);
+  const LocalInt stride               = (LocalInt)(gridDim.x * kFusedBlock / Lanes);
   const bool     ended                = __ldcg((const int *)&state->s.stage) >= kCGDecided;
   const unsigned turn                 = B.words ? __ldcg(state->peers.turn) : 0;
   double         sums[Product::kSums] = {};
@@ -103,11 +155,11 @@ PetscErrorCode CGGhostsMultiply(bool early, int most, const CGGhostRows &B, Prod
 {
   const auto with = [&](auto lanes) {
     constexpr int Lanes  = decltype(lanes)::value;
-    const int     blocks = std::max(1, std::min(BlocksFor((long long)B.count * Lanes, kGhostBlock), most));
+    const int     blocks = std::max(1, std::min(BlocksFor((long long)B.count * Lanes, kFusedBlock), most));
     if (B.single)
-      return LaunchEarly(early, MultiplyGhosts<Lanes, float, Product, State>, blocks, kGhostBlock, stream, B, product, partial,
+      return LaunchEarly(early, MultiplyGhosts<Lanes, float, Product, State>, blocks, kFusedBlock, stream, B, product, partial,
                          state);
-    return LaunchEarly(early, MultiplyGhosts<Lanes, double, Product, State>, blocks, kGhostBlock, stream, B, product, partial,
+    return LaunchEarly(early, MultiplyGhosts<Lanes, double, Product, State>, blocks, kFusedBlock, stream, B, product, partial,
                        state);
   };
 
@@ -122,7 +174,7 @@ PetscErrorCode CGGhostsMultiply(bool early, int most, const CGGhostRows &B, Prod
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ----------------------------------------- ghosts.cu ------------------------------------------ */
+/* ----------------------------------------- fused.cu ------------------------------------------- */
 
 /* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
 PetscErrorCode CGGhostsKeep(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
@@ -139,6 +191,23 @@ PetscErrorCode CGGhostsMakeRoom(ExchangeRanks *, CGGhosts *, const Neighbours &,
 PetscErrorCode CGGhostsConnect(ExchangeRanks *, CGGhosts *, PetscObjectId exchange, MPI_Comm, const double *own, double *all);
 /* Forgets the exchange: no graph has it, and nothing of it is under way. */
 void CGGhostsForget(ExchangeRanks *, CGGhosts *);
+
+/*
+   Sums and exchanges of a solver are those of this NCCL from now on, or of none. It has forgotten its exchanges, and graphs with
+   operations of the one before.
+*/
+template <typename Mail>
+PetscErrorCode FusedUseNCCL(ExchangeRanks *ranks, Mail *mailbox, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  ExchangeRanksUse(ranks, nccl);
+  if (nccl) mailbox->Watch([nccl]() { return NCCLCheck(nccl); });
+  else mailbox->Watch(nullptr);
+  if (ranks->peers)
+    PetscCall(
+      ArrayCopy_CUDA(&mailbox->state()->peers, ranks->peers, sizeof(*ranks->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /*
    The exchange of entries of x for the ghosts, or of d x, where NCCL makes it, aside of what comes into the stream from here on,

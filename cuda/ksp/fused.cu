@@ -1,10 +1,9 @@
-/*
-   The columns of other ranks: the rows that have entries there, and the exchange that brings the entries of a vector for them.
-*/
+/* The columns of other ranks in a solver, and streams that others do not wait for. */
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 
-#include "ghosts.cuh"
+#include "fused.cuh"
+#include "ksp/fused.h"
 
 namespace
 {
@@ -99,5 +98,43 @@ PetscErrorCode CGGhostsConnect(ExchangeRanks *ranks, CGGhosts *ghosts, PetscObje
       NCCLExchange(ranks->nccl, e.to, e.send, e.from, e.unpacked ? e.received : ghosts->rows.values, sizeof(double), stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   ghosts->made = exchange;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ streams ------------------------------------------- */
+
+/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
+static PetscErrorCode IsNonBlocking(bool *non_blocking)
+{
+  cudaStream_t stream;
+  unsigned int flags;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
+  *non_blocking = flags & cudaStreamNonBlocking;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFence_CUDA()
+{
+  bool non_blocking = false;
+
+  PetscFunctionBegin;
+  PetscCall(IsNonBlocking(&non_blocking));
+  if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
+{
+  bool non_blocking = false;
+
+  PetscFunctionBegin;
+  PetscCall(IsNonBlocking(&non_blocking));
+  PetscCheck(
+    !non_blocking, comm, PETSC_ERR_SUP,
+    "KSPCGFUSED on its general path, and KSPRRBCG with a guess, need a device context of the stream type PETSC_STREAM_DEFAULT, "
+    "since PETSc's products may run in another stream: use KSPCG");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
