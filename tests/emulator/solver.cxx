@@ -7,6 +7,7 @@
 #include <petscdevice.h>
 #include <petscsf.h>
 
+#include "ksp/cgfusedimpl.h"
 #include "ksp/gmresfusedimpl.h"
 #include "sparse/csr_mat.h"
 
