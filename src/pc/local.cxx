@@ -228,7 +228,7 @@ static PetscErrorCode FreeRows(Rows *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, Mat A, OneSided one_sided,
                                              PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *outcome)
 {
@@ -236,7 +236,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
   CSRMat    mat;
 
   PetscFunctionBegin;
-  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(local->same_nonzeros || local->has_points), &local->points, &mat));
+  PetscCall(MatGetPoints(A, (PetscBool)(local->same_nonzeros || local->has_points), &local->points, &mat));
   Rows rows{};
   rows.own            = mat.A;
   PetscErrorCode code = CallGuarded(GetRows_Local, pc, one_sided, &rows);

@@ -152,15 +152,15 @@ PetscScalar    PCLocalIsolated(const PC_Local *);
 PetscErrorCode PCLocalSort(PC, CSRView *A, CSR *sorted);
 
 /*
-   `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
-   `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
-   Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left out, not carried over.
-   With LEAVE_OUT, couplings that one row alone has are zero in these rows, and an application carries the values of isolated rows
-   over to the rows that are coupled to them; and the rows of a matrix with a negative diagonal are those of -A. With KEEP, the rows
-   are those of the operator. Rows of zeros have their diagonal entry in either case.
+   `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block of
+   A, mostly pc->pmat, to `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not,
+   and sets `symmetry`. Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left
+   out, not carried over. With LEAVE_OUT, couplings that one row alone has are zero in these rows, and an application carries the
+   values of isolated rows over to the rows that are coupled to them; and the rows of a matrix with a negative diagonal are those of
+   -A. With KEEP, the rows are those of the operator. Rows of zeros have their diagonal entry in either case.
 */
 enum class OneSided { LEAVE_OUT, KEEP };
-PetscErrorCode PCLocalComputeOnSymmetricRows(PC, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC, Mat A, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *);
 
 /* Whether an application takes more than the factor: what isolated rows carry over, or the rows of zeros. */

@@ -215,7 +215,7 @@ static PetscErrorCode Gather_AFSAI(PC pc, PCLocalPhase *phase)
 static PetscErrorCode PCSetUp_AFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows_AFSAI, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, pc->pmat, OneSided::LEAVE_OUT, ComputeOnRows_AFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -44,6 +44,14 @@ struct NearNullVector {
 
 } // namespace
 
+/* The matrix whose rows are preconditioned: the copy of single entries, where there is one. */
+static Mat EntriesOf(PC pc)
+{
+  const Mat entries = ((const PC_CMATCH *)pc->data)->entries;
+
+  return entries ? entries : pc->pmat;
+}
+
 static PetscErrorCode GetFirstVector(MatNullSpace space, FirstVector *first)
 {
   PetscBool  constants;
@@ -405,7 +413,7 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
-    PetscCall(MatGetOtherPoints(pc->pmat, (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
+    PetscCall(MatGetOtherPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
     PetscCall(code);
@@ -426,28 +434,10 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* For this scope, the matrix of the PC is the one of single entries, where there is one. */
-class WithEntries {
-public:
-  explicit WithEntries(PC pc) : pc_(pc), pmat_(pc->pmat)
-  {
-    if (((PC_CMATCH *)pc->data)->entries) pc->pmat = ((PC_CMATCH *)pc->data)->entries;
-  }
-  WithEntries(const WithEntries &)            = delete;
-  WithEntries &operator=(const WithEntries &) = delete;
-  ~WithEntries() { pc_->pmat = pmat_; }
-
-private:
-  PC        pc_;
-  const Mat pmat_;
-};
-
 static PetscErrorCode PCSetUp_CMATCH(PC pc, PCLocalOutcome *outcome)
 {
-  const WithEntries scope(pc);
-
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows_CMATCH, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, EntriesOf(pc), OneSided::KEEP, ComputeOnRows_CMATCH, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -488,7 +478,7 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
   std::vector<PetscInt> ghosts;
 
   PetscFunctionBegin;
-  PetscCall(MatGetOtherColumns(pc->pmat, &ghosts));
+  PetscCall(MatGetOtherColumns(EntriesOf(pc), &ghosts));
   known->where        = A->where;
   PetscErrorCode code = GetNearNullVector(pc, &known->sums, A, &known->w);
   if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), known->w.array, A->n);
@@ -510,7 +500,7 @@ static PetscErrorCode Know(PC pc, Knowledge *known)
   PetscFunctionBegin;
   PetscCall(PCCMATCHIsGlobal(pc, &known->global));
   if (!known->global) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetPoints(pc->pmat, (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
+  PetscCall(MatGetPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
   cmatch->has_points        = true;
   const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, known), restored = MatRestoreCSR(&own);
   PetscCall(code);
@@ -538,7 +528,7 @@ static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
   if (!known->keep) {
     PetscCall(FreeHierarchy(cmatch));
     PetscCall(FreeRanks(cmatch));
-    PetscCall(CMATCHRanksCreate(pc->pmat, known->where, &cmatch->params, &cmatch->ranks));
+    PetscCall(CMATCHRanksCreate(EntriesOf(pc), known->where, &cmatch->params, &cmatch->ranks));
   }
   CMATCHRanks *ranks = cmatch->ranks;
   PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
@@ -559,10 +549,9 @@ static PetscErrorCode Connect_CMATCH(PC, PCLocalPhase *);
 */
 static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
 {
-  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
-  const bool   keep   = cmatch->entries && cmatch->same_nonzeros;
-  PetscBool    global, is_upper;
-  MatNullSpace space, near_space;
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  const bool keep   = cmatch->entries && cmatch->same_nonzeros;
+  PetscBool  global, is_upper;
 
   PetscFunctionBegin;
   PetscCall(PCCMATCHIsGlobal(pc, &global));
@@ -576,10 +565,6 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   phase->outcome->exchanging = true;
   if (!keep) PetscCall(MatDestroy(&cmatch->entries));
   PetscCall(MatConvert(pc->pmat, MATMPIAIJ, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
-  PetscCall(MatGetNullSpace(pc->pmat, &space));
-  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
-  PetscCall(MatSetNullSpace(cmatch->entries, space));
-  PetscCall(MatSetNearNullSpace(cmatch->entries, near_space));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -623,7 +608,6 @@ static PetscErrorCode Gather_CMATCH(PC pc, PCLocalPhase *phase)
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CopyEntries(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  const WithEntries scope(pc);
   PetscCall(SumOfAllRanks(pc, phase, &known.sums));
   if (!phase->outcome->code) {
     phase->outcome->code = CallGuarded(Know, pc, &known);
@@ -659,7 +643,7 @@ static PetscErrorCode Gather_CMATCH(PC pc, PCLocalPhase *phase)
   cmatch->complete           = false;
   cmatch->has_work           = cmatch->reuse_pattern;
   phase->outcome->exchanging = true;
-  if (!known.keep) PetscCall(CMATCHRanksConnect(pc->pmat, cmatch->ranks));
+  if (!known.keep) PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
   if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);

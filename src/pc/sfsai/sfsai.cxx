@@ -206,7 +206,7 @@ static PetscErrorCode Gather_SFSAI(PC pc, PCLocalPhase *phase)
 static PetscErrorCode PCSetUp_SFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows_SFSAI, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, pc->pmat, OneSided::LEAVE_OUT, ComputeOnRows_SFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
