@@ -54,7 +54,6 @@ public:
     PCLocalPhase   phase{PETSC_COMM_WORLD, &outcome, false};
     CSRMat         own, others;
     double         largest = 0;
-    bool           stopped = false;
     if (!keep) {
       MUST(CMATCHRanksDestroy(&ranks_));
       MUST(on_device ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
@@ -79,7 +78,7 @@ public:
                                                                                  &largest));
       MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
       CMATCHRanksSetUp *setup;
-      MUST((on_device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&params, (PetscBool)keep, &H, &setup));
+      MUST((on_device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&params, (PetscBool)keep, &ranks_->stats, &H, &setup));
       ranks_->setup.reset(setup);
       ranks_->keep      = (PetscBool)keep;
       ranks_->keep_work = PETSC_TRUE;
@@ -89,16 +88,16 @@ public:
     }
     MUST(MatRestoreCSR(&others));
     MUST(MatRestoreCSR(&own));
-    int failed = ranks_->setup->stats.failure != CMATCH_OK;
+    int failed = ranks_->stats.failure != CMATCH_OK;
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
     if (!failed) {
-      MUST(CMATCHRanksDescend(&phase, H, ranks_, &stopped));
+      MUST(CMATCHRanksMakeLevels(&phase, H, ranks_));
       REQUIRE(outcome.code == PETSC_SUCCESS);
-      failed = stopped;
+      failed = ranks_->stats.failure != CMATCH_OK;
     }
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
     if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(&phase, ranks_));
-    stats = ranks_->setup->stats;
+    stats = ranks_->stats;
     ranks_->setup.reset();
     return !failed;
   }

@@ -45,12 +45,6 @@ struct CMATCHVectors {
   void *z[2];  /* corrections of a polynomial */
 };
 
-/* A CMATCHRoute on the device. */
-struct CMATCHRouteThere {
-  LocalInt  neighbours = 0, rows = 0;
-  LocalInt *begin = nullptr, *row = nullptr; /* [neighbours + 1], [rows] */
-};
-
 /* What a level on several ranks has beside what its CMATCHLevel shows. */
 struct CMATCHShared {
   std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
@@ -63,7 +57,11 @@ struct CMATCHShared {
   void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
   void                  *added  = nullptr; /* [contributions] */
   const LocalInt        *order  = nullptr; /* [contributions] where each of them is in `added`, or null if they are in order */
-  CMATCHRouteThere       sent, came;       /* of rows that travel */
+
+  /* Of the CMATCHRowList of rows that are sent: the neighbours, [parts + 1] where the rows of each begin, and the rows. */
+  LocalInt  parts = 0, sent = 0;
+  LocalInt *part = nullptr, *send = nullptr;
+  LocalInt *place = nullptr; /* [contributions] the number of each row that comes */
 
   /* of the level's factor, if it has one */
   double        *inverse_psi = nullptr; /* [n] until the factor is scaled */
@@ -112,10 +110,11 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
-  WorkMeter                 work_meter;                                               /* of the memory of a set-up */
-  Buffer<char>              work{&work_meter};                                        /* of the last set-up, if it is kept */
-  Buffer<char>              report{&work_meter};                                      /* the same, see CMATCHSetup */
-  Buffer<char>              outbox[2] = {Buffer<char>(&meter), Buffer<char>(&meter)}; /* what a set-up on several ranks sends */
+  WorkMeter                 work_meter;          /* of the memory of a set-up */
+  Buffer<char>              work{&work_meter};   /* of the last set-up, if it is kept */
+  Buffer<char>              report{&work_meter}; /* the same, see CMATCHSetup */
+  Buffer<char>              outbox[4]                      = {Buffer<char>(&meter), Buffer<char>(&meter), Buffer<char>(&meter),
+                                                              Buffer<char>(&meter)}; /* what a set-up on several ranks sends */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */

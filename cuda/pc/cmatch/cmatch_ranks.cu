@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, LocalInt 
   if (i < rows) to[i] = i < n ? (double)d[i] : 0.;
 }
 
-/* ------------------------------------- rows that travel --------------------------------------- */
+/* ------------------------------- rows that go to other ranks ---------------------------------- */
 
 /* The rows from `first` on, of which those from `rows` on are empty. */
 struct SentRows {
@@ -225,42 +225,43 @@ struct SentRows {
   __device__ __forceinline__ LocalInt Length(LocalInt r) const { return first + r < rows ? length[first + r] : 0; }
 };
 
-/* The heads of rows that travel. A thread takes a row. */
-__global__ void __launch_bounds__(kBlockSize) WriteHeads(SentRows sent, CMATCHRouteThere route, double *head)
+/* What rows have beside their entries. A thread takes a row of the list. */
+__global__ void __launch_bounds__(kBlockSize) WriteSums(SentRows sent, LocalInt count, const LocalInt *list, double *sums)
 {
   const long long q = GridThread();
-  if (q >= route.rows) return;
-  const LocalInt r          = route.row[q];
-  head[q * kCMATCHHead]     = (double)sent.Length(r);
-  head[q * kCMATCHHead + 1] = sent.rs[sent.first + r];
-  head[q * kCMATCHHead + 2] = sent.size ? sent.size[sent.first + r] : 0.;
+  if (q >= count) return;
+  const LocalInt r             = list[q];
+  sums[q * kCMATCHRowSums]     = (double)sent.Length(r);
+  sums[q * kCMATCHRowSums + 1] = sent.rs[sent.first + r];
+  sums[q * kCMATCHRowSums + 2] = sent.size ? sent.size[sent.first + r] : 0.;
 }
 
-/* The lengths in heads as numbers, 0 behind them, and their sum. */
+/* The lengths of rows as numbers, 0 behind them, and their sum. */
 __global__ void __launch_bounds__(kBlockSize)
-  ReadLengths(LocalInt rows, const double *head, LocalInt *length, unsigned long long *sum)
+  ReadLengths(LocalInt rows, const double *sums, LocalInt *length, unsigned long long *all)
 {
   const long long q = GridThread();
   if (q > rows) return;
-  const LocalInt mine = q < rows ? (LocalInt)head[q * kCMATCHHead] : 0;
+  const LocalInt mine = q < rows ? (LocalInt)sums[q * kCMATCHRowSums] : 0;
   length[q]           = mine;
-  if (mine) atomicAdd(sum, (unsigned long long)mine);
+  if (all && mine) atomicAdd(all, (unsigned long long)mine);
 }
 
 /* Where the entries of each neighbour begin, and where the last ones end. */
-__global__ void __launch_bounds__(kBlockSize) FindEnds(CMATCHRouteThere route, const LocalInt *at, unsigned long long *end)
+__global__ void __launch_bounds__(kBlockSize)
+  FindEnds(LocalInt parts, const LocalInt *part, const LocalInt *at, unsigned long long *end)
 {
   const long long k = GridThread();
-  if (k <= route.neighbours) end[k] = (unsigned long long)at[route.begin[k]];
+  if (k <= parts) end[k] = (unsigned long long)at[part[k]];
 }
 
-/* A group takes a row. */
+/* A group takes a row of the list. */
 __global__ void __launch_bounds__(kBlockSize)
-  PackEntries(SentRows sent, CMATCHRouteThere route, const LocalInt *at, NumberOf number, GlobalInt *j, double *a)
+  PackEntries(SentRows sent, LocalInt count, const LocalInt *list, const LocalInt *at, NumberOf number, GlobalInt *j, double *a)
 {
   const long long q = GridThread() / kGroup;
-  if (q >= route.rows) return;
-  const LocalInt r = route.row[q], length = sent.Length(r), to = at[q];
+  if (q >= count) return;
+  const LocalInt r = list[q], length = sent.Length(r), to = at[q];
   if (!length) return; /* it may be a row that has no place */
   const LocalInt from = sent.start[sent.first + r];
   for (LocalInt e = threadIdx.x % kGroup; e < length; e += kGroup) {
@@ -269,17 +270,27 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* Where the entries of contributions begin among those that come, how many they are, and the other numbers of the heads. */
-__global__ void __launch_bounds__(kBlockSize) PlaceRows(CMATCHRouteThere route, const double *head, const LocalInt *at,
-                                                        LocalInt *start, LocalInt *length, double *sum, double *size)
+/* Rows that have come. Row k is the contribution with this number. */
+struct CameRows {
+  LocalInt   entries = 0;
+  double    *sums    = nullptr;              /* what has come beside the entries */
+  double    *sum = nullptr, *size = nullptr; /* null if no rows come */
+  LocalInt  *start = nullptr, *length = nullptr;
+  GlobalInt *number = nullptr; /* columns */
+  LocalInt  *j      = nullptr; /* the same, on the next level */
+  double    *a      = nullptr;
+};
+
+/* Where the entries of contributions begin among those that come, how many they are, and their sums. */
+__global__ void __launch_bounds__(kBlockSize) PlaceRows(LocalInt count, const LocalInt *place, const LocalInt *at, CameRows came)
 {
   const long long q = GridThread();
-  if (q >= route.rows) return;
-  const LocalInt place = route.row[q];
-  start[place]         = at[q];
-  length[place]        = at[q + 1] - at[q];
-  sum[place]           = head[q * kCMATCHHead + 1];
-  size[place]          = head[q * kCMATCHHead + 2];
+  if (q >= count) return;
+  const LocalInt k = place[q];
+  came.start[k]    = at[q];
+  came.length[k]   = at[q + 1] - at[q];
+  came.sum[k]      = came.sums[q * kCMATCHRowSums + 1];
+  came.size[k]     = came.sums[q * kCMATCHRowSums + 2];
 }
 
 __global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
@@ -494,20 +505,12 @@ PetscErrorCode Upload(const std::vector<V> &from, V *to)
 
 /* ------------------------------------------ the steps ----------------------------------------- */
 
-/* What came of rows that travel. */
-struct CameRows {
-  LocalInt   entries  = 0;
-  double    *all_head = nullptr;
-  double    *sum = nullptr, *size = nullptr; /* null if no rows come */
-  LocalInt  *start = nullptr, *length = nullptr;
-  GlobalInt *number = nullptr; /* columns */
-  LocalInt  *j      = nullptr; /* the same, on the next level */
-  double    *a      = nullptr;
-};
-
 class SetUp : public CMATCHRanksSetUp {
 public:
-  SetUp(CMATCHHierarchyCUDA *hierarchy) : H(hierarchy), s(hierarchy, &hierarchy->params, &stats), level_mark(s.arena.mark()) { }
+  SetUp(CMATCHHierarchyCUDA *hierarchy, PetscBool kept, CMATCHStats *made) :
+      H(hierarchy), keep(kept), stats(*made), s(hierarchy, &hierarchy->params, made), level_mark(s.arena.mark())
+  {
+  }
 
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
@@ -576,84 +579,74 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Find(LocalInt l, CMATCHTransfer how) override
+  PetscErrorCode Match(LocalInt l, CMATCHTransfer how, CMATCHMatch *match) override
   {
     PetscFunctionBegin;
     s.arena.Release(level_mark);
     H->several = l + 1;
     transfer   = how;
     PetscCall(CMATCHFindAggregates(&s, how, &H->level[l], &found));
-    coarse  = found.coarse;
-    left    = found.left;
-    entries = 0;
+    *match = {found.coarse, found.left, 0};
     if (!found.rows.n) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
     CountEntries<<<BlocksFor(found.rows.n), kBlockSize, 0, s.stream>>>(found.rows, s.report);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(&s));
-    entries = (PetscInt64)s.seen.entries + coarse;
+    match->entries = (PetscInt64)s.seen.entries + found.coarse;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) override
+  PetscErrorCode Number(LocalInt l, GlobalInt first_coarse, const std::vector<LocalInt> &send, CMATCHHalo *halo) override
   {
-    CMATCHLevel &L = H->level[l];
+    CMATCHLevel &L    = H->level[l];
+    LocalInt    *list = nullptr;
 
     PetscFunctionBegin;
-    if (!keep) {
-      CMATCHAdopt(H->params, transfer, found, &L);
-      L.first_coarse = first_coarse;
-      L.foreign      = 0;
-      if (found.rows.n) PetscCall(CMATCHKeepRows(&s, found.rows, level_mark));
-      else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
-    }
+    CMATCHAdopt(H->params, transfer, found, &L);
+    L.first_coarse = first_coarse;
+    L.foreign      = 0;
+    if (found.rows.n) PetscCall(CMATCHKeepRows(&s, found.rows, level_mark));
+    else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
     s.arena.Release(level_mark);
-    if (L.transfer != CMATCH_PASSED) PetscCall(CMATCHMeasureFit(&s, l, false));
-    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s.arena.Take((size_t)L.n + L.ghosts, &numbers));
-    PetscCall(Number(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
+    PetscCall(NumberColumns(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
+    PetscCall(TakeList(send, &list));
+    PetscCall(PackValues(0, send.size(), list, sizeof(*numbers), numbers, &halo->packed));
+    halo->ghosts = numbers + L.n;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode PackOwnRows(const CMATCHRoute &route, size_t bytes, const void *x, void **packed) override
+  PetscErrorCode Prolong(LocalInt l, const std::vector<LocalInt> &send, CMATCHHalo *columns, CMATCHHalo *values) override
   {
-    const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
-    const auto     count = (long long)route.Rows() * words;
-    LocalInt      *row   = nullptr;
-
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(route.Rows(), &row));
-    PetscCall(NeedOutbox(0, (size_t)count * sizeof(unsigned)));
-    unsigned *const to = (unsigned *)H->outbox[0].data();
-    *packed            = to;
-    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Upload(std::vector<LocalInt>(route.row, route.row + route.Rows()), row));
-    PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, row, (const unsigned *)x, to);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Prolong(LocalInt l) override
-  {
-    CMATCHLevel  &L  = H->level[l];
-    CMATCHShared &of = H->shared[l];
+    CMATCHLevel  &L   = H->level[l];
+    CMATCHShared &of  = H->shared[l];
+    const size_t  own = (size_t)L.n * L.width, value = FinePCPrecisionBytes(H->params.precision);
+    LocalInt     *list = nullptr;
     CMATCHCounted counted{};
 
     PetscFunctionBegin;
+    if (keep) s.arena.Release(level_mark);
+    if (L.transfer != CMATCH_PASSED) PetscCall(CMATCHMeasureFit(&s, l, false));
     if (!keep) PetscCall(NumberGhosts(&L, &of));
     PetscCall(CMATCHRanksProlong(&s, l, keep, of.met, &counted));
     p1 = counted.p1;
     if (!keep) PetscCall(NumberForeign(&L, &of, counted.count));
     PetscCall(CMATCHRanksRestriction(&s, l, keep, counted));
-    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(TakeColumns(of));
-    PetscCall(s.arena.Take(((size_t)L.n + L.ghosts) * L.width, &P_j));
-    PetscCall(Number((long long)L.n * L.width, L.P_j, NumberOf{L.coarse, L.first_coarse, column}, P_j));
-    if (Carries()) PetscCall(PlaceM(L, of.met));
+    PetscCall(TakeList(send, &list));
+    if (!keep) {
+      PetscCall(TakeColumns(of));
+      PetscCall(s.arena.Take(((size_t)L.n + L.ghosts) * L.width, &P_j));
+      PetscCall(NumberColumns((long long)own, L.P_j, NumberOf{L.coarse, L.first_coarse, column}, P_j));
+      if (Carries()) PetscCall(PlaceM(L, of.met));
+      PetscCall(PackValues(0, send.size(), list, L.width * sizeof(*P_j), P_j, &columns->packed));
+      columns->ghosts = P_j + own;
+    }
+    PetscCall(PackValues(1, send.size(), list, L.width * value, L.P_a, &values->packed));
+    values->ghosts = (char *)L.P_a + own * value;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Multiply(LocalInt l, LocalInt mine) override
+  PetscErrorCode Multiply(LocalInt l, LocalInt mine, const CMATCHRowList &list, int kinds, CMATCHSentRows to[]) override
   {
     CMATCHLevel  &L  = H->level[l];
     CMATCHShared &of = H->shared[l];
@@ -661,11 +654,8 @@ public:
     PetscFunctionBegin;
     L.mine = mine;
     if (!keep) {
-      Layout layout;
       PetscCall(NumberOthers(&L, &of));
-      layout.Place(&of.values, ((size_t)L.coarse + L.foreign) * FinePCPrecisionBytes(H->params.precision));
-      H->memory.emplace_back(&H->meter);
-      PetscCall(layout.Allocate(&H->memory.back()));
+      PetscCall(TakeSendList(L, list, &of));
     }
     PetscCall(TakeColumns(of));
     if (L.ghosts)
@@ -681,116 +671,56 @@ public:
     PetscCall(CMATCHRanksProducts(&s, l, keep, p1, L.coarse + (LocalInt)of.column.size(), &made));
     made_entries = (size_t)s.seen.entries;
     for (CameRows &rows : came) rows = CameRows{};
+    const auto sent = [&](const CMATCHMade &rows, LocalInt count) {
+      return SentRows{L.mine, count, rows.start, rows.length, rows.j, rows.a, rows.rs, rows.size};
+    };
+    PetscCall(SendRows(CMATCH_PRODUCTS, of, sent(made, L.coarse + L.foreign), NumberOf{L.coarse, L.first_coarse, column},
+                       &to[CMATCH_PRODUCTS]));
+    if (kinds > 1)
+      PetscCall(
+        SendRows(CMATCH_MATCHING, of, sent(M, L.coarse), NumberOf{L.coarse, L.first_coarse, met_column}, &to[CMATCH_MATCHING]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &to, const CMATCHRoute &from) override
+  PetscErrorCode MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData received[]) override
   {
-    CMATCHLevel  &L  = H->level[l];
-    CMATCHShared &of = H->shared[l];
-    Layout        layout;
-
     PetscFunctionBegin;
-    L.contributions = from.Rows();
-    of.rows         = rows;
-    for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
-      there->neighbours = route->neighbours;
-      there->rows       = route->Rows();
-      layout.Place(&there->begin, (size_t)there->neighbours + 1);
-      layout.Place(&there->row, there->rows);
-    }
-    layout.Place(&of.add_i, (size_t)rows + 1);
-    layout.Place(&of.added, (size_t)L.contributions * FinePCPrecisionBytes(H->params.precision));
-    H->memory.emplace_back(&H->meter);
-    PetscCall(layout.Allocate(&H->memory.back()));
-    for (const auto &[route, there] : {std::pair(&to, &of.sent), std::pair(&from, &of.came)}) {
-      PetscCall(Upload(std::vector<LocalInt>(route->begin, route->begin + there->neighbours + 1), there->begin));
-      PetscCall(Upload(std::vector<LocalInt>(route->row, route->row + there->rows), there->row));
-    }
-    PetscCall(NumberContributions(of));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
-  {
-    const CMATCHLevel  &L    = H->level[l];
-    const CMATCHShared &of   = H->shared[l];
-    const CMATCHMade   &from = which == CMATCH_MATCHING ? M : made;
-    CameRows           &to   = came[which];
-    LocalInt           *at   = nullptr, count;
-
-    PetscFunctionBegin;
-    const SentRows sent{L.mine,     which == CMATCH_MATCHING ? L.coarse : L.coarse + L.foreign,
-                        from.start, from.length,
-                        from.j,     from.a,
-                        from.rs,    from.size};
-    const NumberOf number{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
-    travellers = CMATCHTravellers{};
-    to         = CameRows{};
-    PetscCall(NeedOutbox(0, (size_t)of.sent.rows * kCMATCHHead * sizeof(double)));
-    PetscCall(s.arena.Take((size_t)of.came.rows * kCMATCHHead, &to.all_head));
-    travellers.head     = (double *)H->outbox[0].data();
-    travellers.all_head = to.all_head;
-    if (of.sent.rows) {
-      WriteHeads<<<BlocksFor(of.sent.rows), kBlockSize, 0, s.stream>>>(sent, of.sent, travellers.head);
-      FinePCCheckLaunch();
-    }
-    PetscCall(OrderRows(of.sent, travellers.head, kCMATCHTooManyToSend, &at, &count, entries));
-    PetscCall(NeedOutbox(1, count * (sizeof(double) + sizeof(GlobalInt))));
-    travellers.a = (double *)H->outbox[1].data();
-    travellers.j = (GlobalInt *)(travellers.a + count);
-    if (count) {
-      PackEntries<<<BlocksFor((long long)of.sent.rows * kGroup), kBlockSize, 0, s.stream>>>(sent, of.sent, at, number, travellers.j,
-                                                                                            travellers.a);
-      FinePCCheckLaunch();
+    for (int kind = 0; kind < kinds; kind++) {
+      CameRows &to = came[kind];
+      to.entries   = entries[kind];
+      PetscCall(s.arena.Take((size_t)rows * kCMATCHRowSums, &to.sums));
+      for (LocalInt **array : {&to.start, &to.length}) PetscCall(s.arena.Take(rows, array));
+      for (double **array : {&to.sum, &to.size}) PetscCall(s.arena.Take(rows, array));
+      PetscCall(s.arena.Take(to.entries, &to.number));
+      PetscCall(s.arena.Take(to.entries, &to.j));
+      PetscCall(s.arena.Take(to.entries, &to.a));
+      received[kind] = {to.sums, to.number, to.a};
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
-  {
-    const CMATCHShared &of = H->shared[l];
-    CameRows           &to = came[which];
-    LocalInt           *at = nullptr;
-
-    PetscFunctionBegin;
-    PetscCall(OrderRows(of.came, to.all_head, kCMATCHTooManyCome, &at, &to.entries, entries));
-    PetscCall(s.arena.Take(of.came.rows, &to.start));
-    PetscCall(s.arena.Take(of.came.rows, &to.length));
-    PetscCall(s.arena.Take(of.came.rows, &to.sum));
-    PetscCall(s.arena.Take(of.came.rows, &to.size));
-    if (of.came.rows) {
-      PlaceRows<<<BlocksFor(of.came.rows), kBlockSize, 0, s.stream>>>(of.came, to.all_head, at, to.start, to.length, to.sum,
-                                                                      to.size);
-      FinePCCheckLaunch();
-    }
-    PetscCall(s.arena.Take(to.entries, &to.number));
-    PetscCall(s.arena.Take(to.entries, &to.j));
-    PetscCall(s.arena.Take(to.entries, &to.a));
-    travellers.all_j = to.number;
-    travellers.all_a = to.a;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) override
+  PetscErrorCode Next(LocalInt l, const CMATCHOwnedRows &next, const CMATCHRowList &receive, std::vector<LocalInt> *place) override
   {
     std::vector<GlobalInt> ghost  = keep ? H->shared[l + 1].ghost : std::vector<GlobalInt>();
-    LocalInt              *place  = nullptr;
+    LocalInt              *places = nullptr;
     GlobalInt             *ghosts = nullptr;
 
     PetscFunctionBegin;
-    if (!keep) PetscCall(FindGhosts(l, rows, first, &ghost));
+    if (!keep) PetscCall(NumberContributions(next.rows, receive.rows, place, &H->level[l], &H->shared[l]));
+    for (CameRows &rows : came) PetscCall(PlaceCame(H->level[l].contributions, H->shared[l].place, rows));
+    if (!keep) PetscCall(FindGhosts(l, next, &ghost));
     PetscCall(s.arena.Take(ghost.size(), &ghosts));
     PetscCall(Upload(ghost, ghosts));
-    PetscCall(PlaceColumns(H->shared[l].column.size(), column, rows, first, ghost.size(), ghosts, &place));
-    for (CameRows &rows_of : came) PetscCall(FindCame(&rows_of, rows, first, (LocalInt)ghost.size(), ghosts));
+    PetscCall(PlaceColumns(H->shared[l].column.size(), column, next, ghost.size(), ghosts, &places));
+    for (CameRows &rows : came)
+      if (rows.entries) PetscCall(FindColumnsOf(rows.entries, rows.number, next, ghost.size(), ghosts, rows.j));
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       PetscFunctionBegin;
-      PetscCall(Merge<decltype(zero)>(l, rows, all, ghost, place));
+      PetscCall(Merge<decltype(zero)>(l, next, ghost, places));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    H->level[l + 1].first = first;
-    if (!keep && Carries()) PetscCall(MergeM(l, rows, first, ghost, ghosts));
+    H->level[l + 1].first = next.first;
+    if (!keep && Carries()) PetscCall(MergeM(l, next, ghost, ghosts));
     s.arena.Release(level_mark);
     PetscCall(CMATCHReadReport(&s));
     CMATCHTellFailure(&s);
@@ -811,10 +741,11 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode ScaleFactor(LocalInt l) override
+  PetscErrorCode ScaleFactors() override
   {
     PetscFunctionBegin;
-    PetscCall(CMATCHScaleFactor(&s, l, scale_work));
+    for (LocalInt l = 0; l < H->several; l++)
+      if (H->level[l].transfer != CMATCH_PASSED) PetscCall(CMATCHScaleFactor(&s, l, scale_work));
     CMATCHTellFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -825,18 +756,6 @@ public:
     PetscCall(CMATCHReadReport(&s));
     CMATCHTellFit(&s);
     PetscCall(CMATCHClose(&s, work));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Spare(size_t bytes, int byte, void **memory) override
-  {
-    char *taken = nullptr;
-
-    PetscFunctionBegin;
-    s.arena.Release(level_mark);
-    PetscCall(s.arena.Take(bytes, &taken));
-    if (bytes) PetscCallCUDA(cudaMemsetAsync(taken, byte, bytes, s.stream));
-    *memory = spare = taken;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -853,41 +772,118 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /*
-     Where the entries of rows with these heads begin, in the order of the route and behind the last row; how many there are, and
-     how many of each neighbour.
-  */
-  PetscErrorCode OrderRows(const CMATCHRouteThere &route, const double *head, const char *too_many, LocalInt **at, LocalInt *count,
-                           std::vector<LocalInt> *entries)
+  /* A list of rows on the device. */
+  PetscErrorCode TakeList(const std::vector<LocalInt> &rows, LocalInt **list)
   {
-    LocalInt                       *length = nullptr;
-    unsigned long long             *end    = nullptr;
-    std::vector<unsigned long long> ends((size_t)route.neighbours + 2); /* the last one is the sum of all, which may be too large */
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take(rows.size(), list));
+    PetscCall(Upload(rows, *list));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Packs rows of so many bytes, as the list has them. */
+  PetscErrorCode PackValues(int which, size_t rows, const LocalInt *list, size_t bytes, const void *from, void **packed)
+  {
+    const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
+    const auto     count = (long long)rows * words;
 
     PetscFunctionBegin;
-    entries->assign(route.neighbours, 0);
-    PetscCall(s.arena.Take((size_t)route.rows + 1, &length));
-    PetscCall(s.arena.Take((size_t)route.rows + 1, at));
+    PetscCall(NeedOutbox(which, (size_t)count * sizeof(unsigned)));
+    *packed = H->outbox[which].data();
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+    PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, list, (const unsigned *)from, (unsigned *)*packed);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The list of rows that are sent, for this set-up and those that keep it, and room for values of the cycle. */
+  PetscErrorCode TakeSendList(const CMATCHLevel &L, const CMATCHRowList &list, CMATCHShared *of)
+  {
+    std::vector<LocalInt> begin;
+    Layout                layout;
+
+    PetscFunctionBegin;
+    for (const Neighbours::Part &part : list.parts) begin.push_back(part.begin);
+    begin.push_back((LocalInt)list.rows.size());
+    of->parts = (LocalInt)list.parts.size();
+    of->sent  = (LocalInt)list.rows.size();
+    layout.Place(&of->part, begin.size());
+    layout.Place(&of->send, list.rows.size());
+    layout.Place(&of->values, ((size_t)L.coarse + L.foreign) * FinePCPrecisionBytes(H->params.precision));
+    H->memory.emplace_back(&H->meter);
+    PetscCall(layout.Allocate(&H->memory.back()));
+    PetscCall(Upload(begin, of->part));
+    PetscCall(Upload(list.rows, of->send));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Where the entries of rows with these sums begin, and behind the last row; adds up all of them if asked to. */
+  PetscErrorCode OrderRows(LocalInt rows, const double *sums, unsigned long long *all, LocalInt **at)
+  {
+    LocalInt *length = nullptr;
+
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take((size_t)rows + 1, &length));
+    PetscCall(s.arena.Take((size_t)rows + 1, at));
+    ReadLengths<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, sums, length, all);
+    FinePCCheckLaunch();
+    PetscCall(s.cub.Run(
+      [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, *at, rows + 1, s.stream); }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Packs the rows that are sent. */
+  PetscErrorCode SendRows(CMATCHRowKind kind, const CMATCHShared &of, const SentRows &rows, const NumberOf &number,
+                          CMATCHSentRows *to)
+  {
+    LocalInt                       *at  = nullptr;
+    unsigned long long             *end = nullptr;
+    std::vector<unsigned long long> ends((size_t)of.parts + 2); /* the last one is the sum of all, which may be too large */
+
+    PetscFunctionBegin;
+    PetscCall(NeedOutbox(2 * kind, (size_t)of.sent * kCMATCHRowSums * sizeof(double)));
+    to->sums = (double *)H->outbox[2 * kind].data();
+    if (of.sent) {
+      WriteSums<<<BlocksFor(of.sent), kBlockSize, 0, s.stream>>>(rows, of.sent, of.send, to->sums);
+      FinePCCheckLaunch();
+    }
     PetscCall(s.arena.Take(ends.size(), &end));
     PetscCallCUDA(cudaMemsetAsync(end, 0, ends.size() * sizeof(*end), s.stream));
-    ReadLengths<<<BlocksFor((long long)route.rows + 1), kBlockSize, 0, s.stream>>>(route.rows, head, length, end + ends.size() - 1);
-    FinePCCheckLaunch();
-    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, *at, route.rows + 1, s.stream);
-    }));
-    FindEnds<<<BlocksFor((long long)route.neighbours + 1), kBlockSize, 0, s.stream>>>(route, *at, end);
+    PetscCall(OrderRows(of.sent, to->sums, end + ends.size() - 1, &at));
+    FindEnds<<<BlocksFor((long long)of.parts + 1), kBlockSize, 0, s.stream>>>(of.parts, of.part, at, end);
     FinePCCheckLaunch();
     PetscCall(Download(end, &ends));
-    PetscCheck(ends.back() <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", too_many);
-    *count = (LocalInt)ends.back();
-    for (LocalInt k = 0; k < route.neighbours; k++) (*entries)[k] = (LocalInt)(ends[k + 1] - ends[k]);
+    PetscCheck(ends.back() <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
+    to->entries.clear();
+    for (LocalInt k = 0; k < of.parts; k++) to->entries.push_back((LocalInt)(ends[k + 1] - ends[k]));
+    PetscCall(NeedOutbox(2 * kind + 1, ends.back() * (sizeof(double) + sizeof(GlobalInt))));
+    to->a = (double *)H->outbox[2 * kind + 1].data();
+    to->j = (GlobalInt *)(to->a + ends.back());
+    if (ends.back()) {
+      PackEntries<<<BlocksFor((long long)of.sent * kGroup), kBlockSize, 0, s.stream>>>(rows, of.sent, of.send, at, number, to->j,
+                                                                                       to->a);
+      FinePCCheckLaunch();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Rows that have come become contributions with these numbers. */
+  PetscErrorCode PlaceCame(LocalInt count, const LocalInt *place, const CameRows &rows)
+  {
+    LocalInt *at = nullptr;
+
+    PetscFunctionBegin;
+    if (!rows.sums || !count) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(OrderRows(count, rows.sums, nullptr, &at));
+    PlaceRows<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, place, at, rows);
+    FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool Carries() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
-  PetscErrorCode Number(long long count, const LocalInt *columns, const NumberOf &number, GlobalInt *to)
+  PetscErrorCode NumberColumns(long long count, const LocalInt *columns, const NumberOf &number, GlobalInt *to)
   {
     PetscFunctionBegin;
     if (!count) PetscFunctionReturn(PETSC_SUCCESS);
@@ -1072,38 +1068,48 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Where the contributions to each row begin, and the numbers of those that come, of which of.came.row has the rows until then. */
-  PetscErrorCode NumberContributions(const CMATCHShared &of)
+  /* The numbers of contributions, which come to these rows, and where those to each row begin. */
+  PetscErrorCode NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, std::vector<LocalInt> *place, CMATCHLevel *L,
+                                     CMATCHShared *of)
   {
-    const LocalInt count = of.came.rows, rows = of.rows;
+    const LocalInt count = (LocalInt)to.size();
     LocalInt      *row = nullptr, *number = nullptr, *order = nullptr;
     int            bits = 1;
+    Layout         layout;
 
     PetscFunctionBegin;
-    place.resize(count);
+    L->contributions = count;
+    of->rows         = rows;
+    layout.Place(&of->place, count);
+    layout.Place(&of->add_i, (size_t)rows + 1);
+    layout.Place(&of->added, (size_t)count * FinePCPrecisionBytes(H->params.precision));
+    H->memory.emplace_back(&H->meter);
+    PetscCall(layout.Allocate(&H->memory.back()));
+    place->resize(count);
     if (count) {
       const int blocks = BlocksFor(count);
       while (bits < 31 && rows >> bits) bits++;
       PetscCall(s.arena.Take(count, &row));
       PetscCall(s.arena.Take(count, &number));
       PetscCall(s.arena.Take(count, &order));
+      PetscCall(Upload(to, of->place));
       CountUp<<<blocks, kBlockSize, 0, s.stream>>>(count, number);
       FinePCCheckLaunch();
       /* which leaves those to the same row in the order of the neighbours */
       PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-        return cub::DeviceRadixSort::SortPairs(memory, bytes, of.came.row, row, number, order, count, 0, bits, s.stream);
+        return cub::DeviceRadixSort::SortPairs(memory, bytes, of->place, row, number, order, count, 0, bits, s.stream);
       }));
-      PlaceContributions<<<blocks, kBlockSize, 0, s.stream>>>(count, order, of.came.row);
+      PlaceContributions<<<blocks, kBlockSize, 0, s.stream>>>(count, order, of->place);
       FinePCCheckLaunch();
     }
-    FindContributions<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, count, row, of.add_i);
+    FindContributions<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, count, row, of->add_i);
     FinePCCheckLaunch();
-    PetscCall(Download(of.came.row, &place));
+    PetscCall(Download(of->place, place));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* The ghosts of the next level are the columns of its rows that other ranks have. */
-  PetscErrorCode FindGhosts(LocalInt l, LocalInt rows, GlobalInt first, std::vector<GlobalInt> *ghost)
+  PetscErrorCode FindGhosts(LocalInt l, const CMATCHOwnedRows &next, std::vector<GlobalInt> *ghost)
   {
     const CMATCHLevel &L         = H->level[l];
     const CameRows    &in        = came[CMATCH_PRODUCTS];
@@ -1113,7 +1119,8 @@ private:
     size_t             room      = columns;
     const auto         list_came = [&]() {
       PetscFunctionBegin;
-      ListOthers<<<BlocksFor(in.entries), kBlockSize, 0, s.stream>>>(in.entries, in.number, nullptr, first, rows, list, s.report);
+      ListOthers<<<BlocksFor(in.entries), kBlockSize, 0, s.stream>>>(in.entries, in.number, nullptr, next.first, next.rows, list,
+                                                                             s.report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     };
@@ -1134,7 +1141,7 @@ private:
       MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
                                                                                      L.coarse, used);
       FinePCCheckLaunch();
-      ListOthers<<<BlocksFor(columns), kBlockSize, 0, s.stream>>>(columns, column, used, first, rows, list, s.report);
+      ListOthers<<<BlocksFor(columns), kBlockSize, 0, s.stream>>>(columns, column, used, next.first, next.rows, list, s.report);
       FinePCCheckLaunch();
     }
     if (room > (size_t)columns) PetscCall(list_came());
@@ -1142,27 +1149,23 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The columns on the next level of those with these numbers, which are behind the own ones; -1 for those that are none. */
-  PetscErrorCode PlaceColumns(size_t count, const GlobalInt *number, LocalInt rows, GlobalInt first, size_t ghost_count,
-                              const GlobalInt *ghosts, LocalInt **places)
+  PetscErrorCode FindColumnsOf(LocalInt count, const GlobalInt *number, const CMATCHOwnedRows &next, size_t ghost_count,
+                               const GlobalInt *ghosts, LocalInt *places)
   {
     PetscFunctionBegin;
-    PetscCall(s.arena.Take(count, places));
-    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-    FindColumns<<<BlocksFor((long long)count), kBlockSize, 0, s.stream>>>((LocalInt)count, number, first, rows,
-                                                                          (LocalInt)ghost_count, ghosts, *places);
+    FindColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, number, next.first, next.rows, (LocalInt)ghost_count, ghosts,
+                                                               places);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The columns of what came. */
-  PetscErrorCode FindCame(CameRows *rows_of, LocalInt rows, GlobalInt first, LocalInt count, const GlobalInt *ghosts)
+  /* The columns on the next level of those with these numbers, which are behind the own ones; -1 for those that are none. */
+  PetscErrorCode PlaceColumns(size_t count, const GlobalInt *number, const CMATCHOwnedRows &next, size_t ghost_count,
+                              const GlobalInt *ghosts, LocalInt **places)
   {
     PetscFunctionBegin;
-    if (!rows_of->entries) PetscFunctionReturn(PETSC_SUCCESS);
-    FindColumns<<<BlocksFor(rows_of->entries), kBlockSize, 0, s.stream>>>(rows_of->entries, rows_of->number, first, rows, count,
-                                                                          ghosts, rows_of->j);
-    FinePCCheckLaunch();
+    PetscCall(s.arena.Take(count, places));
+    if (count) PetscCall(FindColumnsOf((LocalInt)count, number, next, ghost_count, ghosts, *places));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1173,8 +1176,9 @@ private:
 
   /* Level l + 1, but for the operator of its matching. */
   template <typename T>
-  PetscErrorCode Merge(LocalInt l, LocalInt rows, GlobalInt all, const std::vector<GlobalInt> &ghost, const LocalInt *place)
+  PetscErrorCode Merge(LocalInt l, const CMATCHOwnedRows &next, const std::vector<GlobalInt> &ghost, const LocalInt *place)
   {
+    const LocalInt     rows  = next.rows;
     const CMATCHLevel &L     = H->level[l];
     const LocalInt    *add_i = H->shared[l].add_i;
     const CameRows    &in    = came[CMATCH_PRODUCTS];
@@ -1194,7 +1198,7 @@ private:
     if (!rows) {
       if (!keep) {
         PetscCall(CMATCHCreateLevel(&s, 0, 0, &ghost));
-        H->level[l + 1].all = all;
+        H->level[l + 1].all = next.all;
         PetscCallCUDA(cudaMemsetAsync(H->level[l + 1].A_i, 0, sizeof(LocalInt), s.stream));
       }
       PetscFunctionReturn(PETSC_SUCCESS);
@@ -1216,7 +1220,7 @@ private:
     if (!keep) {
       PetscCall(CMATCHCreateLevel(&s, rows, (LocalInt)s.seen.entries, &ghost));
       CMATCHLevel &C = H->level[l + 1];
-      C.all          = all;
+      C.all          = next.all;
       PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
         return cub::DeviceScan::ExclusiveSum(memory, bytes, out.length, C.A_i, rows + 1, s.stream);
       }));
@@ -1231,8 +1235,9 @@ private:
   }
 
   /* M of the next level, from the own rows and those that have come. */
-  PetscErrorCode MergeM(LocalInt l, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost, const GlobalInt *ghosts)
+  PetscErrorCode MergeM(LocalInt l, const CMATCHOwnedRows &next, const std::vector<GlobalInt> &ghost, const GlobalInt *ghosts)
   {
+    const LocalInt     rows  = next.rows;
     const CMATCHLevel &L     = H->level[l];
     const LocalInt    *add_i = H->shared[l].add_i;
     const CameRows    &in    = came[CMATCH_MATCHING];
@@ -1244,7 +1249,7 @@ private:
     PetscFunctionBegin;
     s.rows = CMATCHRows{};
     if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(PlaceColumns(met.size(), met_column, rows, first, ghost.size(), ghosts, &place));
+    PetscCall(PlaceColumns(met.size(), met_column, next, ghost.size(), ghosts, &place));
     PetscCall(s.arena.Take(rows, &out.start));
     PetscCall(s.arena.Take(rows, &out.length));
     PetscCall(s.arena.Take(rows, &out.wide));
@@ -1261,18 +1266,22 @@ private:
   }
 
   CMATCHHierarchyCUDA *const H;
+  const PetscBool            keep;
+  CMATCHStats               &stats;
   CMATCHSetup                s;
   CMATCHArena::Mark          level_mark; /* what is taken behind it is of the level at hand */
 
-  CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Find() has found */
+  CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Match() has found */
   CMATCHFound            found;
+  GlobalInt             *numbers = nullptr;                       /* [n + ghosts] of the aggregates on the next level, or -1 */
+  GlobalInt             *P_j     = nullptr;                       /* [n + ghosts][width] of the columns of P, and -1 behind them */
   std::vector<GlobalInt> met;                                     /* the numbers of the aggregates of ghosts, ascending */
   LocalInt              *ghost_place = nullptr;                   /* [ghosts] columns of their aggregates, in this order, or -1 */
   GlobalInt             *met_column = nullptr, *column = nullptr; /* numbers of columns behind the own ones, of M and of products */
   double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
   CMATCHMade             made, M;                                 /* products, and the rows of M */
   size_t                 made_entries = 0, M_entries = 0;
-  CameRows               came[2]; /* by CMATCHTravel */
+  CameRows               came[CMATCH_ROW_KINDS];
   CMATCHScaleWork        scale_work;
 };
 
@@ -1319,11 +1328,12 @@ PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *params, PetscBool keep, CMATCHStats *stats, CMATCHHierarchy **H,
+                                      CMATCHRanksSetUp **setup)
 {
   PetscFunctionBegin;
+  *stats = CMATCHStats{};
   PetscCall(CMATCHOpen(params, keep, H));
-  *setup         = new SetUp((CMATCHHierarchyCUDA *)*H);
-  (*setup)->keep = keep;
+  *setup = new SetUp((CMATCHHierarchyCUDA *)*H, keep, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

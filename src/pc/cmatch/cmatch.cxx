@@ -389,12 +389,12 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
   const auto         create = PetscMemTypeDevice(own->where) ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host;
 
   PetscFunctionBegin;
-  PetscCall(create(&cmatch->params, ranks->keep, &cmatch->hierarchy, &setup));
+  PetscCall(create(&cmatch->params, ranks->keep, &ranks->stats, &cmatch->hierarchy, &setup));
   ranks->setup.reset(setup);
   cmatch->hierarchy->level[0].first = ranks->first;
   cmatch->hierarchy->level[0].all   = ranks->level[0].all;
   PetscCall(setup->Begin(own, foreign, ranks->ghost, w, ranks->largest));
-  cmatch->stats = setup->stats;
+  cmatch->stats = ranks->stats;
   if (cmatch->stats.failure) PetscCall(DescribeFailure_CMATCH(pc, w != nullptr, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -707,11 +707,11 @@ static PetscErrorCode MakeLevels_CMATCH(PC pc, PCLocalPhase *phase)
   PetscFunctionBegin;
   for (;;) {
     PetscInt verdict[VERDICTS] = {};
-    bool     stopped, fits = true;
+    bool     fits              = true;
 
-    PetscCall(CMATCHRanksDescend(phase, cmatch->hierarchy, ranks, &stopped));
+    PetscCall(CMATCHRanksMakeLevels(phase, cmatch->hierarchy, ranks));
     const CMATCHHierarchy *H       = cmatch->hierarchy;
-    const CMATCHStats     &stats   = ranks->setup->stats;
+    const CMATCHStats     &stats   = ranks->stats;
     const CMATCHFailure    failure = stats.failure;
     cmatch->stats                  = stats;
     verdict[ERROR]                 = outcome->code != PETSC_SUCCESS;

@@ -477,9 +477,7 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
     for (auto *vector : {&L.b, &L.r}) vector->assign(n, (T)0);
     for (auto *vector : {&L.x, &L.z}) vector->assign(with_ghosts, (T)0);
     if (H->level[l].factor.d) L.t.assign(n, (T)0);
-    for (const auto *array :
-         {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i, &L.sent_begin, &L.sent_row, &L.came_begin, &L.came_row})
-      H->bytes += CMATCHBytes(*array);
+    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i}) H->bytes += CMATCHBytes(*array);
     for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.values, &L.added})
       H->bytes += CMATCHBytes(*array);
     H->bytes += CMATCHBytes(L.ghost) + CMATCHBytes(L.column);

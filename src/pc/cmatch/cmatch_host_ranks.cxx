@@ -9,7 +9,7 @@
    ranks, its foreign aggregates.
 
    The Galerkin product R (A P) needs the rows of P of the ghosts for A P. Then each rank has the contributions of its own rows of P
-   to the rows of the product, its own ones and foreign ones. These travel to the rank that has the row on the next level, which
+   to the rows of the product, its own ones and foreign ones. These go to the rank that has the row on the next level, which
    sums up its own contribution and those of the others in the order of their ranks. The row sums R (A (P 1)) go with them.
 
    Coarse rows have the order of the ranks and of the rows of each rank. A group of successive ranks may give its rows to its first
@@ -31,20 +31,26 @@ void SortUnique(std::vector<GlobalInt> *numbers)
   numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
 }
 
-/* Rows that travel. Their columns are numbers on the next level. */
-struct TravellingRows {
-  std::vector<LocalInt>  i;    /* [rows + 1] row starts */
-  std::vector<GlobalInt> j;    /* columns */
-  std::vector<double>    a;    /* values */
-  std::vector<double>    rs;   /* [rows] row sums, or for M the diagonal */
-  std::vector<double>    size; /* [rows] see CMATCHSums, or for M empty */
+/* Rows that go to other ranks. Their columns are numbers on the next level. */
+struct SentRows {
+  std::vector<LocalInt>  i = {0}; /* [rows + 1] row starts */
+  std::vector<GlobalInt> j;       /* columns */
+  std::vector<double>    a;       /* values */
+  std::vector<double>    rs;      /* [rows] row sums, or for M the diagonal */
+  std::vector<double>    size;    /* [rows] see CMATCHSums, or for M zeros */
+};
+
+/* The same in the order of a list, one neighbour after the other. */
+struct PackedRows {
+  std::vector<double>    sums, a;
+  std::vector<GlobalInt> j;
 };
 
 /* Rows that have come, one for each contribution, in the order of rows and ranks; entries are in the order in which they came. */
 struct ReceivedRows {
-  std::vector<LocalInt>  start, length;
-  std::vector<GlobalInt> j;
-  std::vector<double>    a, rs, size;
+  std::vector<LocalInt> start, length; /* empty if none are expected */
+  std::vector<double>   rs, size;
+  PackedRows            in;
 };
 
 /* Numbers a rank's own rows of a level, and its ghosts behind them. */
@@ -67,10 +73,7 @@ struct Numbering {
 template <typename T>
 class SetUp : public CMATCHRanksSetUp {
 public:
-  explicit SetUp(CMATCHHierarchyHost<T> *hierarchy) : H(hierarchy) { }
-  SetUp(const SetUp &)            = delete;
-  SetUp &operator=(const SetUp &) = delete;
-  ~SetUp() override { PetscCallAbort(PETSC_COMM_SELF, PetscFree(spare)); }
+  SetUp(CMATCHHierarchyHost<T> *hierarchy, PetscBool kept, CMATCHStats *made) : H(hierarchy), keep(kept), stats(*made) { }
 
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
@@ -88,7 +91,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Find(LocalInt l, CMATCHTransfer how) override
+  PetscErrorCode Match(LocalInt l, CMATCHTransfer how, CMATCHMatch *match) override
   {
     const CMATCHArrays<T> &L = H->arrays[l];
     const LocalInt         n = H->level[l].n;
@@ -109,63 +112,53 @@ public:
         next_M.i = {0};
       }
     }
-    coarse  = found.coarse;
-    left    = found.left;
-    entries = MatchesOnce() && how != CMATCH_PASSED ? (PetscInt64)next_M.j.size() + coarse : 0;
+    *match = {found.coarse, found.left, MatchesOnce() && how != CMATCH_PASSED ? (PetscInt64)next_M.j.size() + found.coarse : 0};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) override
+  PetscErrorCode Number(LocalInt l, GlobalInt first_coarse, const std::vector<LocalInt> &send, CMATCHHalo *numbers) override
   {
     CMATCHLevel &level = H->level[l];
 
     PetscFunctionBegin;
-    if (!keep) {
-      CMATCHAdopt_Host(l, transfer, &found, H);
-      now.M              = std::move(next_M);
-      level.first_coarse = first_coarse;
-    }
-    if (level.transfer != CMATCH_PASSED) level.fit = CMATCHFit_Host(H->params, level, false, H->arrays[l]);
+    CMATCHAdopt_Host(l, transfer, &found, H);
+    now.M              = std::move(next_M);
+    level.first_coarse = first_coarse;
     number_of.assign(level.n + level.ghosts, -1);
     for (LocalInt i = 0; i < level.n; i++)
       if (H->arrays[l].aggregate[i] >= 0) number_of[i] = first_coarse + H->arrays[l].aggregate[i];
-    numbers = number_of.data();
+    Pack(send, number_of.data(), 1, &packed_numbers);
+    *numbers = {packed_numbers.data(), number_of.data() + level.n};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode PackOwnRows(const CMATCHRoute &route, size_t bytes, const void *x, void **packed) override
-  {
-    PetscFunctionBegin;
-    packed_rows.resize((size_t)route.Rows() * bytes);
-    for (LocalInt q = 0; q < route.Rows(); q++)
-      std::memcpy(packed_rows.data() + q * bytes, (const char *)x + route.row[q] * bytes, bytes);
-    *packed = packed_rows.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Prolong(LocalInt l) override
+  PetscErrorCode Prolong(LocalInt l, const std::vector<LocalInt> &send, CMATCHHalo *columns, CMATCHHalo *values) override
   {
     CMATCHLevel     &level = H->level[l];
     CMATCHArrays<T> &L     = H->arrays[l];
+    const size_t     own   = (size_t)level.n * level.width;
 
     PetscFunctionBegin;
-    if (keep) CMATCHProlongator_Host(keep, &level, &L);
-    else {
-      NumberGhosts(level, &L);
-      CMATCHProlongator_Host(keep, &level, &L);
+    if (level.transfer != CMATCH_PASSED) level.fit = CMATCHFit_Host(H->params, level, false, L);
+    if (!keep) NumberGhosts(level, &L);
+    CMATCHProlongator_Host(keep, &level, &L);
+    if (!keep) {
       NumberForeign(&level, &L);
       if (MatchesOnce()) SendM(level);
+      P_numbers.assign((size_t)(level.n + level.ghosts) * level.width, -1);
+      for (size_t e = 0; e < own; e++)
+        if (L.P_j[e] >= 0) P_numbers[e] = NumberOf(level, L, L.P_j[e]);
+      Pack(send, P_numbers.data(), level.width, &packed_numbers);
     }
     CMATCHRestriction_Host(level, &L);
-    P_numbers.assign((size_t)(level.n + level.ghosts) * level.width, -1);
-    for (size_t e = 0; e < (size_t)level.n * level.width; e++)
-      if (L.P_j[e] >= 0) P_numbers[e] = NumberOf(level, L, L.P_j[e]);
-    P_j = P_numbers.data();
+    Pack(send, L.P_a.data(), level.width, &packed_values);
     CMATCHShow_Host(l, H);
+    *columns = {packed_numbers.data(), P_numbers.data() + own};
+    *values  = {packed_values.data(), L.P_a.data() + own};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Multiply(LocalInt l, LocalInt mine) override
+  PetscErrorCode Multiply(LocalInt l, LocalInt mine, const CMATCHRowList &send, int kinds, CMATCHSentRows to[]) override
   {
     CMATCHLevel     &level = H->level[l];
     CMATCHArrays<T> &L     = H->arrays[l];
@@ -176,144 +169,71 @@ public:
     products.reset(new CMATCHProducts<T>(level, L, now.sums.rs, level.coarse + (LocalInt)L.column.size()));
     stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
     CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
-    sent       = TravellingRows{{0}, {}, {}, {}, {}};
-    received   = ReceivedRows{};
-    M_received = ReceivedRows{};
+    SentRows        sent;
     for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
       sent.size.push_back(0);
       sent.rs.push_back(products->Row(c, &row, &sent.size.back()));
-      for (LocalInt to : row.columns) {
-        sent.j.push_back(NumberOf(level, L, to));
-        sent.a.push_back(row.sum[to]);
+      for (LocalInt column : row.columns) {
+        sent.j.push_back(NumberOf(level, L, column));
+        sent.a.push_back(row.sum[column]);
       }
       row.Clear();
       sent.i.push_back((LocalInt)sent.j.size());
     }
     L.values.assign(level.coarse + level.foreign, (T)0);
     CMATCHShow_Host(l, H);
+    received[CMATCH_MATCHING] = ReceivedRows();
+    PetscCall(PackRows(sent, 0, send, &packed[CMATCH_PRODUCTS], &to[CMATCH_PRODUCTS]));
+    if (kinds > 1) PetscCall(PackRows(M_sent, mine, send, &packed[CMATCH_MATCHING], &to[CMATCH_MATCHING]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &to, const CMATCHRoute &from) override
+  PetscErrorCode MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData to[]) override
   {
-    CMATCHArrays<T> &L = H->arrays[l];
-
     PetscFunctionBegin;
-    L.add_i.assign((size_t)rows + 1, 0);
-    for (LocalInt q = 0; q < from.Rows(); q++) L.add_i[from.row[q] + 1]++;
-    for (LocalInt c = 0; c < rows; c++) L.add_i[c + 1] += L.add_i[c];
-    L.added.assign(from.Rows(), (T)0);
-    H->level[l].contributions = from.Rows();
-    std::vector<LocalInt> next(L.add_i.begin(), L.add_i.end() - 1);
-    place.resize(from.Rows());
-    for (LocalInt q = 0; q < from.Rows(); q++) place[q] = next[from.row[q]]++;
-    L.sent_begin.assign(to.begin, to.begin + to.neighbours + 1);
-    L.sent_row.assign(to.row, to.row + to.Rows());
-    L.came_begin.assign(from.begin, from.begin + from.neighbours + 1);
-    L.came_row = place;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
-  {
-    const CMATCHLevel     &level = H->level[l];
-    const CMATCHArrays<T> &L     = H->arrays[l];
-
-    PetscFunctionBegin;
-    if (which == CMATCH_MATCHING) { /* own rows of M that this rank keeps do not travel */
-      sent = TravellingRows{};
-      for (LocalInt c = level.mine; c < level.coarse; c++) {
-        sent.i.push_back((LocalInt)sent.j.size());
-        sent.j.insert(sent.j.end(), M_sent.j.begin() + M_sent.i[c], M_sent.j.begin() + M_sent.i[c + 1]);
-        sent.a.insert(sent.a.end(), M_sent.a.begin() + M_sent.i[c], M_sent.a.begin() + M_sent.i[c + 1]);
-        sent.rs.push_back(M_sent.rs[c]);
-      }
-      sent.i.resize(sent.i.size() + level.foreign + 1, (LocalInt)sent.j.size());
-      sent.rs.resize(sent.i.size() - 1, 0.);
-      sent.size.resize(sent.rs.size(), 0.);
+    for (int kind = 0; kind < kinds; kind++) {
+      ReceivedRows &here = received[kind];
+      here.in.sums.resize((size_t)rows * kCMATCHRowSums);
+      here.in.j.resize(entries[kind]);
+      here.in.a.resize(entries[kind]);
+      for (auto *places : {&here.start, &here.length}) places->resize(rows);
+      for (auto *sums : {&here.rs, &here.size}) sums->resize(rows);
+      to[kind] = {here.in.sums.data(), here.in.j.data(), here.in.a.data()};
     }
-    PetscCheck(sent.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
-    entries->clear();
-    sent_j.clear();
-    sent_a.clear();
-    for (size_t k = 0; k + 1 < L.sent_begin.size(); k++) {
-      const size_t before = sent_j.size();
-      for (LocalInt q = L.sent_begin[k]; q < L.sent_begin[k + 1]; q++) {
-        const LocalInt r = L.sent_row[q];
-        sent_j.insert(sent_j.end(), sent.j.begin() + sent.i[r], sent.j.begin() + sent.i[r + 1]);
-        sent_a.insert(sent_a.end(), sent.a.begin() + sent.i[r], sent.a.begin() + sent.i[r + 1]);
-      }
-      entries->push_back((LocalInt)(sent_j.size() - before));
-    }
-    head.clear();
-    for (LocalInt r : L.sent_row) head.insert(head.end(), {(double)(sent.i[r + 1] - sent.i[r]), sent.rs[r], sent.size[r]});
-    all_head.resize(L.came_row.size() * kCMATCHHead);
-    travellers = {head.data(), all_head.data(), sent_j.data(), nullptr, sent_a.data(), nullptr};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt l, std::vector<LocalInt> *entries) override
+  PetscErrorCode Next(LocalInt l, const CMATCHOwnedRows &next, const CMATCHRowList &receive, std::vector<LocalInt> *place) override
   {
-    const CMATCHArrays<T> &L  = H->arrays[l];
-    ReceivedRows          &to = Received(which);
-    LocalInt               at = 0;
+    CMATCHLevel     &level = H->level[l];
+    CMATCHArrays<T> &L = H->arrays[l], &C = H->arrays[l + 1];
+    CMATCHSums       sums;
 
     PetscFunctionBegin;
-    to.start.resize(L.came_row.size());
-    to.length.resize(L.came_row.size());
-    to.rs.resize(L.came_row.size());
-    to.size.resize(L.came_row.size());
-    entries->clear();
-    for (size_t k = 0; k + 1 < L.came_begin.size(); k++) {
-      const LocalInt before = at;
-      for (LocalInt q = L.came_begin[k]; q < L.came_begin[k + 1]; q++) {
-        const LocalInt r = L.came_row[q], length = (LocalInt)all_head[(size_t)q * kCMATCHHead];
-        PetscCheck(at <= LOCAL_INT_MAX - length, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
-        to.start[r]  = at;
-        to.length[r] = length;
-        to.rs[r]     = all_head[(size_t)q * kCMATCHHead + 1];
-        to.size[r]   = all_head[(size_t)q * kCMATCHHead + 2];
-        at += length;
-      }
-      entries->push_back(at - before);
-    }
-    to.j.resize(at);
-    to.a.resize(at);
-    travellers.all_j = to.j.data();
-    travellers.all_a = to.a.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) override
-  {
-    CMATCHLevel                 &level = H->level[l];
-    CMATCHArrays<T>             &L = H->arrays[l], &C = H->arrays[l + 1];
-    const std::vector<LocalInt> &add_i = L.add_i;
-    CMATCHSums                   sums;
-
-    PetscFunctionBegin;
-    if (!keep) FindGhosts(level, L, {first, rows, C.ghost}, &C.ghost);
-    const Numbering       column{first, rows, C.ghost};
+    if (!keep) NumberContributions(next.rows, receive.rows, place, &level, &L);
+    for (ReceivedRows &rows : received) PlaceRows(*place, &rows);
+    if (!keep) FindGhosts(level, L, {next.first, next.rows, C.ghost}, &C.ghost);
+    const Numbering       column{next.first, next.rows, C.ghost};
     std::vector<LocalInt> own(level.coarse + L.column.size()); /* columns of the own products */
     for (size_t c = 0; c < own.size(); c++) own[c] = column(NumberOf(level, L, (LocalInt)c));
 
-    CMATCHSparseRow product((LocalInt)own.size()), row(rows + (LocalInt)C.ghost.size());
-    sums.Assign(rows);
+    const ReceivedRows &came = received[CMATCH_PRODUCTS];
+    CMATCHSparseRow     product((LocalInt)own.size()), row(next.rows + (LocalInt)C.ghost.size());
+    sums.Assign(next.rows);
     C.A_i.assign(1, 0);
     C.A_j.clear();
     C.A_a.clear();
-    for (LocalInt c = 0; c < rows; c++) {
+    for (LocalInt c = 0; c < next.rows; c++) {
       double sum = 0;
       if (c < level.mine) {
         sum = products->Row(c, &product, &sums.size[c]);
         for (LocalInt to : product.columns) row.At(own[to]) += product.sum[to];
         product.Clear();
       }
-      for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
-        sum += received.rs[k];
-        sums.size[c] += received.size[k];
-        for (LocalInt e = received.start[k]; e < received.start[k] + received.length[k]; e++)
-          row.At(column(received.j[e])) += received.a[e];
+      for (LocalInt k = L.add_i[c]; k < L.add_i[c + 1]; k++) {
+        sum += came.rs[k];
+        sums.size[c] += came.size[k];
+        for (LocalInt e = came.start[k]; e < came.start[k] + came.length[k]; e++) row.At(column(came.in.j[e])) += came.in.a[e];
       }
       row.Sort();
       PetscCall(CMATCHAddRow_Host(row, c, sum, &C, &sums));
@@ -321,11 +241,11 @@ public:
     }
     products.reset();
     now.sums = std::move(sums);
-    if (!keep && MatchesOnce()) NextM(level, column, add_i);
+    if (!keep && MatchesOnce()) NextM(level, column, L.add_i);
     const LocalInt bad = CMATCHComplete_Host(l + 1, H, &now.sums, &stats);
     CMATCHShow_Host(l + 1, H);
-    H->level[l + 1].first = first;
-    H->level[l + 1].all   = all;
+    H->level[l + 1].first = next.first;
+    H->level[l + 1].all   = next.all;
     if (bad >= 0) CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, &stats);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -343,10 +263,11 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode ScaleFactor(LocalInt l) override
+  PetscErrorCode ScaleFactors() override
   {
     PetscFunctionBegin;
-    PetscCall(CMATCHScaleFactor_Host(l, H, &stats));
+    for (LocalInt l = 0; l < H->several; l++)
+      if (H->level[l].transfer != CMATCH_PASSED) PetscCall(CMATCHScaleFactor_Host(l, H, &stats));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -357,19 +278,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Spare(size_t bytes, int byte, void **memory) override
-  {
-    PetscFunctionBegin;
-    PetscCall(PetscFree(spare));
-    PetscCall(PetscMalloc(bytes, &spare));
-    if (bytes) std::memset(spare, byte, bytes);
-    *memory = spare;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
 private:
-  ReceivedRows &Received(CMATCHTravel which) { return which == CMATCH_MATCHING ? M_received : received; }
-
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
@@ -377,6 +286,70 @@ private:
   static GlobalInt NumberOf(const CMATCHLevel &level, const CMATCHArrays<T> &L, LocalInt c)
   {
     return c < level.coarse ? level.first_coarse + c : L.column[c - level.coarse];
+  }
+
+  /* Such rows of an array, of so many entries each. */
+  template <typename V>
+  static void Pack(const std::vector<LocalInt> &rows, const V *from, LocalInt width, std::vector<V> *to)
+  {
+    to->clear();
+    for (LocalInt row : rows) to->insert(to->end(), from + (size_t)row * width, from + (size_t)(row + 1) * width);
+  }
+
+  /* Packs rows, of which row r of the list is row first + r, or an empty one behind the last row. */
+  static PetscErrorCode PackRows(const SentRows &rows, LocalInt first, const CMATCHRowList &send, PackedRows *to,
+                                 CMATCHSentRows *shown)
+  {
+    PetscFunctionBegin;
+    PetscCheck(rows.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
+    *to = PackedRows();
+    shown->entries.clear();
+    for (const Neighbours::Part &part : send.parts) {
+      const size_t before = to->j.size();
+      for (LocalInt q = part.begin; q < part.end; q++) {
+        const size_t   r     = (size_t)first + send.rows[q];
+        const bool     there = r < rows.rs.size();
+        const LocalInt begin = there ? rows.i[r] : 0, end = there ? rows.i[r + 1] : 0;
+        to->sums.insert(to->sums.end(), {(double)(end - begin), there ? rows.rs[r] : 0., there ? rows.size[r] : 0.});
+        to->j.insert(to->j.end(), rows.j.begin() + begin, rows.j.begin() + end);
+        to->a.insert(to->a.end(), rows.a.begin() + begin, rows.a.begin() + end);
+      }
+      shown->entries.push_back((LocalInt)(to->j.size() - before));
+    }
+    shown->sums = to->sums.data();
+    shown->j    = to->j.data();
+    shown->a    = to->a.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The numbers of contributions, which come to these rows, and where those to each row begin. */
+  static void NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, std::vector<LocalInt> *place, CMATCHLevel *level,
+                                  CMATCHArrays<T> *L)
+  {
+    L->add_i.assign((size_t)rows + 1, 0);
+    for (LocalInt row : to) L->add_i[row + 1]++;
+    for (LocalInt c = 0; c < rows; c++) L->add_i[c + 1] += L->add_i[c];
+    L->added.assign(to.size(), (T)0);
+    level->contributions = (LocalInt)to.size();
+    std::vector<LocalInt> next(L->add_i.begin(), L->add_i.end() - 1);
+    place->clear();
+    for (LocalInt row : to) place->push_back(next[row]++);
+  }
+
+  /* Rows that have come become contributions with these numbers. */
+  static void PlaceRows(const std::vector<LocalInt> &place, ReceivedRows *rows)
+  {
+    LocalInt at = 0;
+
+    for (size_t q = 0; q < rows->start.size(); q++) {
+      const double  *sums = &rows->in.sums[q * kCMATCHRowSums];
+      const LocalInt k    = place[q];
+      rows->start[k]      = at;
+      rows->length[k]     = (LocalInt)sums[0];
+      rows->rs[k]         = sums[1];
+      rows->size[k]       = sums[2];
+      at += rows->length[k];
+    }
   }
 
   /* The aggregates of ghosts become columns behind the own ones. */
@@ -440,7 +413,7 @@ private:
   {
     std::vector<std::pair<GlobalInt, double>> row;
 
-    M_sent = TravellingRows{{0}, {}, {}, {}, {}};
+    M_sent = SentRows();
     for (LocalInt c = 0; c < now.M.n(); c++) {
       row.clear();
       for (LocalInt k = now.M.i[c]; k < now.M.i[c + 1]; k++) {
@@ -458,6 +431,7 @@ private:
       }
       M_sent.i.push_back((LocalInt)M_sent.j.size());
       M_sent.rs.push_back((double)now.M.d[c]);
+      M_sent.size.push_back(0);
     }
   }
 
@@ -470,7 +444,7 @@ private:
     products->MarkColumns(level.mine, &used);
     for (size_t c = 0; c < used.size(); c++)
       if (used[c] && !next.IsOwn(NumberOf(level, L, (LocalInt)c))) found_ghosts.push_back(NumberOf(level, L, (LocalInt)c));
-    for (GlobalInt number : received.j)
+    for (GlobalInt number : received[CMATCH_PRODUCTS].in.j)
       if (!next.IsOwn(number)) found_ghosts.push_back(number);
     SortUnique(&found_ghosts);
     ghost->swap(found_ghosts);
@@ -483,21 +457,22 @@ private:
     std::vector<std::pair<LocalInt, double>> row;
     double                                   diagonal;
 
-    const auto add = [&](const auto &rows, LocalInt r, LocalInt begin, LocalInt end) {
+    const ReceivedRows &came = received[CMATCH_MATCHING];
+    const auto          add  = [&](const auto &rows, double own, LocalInt begin, LocalInt end) {
       for (LocalInt e = begin; e < end; e++) {
         const LocalInt c = column(rows.j[e]);
         if (c >= 0) row.emplace_back(c, rows.a[e]); /* a cut row of P may have lost the column */
       }
-      diagonal += rows.rs[r];
+      diagonal += own;
     };
     next.foreign = (LocalInt)column.ghost.size();
     next.i.push_back(0);
     for (LocalInt c = 0; c < column.rows; c++) {
       row.clear();
       diagonal = 0;
-      if (c < level.mine) add(M_sent, c, M_sent.i[c], M_sent.i[c + 1]);
-      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !M_received.start.empty(); k++)
-        add(M_received, k, M_received.start[k], M_received.start[k] + M_received.length[k]);
+      if (c < level.mine) add(M_sent, M_sent.rs[c], M_sent.i[c], M_sent.i[c + 1]);
+      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !came.start.empty(); k++)
+        add(came.in, came.rs[k], came.start[k], came.start[k] + came.length[k]);
       std::sort(row.begin(), row.end());
       for (const auto &[to, value] : row) {
         next.j.push_back(to);
@@ -510,27 +485,27 @@ private:
   }
 
   CMATCHHierarchyHost<T>            *H;
+  const PetscBool                    keep;
+  CMATCHStats                       &stats;
   CMATCHProgress                     now;      /* of the level at hand */
-  CMATCHTransfer                     transfer; /* what Find() has found: the aggregates, and M on them */
+  CMATCHTransfer                     transfer; /* what Match() has found: the aggregates, and M on them */
   CMATCHAggregation                  found;
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
-  std::vector<GlobalInt>             number_of, P_numbers; /* what `numbers` and `P_j` show */
-  TravellingRows                     sent;                 /* of the Galerkin product, of aggregates from `mine` on */
-  TravellingRows                     M_sent;               /* of M, all own rows */
-  ReceivedRows                       received, M_received; /* contributions to both */
-  std::vector<char>                  packed_rows;
-  std::vector<double>                head, all_head, sent_a; /* what `travellers` shows */
-  std::vector<GlobalInt>             sent_j;
+  std::vector<GlobalInt>             number_of, P_numbers; /* [n + ghosts] of aggregates, and [n + ghosts][width] of columns of P */
+  std::vector<GlobalInt>             packed_numbers;       /* of rows that are sent, as the values of P */
+  std::vector<T>                     packed_values;
+  SentRows                           M_sent;                     /* of M, all own rows */
+  PackedRows                         packed[CMATCH_ROW_KINDS];   /* what is sent */
+  ReceivedRows                       received[CMATCH_ROW_KINDS]; /* contributions */
 };
 
 template <typename T>
-PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHStats *stats, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
 {
   PetscFunctionBegin;
   PetscCall(CMATCHCreate_Host<T>(params, keep, H));
-  *setup         = new SetUp<T>(static_cast<CMATCHHierarchyHost<T> *>(*H));
-  (*setup)->keep = keep;
+  *setup = new SetUp<T>(static_cast<CMATCHHierarchyHost<T> *>(*H), keep, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -548,10 +523,12 @@ PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHStats *stats, CMATCHHierarchy **H,
+                                      CMATCHRanksSetUp **setup)
 {
   PetscFunctionBegin;
-  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(params, keep, H, setup));
-  else PetscCall(Create<double>(params, keep, H, setup));
+  *stats = CMATCHStats{};
+  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(params, keep, stats, H, setup));
+  else PetscCall(Create<double>(params, keep, stats, H, setup));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

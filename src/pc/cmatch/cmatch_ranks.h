@@ -12,42 +12,57 @@
 #include "ranks/nccl.h"
 #include "ranks/neighbours.h"
 
-/* Rows that travel to the ranks that have them on the next level. */
-enum CMATCHTravel {
-  CMATCH_PRODUCTS, /* of the Galerkin product, for aggregates from `mine` on */
-  CMATCH_MATCHING  /* of the operator that the matching sees, for the same aggregates; foreign ones have none here */
-};
-
 constexpr const char kCMATCHTooManyToSend[] =
   "A rank's part of a coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row";
 constexpr const char kCMATCHTooManyCome[] =
   "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows";
 
-/* The neighbours that rows travel to, or come from: the rows of neighbour k are row[begin[k]] to row[begin[k + 1] - 1]. */
-struct CMATCHRoute {
-  LocalInt        neighbours = 0;
-  const PetscInt *begin      = nullptr; /* [neighbours + 1] */
-  const PetscInt *row        = nullptr; /* [Rows()] */
-
-  LocalInt Rows() const { return neighbours ? (LocalInt)begin[neighbours] : 0; }
+/* Rows that go to neighbours or come from them: rows[part.begin] to rows[part.end - 1]. The neighbours ascend. */
+struct CMATCHRowList {
+  std::vector<Neighbours::Part> parts;
+  std::vector<LocalInt>         rows;
 };
 
+/* Aggregates that were found: how many, rows that are left, and entries of M on them, or 0 where each level has an M of its own. */
+struct CMATCHMatch {
+  LocalInt   coarse, left;
+  PetscInt64 entries;
+};
+
+/* Values of rows that go to other ranks, packed, and where those of ghosts go, in the memory of the set-up. */
+struct CMATCHHalo {
+  void *packed, *ghosts;
+};
+
+/* Rows that go to their owners on the next level: of the Galerkin product, and of the operator M that the matching sees. */
+enum CMATCHRowKind { CMATCH_PRODUCTS, CMATCH_MATCHING, CMATCH_ROW_KINDS };
+
 /*
-   What of such rows is exchanged, in the memory of the set-up, in the order of the neighbours and of the rows of each. Columns are
-   numbers on the next level. A row has two numbers ahead of its entries: how many these are, which a double can hold, and the row
-   sum, or the diagonal entry of the operator of the matching.
+   Such rows in the order of a list, in the memory of the set-up. A row has three numbers beside its entries: how many these are,
+   which a double can hold, its row sum, or of M the diagonal entry, and its size, see CMATCHSums. Columns are numbers on the next
+   level.
 */
-struct CMATCHTravellers {
-  double    *head = nullptr, *all_head = nullptr; /* [rows][kCMATCHHead] of those that are sent, and of those that come */
-  GlobalInt *j = nullptr, *all_j = nullptr;       /* columns of all entries */
-  double    *a = nullptr, *all_a = nullptr;       /* their values */
+struct CMATCHRowData {
+  double    *sums = nullptr; /* [rows][kCMATCHRowSums] */
+  GlobalInt *j    = nullptr; /* columns of all entries */
+  double    *a    = nullptr; /* their values */
 };
-constexpr int kCMATCHHead = 3;
+struct CMATCHSentRows : CMATCHRowData {
+  std::vector<LocalInt> entries; /* of each part of the list */
+};
+constexpr int kCMATCHRowSums = 3;
+
+/* The rows of a rank on a level: the number of the first one, and the rows of all ranks. */
+struct CMATCHOwnedRows {
+  LocalInt  rows;
+  GlobalInt first, all;
+};
 
 /*
-   A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here.
-   With `keep` the hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and
-   numbers stay. A failure is in the stats.
+   A set-up under way. Each step but the first and the last ones is one of a level l, and they are called in the order in which they
+   stand here; between them, ranks exchange what the steps have returned, which is valid until the next step. With `keep` the
+   hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and numbers stay. A
+   failure is in the stats.
 */
 class CMATCHRanksSetUp {
 public:
@@ -57,75 +72,49 @@ public:
   virtual PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost,
                                const PetscScalar *w, double largest) = 0;
 
-  /*
-     Finds aggregates, whose number is `coarse`, and of rows that are left `left`. `entries` are those of the rows of M then, with
-     the diagonal, or 0 where M is not carried from level to level. What is kept of the hierarchy does not change.
-  */
-  virtual PetscErrorCode Find(LocalInt l, CMATCHTransfer) = 0;
+  /* Finds aggregates. What is kept of the hierarchy does not change. Not with keep, as Number(). */
+  virtual PetscErrorCode Match(LocalInt l, CMATCHTransfer, CMATCHMatch *) = 0;
 
-  /* Takes them unless keep, and makes `numbers` of the own rows. */
-  virtual PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) = 0;
+  /* Takes them, and numbers them from first_coarse on: the numbers of the aggregates of rows, -1 for rows that are left. */
+  virtual PetscErrorCode Number(LocalInt l, GlobalInt first_coarse, const std::vector<LocalInt> &send, CMATCHHalo *numbers) = 0;
 
-  /* Packs such rows of x, of so many bytes each, as the route lists them. The memory is valid until the next step. */
-  virtual PetscErrorCode PackOwnRows(const CMATCHRoute &, size_t bytes, const void *x, void **packed) = 0;
-
-  /* Makes P from the `numbers` of own rows and ghosts, R, and the columns `P_j` of own rows. */
-  virtual PetscErrorCode Prolong(LocalInt l) = 0;
-
-  /* Multiplies, when `P_j` and the values of P have come for ghosts, too. */
-  virtual PetscErrorCode Multiply(LocalInt l, LocalInt mine) = 0;
+  /* Makes P and R: the columns of P by their numbers on the next level, -1 behind them, and the values. With keep, values alone. */
+  virtual PetscErrorCode Prolong(LocalInt l, const std::vector<LocalInt> &send, CMATCHHalo *columns, CMATCHHalo *values) = 0;
 
   /*
-     The neighbours of rows that travel, in ascending order, which the set-up keeps with the hierarchy. Row r that is sent is
-     aggregate `mine` + r, where the foreign aggregates come behind the own ones. A row that comes is a contribution to one of this
-     rank's `rows` of the next level. Contributions are numbered in the order of these rows, and those to the same row in the order
-     of the neighbours: `place` becomes the number of each row that comes.
+     Multiplies, and packs the rows that this rank sends, of so many kinds. Row r of the list is aggregate `mine` + r, where the
+     foreign aggregates come behind the own ones.
   */
-  virtual PetscErrorCode Connect(LocalInt l, LocalInt rows, const CMATCHRoute &sent, const CMATCHRoute &came) = 0;
+  virtual PetscErrorCode Multiply(LocalInt l, LocalInt mine, const CMATCHRowList &send, int kinds, CMATCHSentRows sent[]) = 0;
+
+  /* Room for rows that come, with so many entries of each kind. */
+  virtual PetscErrorCode MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData received[]) = 0;
 
   /*
-     Rows travel: opened, they have heads, and their entries are there, of which each neighbour gets so many. When heads have come,
-     there is room for the entries that each neighbour sends. Rows that were not opened do not come.
+     Makes level l + 1, of which the rank has these rows, from its own products and the rows that have come, the contributions to
+     the rows that `receive` names. Contributions are numbered in the order of these rows, and those to the same row in the order of
+     the neighbours: `place` becomes the number of each row that comes. With keep, `place` has that already.
   */
-  virtual PetscErrorCode OpenRows(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
-  virtual PetscErrorCode MakeRoom(CMATCHTravel, LocalInt l, std::vector<LocalInt> *entries) = 0;
-
-  /* Makes level l + 1, of which the rank has these rows, from its own products and the contributions that have come. */
-  virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all) = 0;
+  virtual PetscErrorCode Next(LocalInt l, const CMATCHOwnedRows &, const CMATCHRowList &receive, std::vector<LocalInt> *place) = 0;
 
   /* Makes the levels from l on of a rank that has level l alone, or ends those of a rank that has no rows of level l. */
   virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
 
   /*
-     Scales the factor of a level on several ranks by the largest eigenvalue of all of them, which they find together. It needs no
+     Scales the factors of levels on several ranks by the largest eigenvalue of all of them, which they find together. It needs no
      memory that End() has not made. Only with the smoothers that have factors, and when all ranks have ended their levels.
   */
-  virtual PetscErrorCode ScaleFactor(LocalInt l) = 0;
+  virtual PetscErrorCode ScaleFactors() = 0;
 
   /* The last step. `work` is that of CMATCHComputeHierarchy_X(). */
   virtual PetscErrorCode Close(PetscBool work) = 0;
-
-  /*
-     For a rank that has failed: memory of the kind that is exchanged, full of this byte. It is valid until the next call; what the
-     steps have made may be lost.
-  */
-  virtual PetscErrorCode Spare(size_t bytes, int byte, void **memory) = 0;
-
-  PetscBool   keep;
-  CMATCHStats stats = {};
-  void       *spare = nullptr; /* that memory */
-
-  LocalInt              coarse = 0, left = 0;
-  PetscInt64            entries = 0;
-  GlobalInt            *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
-  GlobalInt            *P_j = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
-  std::vector<LocalInt> place;         /* see Connect() */
-  CMATCHTravellers      travellers;
 };
 
-/* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */
-PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
-PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+/* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup before the stats. */
+PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHStats *, CMATCHHierarchy **H,
+                                      CMATCHRanksSetUp **setup);
+PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHStats *, CMATCHHierarchy **H,
+                                      CMATCHRanksSetUp **setup);
 
 /* The exchanges of a level in a cycle, see CMATCHExchange. */
 enum CMATCHKind { CMATCH_HALO, CMATCH_DOWN, CMATCH_UP, CMATCH_KINDS };

@@ -1,9 +1,9 @@
 /*
-   What PCCMATCH keeps for levels on several ranks, and the communication of their set-up and of an application. A level has the
-   PetscSF `halo`, whose roots are the own rows and whose leaves are the ghosts. What goes to the rows of the next level, and comes
-   from there, has lists of its own, since all rows of a rank may go to another one: PetscSF takes some 40 ns for each of them, and
-   looks for their owners one by one. Only where a cycle communicates by MPI these lists become PetscSFs, see
-   CMATCHRanksConnectByMPI().
+   What PCCMATCH keeps for levels on several ranks, the communication of their set-up in cmatch_ranks.cxx, and that of a cycle in
+   cmatch_ranks_cycle.cxx. A level has the PetscSF `halo`, whose roots are the own rows and whose leaves are the ghosts. What goes
+   to the rows of the next level, and comes from there, has lists of its own, since all rows of a rank may go to another one:
+   PetscSF takes some 40 ns for each of them, and looks for their owners one by one. Only where a cycle communicates by MPI these
+   lists become PetscSFs, see CMATCHRanksConnectByMPI().
 */
 #pragma once
 
@@ -13,14 +13,6 @@
 
 #include "cmatch_ranks.h"
 #include "pc/local.h"
-
-/* Rows that go to neighbours or come from them, whose numbers in the communicator of the level ascend; see CMATCHRoute. */
-struct CMATCHWay {
-  std::vector<PetscMPIInt> ranks;
-  std::vector<PetscInt>    begin, row;
-
-  CMATCHRoute Route() const { return {(LocalInt)ranks.size(), begin.data(), row.data()}; }
-};
 
 struct CMATCHRanksLevel {
   MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
@@ -33,16 +25,14 @@ struct CMATCHRanksLevel {
   std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
-  CMATCHWay                sent, came;     /* rows that travel, see CMATCHRanksSetUp::Connect() */
-  std::vector<PetscInt>    there;          /* [rows that are sent] their numbers among the next level's rows of their owners */
-  std::vector<LocalInt>    place;          /* [rows that come] the numbers of the contributions */
-  LocalInt                 width      = 1; /* of a row of P */
-  LocalInt                 mine       = 0; /* see CMATCHLevel */
-  LocalInt                 next_rows  = 0; /* the rank's rows of the next level */
-  PetscInt                 next_first = 0; /* the number of the first one of them */
-  PetscInt                 next_all   = 0;
-  bool                     gathered   = false; /* the next level is on fewer ranks */
-  std::vector<MPI_Request> requests;           /* of messages to and from these neighbours */
+  Neighbours            ghosts;           /* the lists of `halo` */
+  CMATCHRowList         send, receive;    /* rows that go to their owners on the next level, see CMATCHRanksSetUp */
+  std::vector<PetscInt> number;           /* [rows that are sent] their numbers among the next level's rows of their owners */
+  std::vector<LocalInt> place;            /* [rows that come] the numbers of the contributions */
+  std::vector<LocalInt> entries;          /* [neighbours] of the products that come from each of them */
+  LocalInt              mine = 0;         /* see CMATCHLevel */
+  CMATCHOwnedRows       next{};           /* the rank's rows of the next level */
+  bool                  gathered = false; /* the next level is on fewer ranks */
 
   /* Where a cycle communicates by MPI: leaves are the rows that are sent, and roots the next level's rows, or contributions. */
   PetscSF coarse = nullptr, multi = nullptr;
@@ -77,6 +67,40 @@ private:
   PetscMemType where_ = PETSC_MEMTYPE_HOST;
 };
 
+/*
+   Messages between neighbours of a level, of arrays in the memory of what is exchanged. What they need is made when an array is
+   added, so that delivering takes no memory, and cannot fail on one rank alone.
+*/
+class CMATCHDelivery {
+public:
+  using Parts = std::vector<Neighbours::Part>;
+
+  explicit CMATCHDelivery(PetscMemType where) : where_(where) { }
+
+  /*
+     The entries of part k of `send` go from there in `from` to the rank of the part, and those of `receive` come into `to`
+     likewise; an entry is `width` values of a type.
+  */
+  PetscErrorCode Add(const Parts &send, const void *from, const Parts &receive, void *to, MPI_Datatype, int width = 1);
+  PetscErrorCode Deliver(const CMATCHRanksLevel &);
+
+private:
+  struct Array {
+    Parts             send, receive;
+    const void       *from;
+    void             *to;
+    MPI_Datatype      type;
+    int               width;
+    size_t            bytes;          /* of an entry */
+    std::vector<char> sent, received; /* on the host, where MPI takes no memory of the GPU */
+  };
+  bool IsStaged() const;
+
+  PetscMemType             where_;
+  std::vector<Array>       arrays_;
+  std::vector<MPI_Request> requests_;
+};
+
 struct CMATCHRanks {
   std::vector<CMATCHRanksLevel> level;                      /* those that this rank has a part in */
   FinePCPrecision               precision;                  /* of the hierarchy */
@@ -88,8 +112,8 @@ struct CMATCHRanks {
   double                        largest   = 0;           /* diagonal entry of W A W, of all ranks */
   PetscBool                     keep_work = PETSC_FALSE; /* memory is to be kept for the next set-up */
   PetscBool                     keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
-  std::vector<PetscInt>         told;                    /* what ranks tell each other on a level, with room for all of them */
-  std::vector<PetscInt>         next_range;              /* [size + 1] where the rows of each rank begin on the next level */
+  std::vector<PetscInt>         counts;                  /* what all ranks of a level have found, with room for the finest one */
+  CMATCHStats                   stats     = {};          /* of this set-up, or of the last one */
   bool                          dominated = false;       /* the last level on several ranks has no aggregates */
 
   /* How a cycle communicates. */
@@ -114,6 +138,9 @@ PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
 /* Makes the PetscSFs of a cycle that communicates by MPI, unless a rank has failed. Collective. */
 PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *, CMATCHRanks *);
 
+/* Gives a hierarchy the exchanges by MPI, which it needs while it is set up and where a cycle communicates so. */
+void CMATCHRanksGiveExchange(CMATCHRanks *, CMATCHHierarchy *);
+
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
 
@@ -121,7 +148,7 @@ PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
 PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, PetscScalar *x);
 
 /*
-   Makes all levels below the finest one, which the set-up has begun with. Collective. *stopped says whether this rank or one that
-   it had a level with has an error, which is in the outcome of the phase, or a failure, which is in the stats of its set-up.
+   Makes all levels below the finest one, which the set-up has begun with. Collective. An error of this rank is in the outcome of
+   the phase then, and a failure in the stats.
 */
-PetscErrorCode CMATCHRanksDescend(PCLocalPhase *, CMATCHHierarchy *, CMATCHRanks *, bool *stopped);
+PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *, CMATCHHierarchy *, CMATCHRanks *);
