@@ -1226,20 +1226,20 @@ namespace
 constexpr PetscMPIInt kNumbered = 100;
 
 /* What messages bring to a vector of so many entries, by MPI. */
-std::vector<double> Brought(MPI_Comm comm, const CMATCHMessages &m, const std::vector<double> &from, size_t entries)
+std::vector<double> Brought(MPI_Comm comm, const Neighbours &m, const std::vector<double> &from, size_t entries)
 {
-  std::vector<double>      to(entries, -1), packed, received(m.came.size());
+  std::vector<double>      to(entries, -1), packed, received(m.places.size());
   std::vector<MPI_Request> requests(m.to.size() + m.from.size());
   MPI_Request             *next = requests.data();
-  for (LocalInt entry : m.sent) packed.push_back(from[entry]);
-  const double *const source = m.sent.empty() ? from.data() : packed.data();
-  double *const       target = m.came.empty() ? to.data() : received.data();
+  for (LocalInt entry : m.entries) packed.push_back(from[entry]);
+  const double *const source = m.entries.empty() ? from.data() : packed.data();
+  double *const       target = m.places.empty() ? to.data() : received.data();
   for (const auto &part : m.from)
     MPI_Irecv(target + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank - kNumbered, 0, comm, next++);
   for (const auto &part : m.to)
     MPI_Isend(source + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank - kNumbered, 0, comm, next++);
   MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
-  for (size_t k = 0; k < m.came.size(); k++) to[m.came[k]] = received[k];
+  for (size_t k = 0; k < m.places.size(); k++) to[m.places[k]] = received[k];
   for (size_t k = 0; k < m.own_from.size(); k++) to[m.own_to[k]] = from[m.own_from[k]];
   return to;
 }
@@ -1272,13 +1272,12 @@ TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring"
         std::iota(number.begin(), number.end(), kNumbered);
         for (const CMATCHKind kind : {CMATCH_HALO, CMATCH_DOWN, CMATCH_UP}) {
           CAPTURE((int)kind);
-          const bool     down = kind == CMATCH_DOWN;
-          PetscSF const  sf   = kind == CMATCH_HALO ? level.halo : down ? level.multi : level.coarse;
-          PetscInt       roots, leaves;
-          CMATCHMessages messages;
+          const bool    down = kind == CMATCH_DOWN;
+          PetscSF const sf   = (kind == CMATCH_HALO ? level.halo : down ? level.down : level.up).sf;
+          PetscInt      roots, leaves;
           MUST(PetscSFGetGraph(sf, &roots, &leaves, nullptr, nullptr));
-          MUST(CMATCHMessagesOf(level, kind, number, &messages));
-          std::vector<double> from = OwnEntries(down ? leaves : roots), to(down ? roots : leaves, -1);
+          const Neighbours    messages = CMATCHListsOf(level, kind, number);
+          std::vector<double> from     = OwnEntries(down ? leaves : roots), to(down ? roots : leaves, -1);
           if (down) {
             MUST(PetscSFReduceBegin(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
             MUST(PetscSFReduceEnd(sf, MPI_DOUBLE, from.data(), to.data(), MPI_REPLACE));
@@ -1289,11 +1288,11 @@ TEST_CASE("cmatch on several ranks: messages bring what PETSc's exchanges bring"
           CHECK(Brought(level.comm, messages, from, to.size()) == to);
           for (const auto &parts : {messages.to, messages.from})
             for (const auto &part : parts) CHECK((part.rank != kNumbered + level.rank && part.begin < part.end));
-          if (kind == CMATCH_HALO) CHECK((messages.came.empty() && messages.own_from.empty())); /* ghosts ascend */
-          if (down) CHECK((to.empty() || messages.came.size() + messages.own_to.size() == to.size()));
+          if (kind == CMATCH_HALO) CHECK((messages.places.empty() && messages.own_from.empty())); /* ghosts ascend */
+          if (down) CHECK((to.empty() || messages.places.size() + messages.own_to.size() == to.size()));
           own += !messages.own_from.empty();
-          pieces += messages.sent.empty() && !messages.to.empty();
-          lists += !messages.sent.empty();
+          pieces += messages.entries.empty() && !messages.to.empty();
+          lists += !messages.entries.empty();
         }
       }
     }

@@ -269,9 +269,9 @@ bool Compare(const Case &c, const Layout &layout)
     CHECK(SameBits(nccl.Apply(r), z));
     for (double &value : r) value *= -1.5;
     CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->exchange.size = device.H->exchange.size = 3; /* a solver knows the size of the vector */
+    nccl.H->size = device.H->size = 3; /* a solver knows the size of the vector */
     CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->exchange.size = device.H->exchange.size = -1;
+    nccl.H->size = device.H->size = -1;
   }
   MPI_Allreduce(MPI_IN_PLACE, &stitched, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
   return stitched;

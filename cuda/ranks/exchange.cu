@@ -108,16 +108,11 @@ PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExcha
     using T = decltype(zero);
     PetscFunctionBegin;
     if (e.direct && (e.Talks() || e.own)) {
-      SendWords<T><<<std::max(BlocksFor((long long)e.sends + e.own), 1), kBlockSize, 0, stream>>>(e.sends, e.own, e.sent_from,
-                                                                                                  (const T *)from, e.there,
-                                                                                                  e.own_from, e.own_to, (T *)to,
-                                                                                                  e.turn);
-      FinePCCheckLaunch();
+      PetscCall(LaunchEarly(false, SendWords<T>, std::max(BlocksFor((long long)e.sends + e.own), 1), kBlockSize, stream, e.sends,
+                            e.own, e.sent_from, (const T *)from, e.there, e.own_from, e.own_to, (T *)to, e.turn));
     } else if (!e.direct && (e.packed || e.own)) {
-      PackEntries<T><<<BlocksFor((long long)e.packed + e.own), kBlockSize, 0, stream>>>(e.packed, e.own, e.entries, (const T *)d,
-                                                                                        (const T *)from, (T *)e.send, e.own_from,
-                                                                                        e.own_to, (T *)to);
-      FinePCCheckLaunch();
+      PetscCall(LaunchEarly(false, PackEntries<T>, BlocksFor((long long)e.packed + e.own), kBlockSize, stream, e.packed, e.own,
+                            e.entries, (const T *)d, (const T *)from, (T *)e.send, e.own_from, e.own_to, (T *)to));
     }
     if (!e.ByMessages()) PetscFunctionReturn(PETSC_SUCCESS);
     if (aside) {
@@ -126,8 +121,8 @@ PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExcha
     }
     PetscCall(NCCLExchange(ranks->nccl, e.to, e.packed ? e.send : from, e.from, e.unpacked ? e.received : to, of.bytes, beside));
     if (e.unpacked) {
-      UnpackEntries<T><<<BlocksFor(e.unpacked), kBlockSize, 0, beside>>>(e.unpacked, e.places, (const T *)e.received, (T *)to);
-      FinePCCheckLaunch();
+      PetscCall(LaunchEarly(false, UnpackEntries<T>, BlocksFor(e.unpacked), kBlockSize, beside, e.unpacked, e.places,
+                            (const T *)e.received, (T *)to));
     }
     if (aside) PetscCallCUDA(cudaEventRecord(ranks->joined, ranks->aside));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -147,9 +142,8 @@ PetscErrorCode DeviceExchangeEnd(const ExchangeRanks *ranks, const DeviceExchang
     using T                    = decltype(zero);
     const Word<T> *const words = (const Word<T> *)(ranks->peers->own + std::max(e.slots, 0));
     PetscFunctionBegin;
-    ReceiveWords<T><<<std::max(std::min(BlocksFor(e.comes), ranks->waiting), 1), kBlockSize, 0, stream>>>(e.comes, words, e.goes,
-                                                                                                          (T *)to, e.turn);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, ReceiveWords<T>, std::max(std::min(BlocksFor(e.comes), ranks->waiting), 1), kBlockSize, stream,
+                          e.comes, words, e.goes, (T *)to, e.turn));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

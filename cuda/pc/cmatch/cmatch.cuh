@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "buffer.cuh"
-#include "ranks/nccl.cuh"
+#include "ranks/exchange.cuh"
 #include "pc/cmatch/cmatch_ranks.h"
 #include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"
@@ -70,42 +70,6 @@ struct CMATCHShared {
   LocalInt       own_nnz     = 0;
 };
 
-/* The lists of CMATCHMessages on the device, in the memory of the exchanges. Those that are empty are null. */
-struct CMATCHMessagesThere {
-  std::vector<Neighbours::Part> to, from;
-  LocalInt                      packed = 0, unpacked = 0, own = 0; /* lengths of the lists */
-  LocalInt                     *sent = nullptr, *came = nullptr, *own_from = nullptr, *own_to = nullptr;
-
-  /*
-     Where kernels write to the other GPUs themselves: two words for each entry that comes, which exchanges use in turns. turn [2]
-     has the number of the exchange that is sent next, and of the one that comes next.
-  */
-  bool      direct = false;
-  LocalInt  sends = 0, comes = 0;                 /* entries */
-  LocalInt  slots     = -1;                       /* the first of this rank's words, as NCCLTakeSlots() gives it */
-  LocalInt *sent_from = nullptr, *goes = nullptr; /* where they are in the vectors */
-  void    **there = nullptr;                      /* [sends] the words that they go to */
-  unsigned *turn  = nullptr;
-};
-
-/* The exchanges of a cycle by NCCL. */
-struct CMATCHExchanges {
-  explicit CMATCHExchanges(WorkMeter *meter) : memory(meter) { }
-
-  NCCL                            *nccl = nullptr; /* null where the exchanges are those of the face */
-  std::vector<CMATCHMessagesThere> messages;       /* [several * CMATCH_KINDS] */
-  Buffer<char>                     memory;
-  void        *packed = nullptr, *received = nullptr; /* what one exchange sends, and what comes in another order */
-  cudaStream_t aside  = nullptr;                      /* of exchanges beside kernels */
-  cudaEvent_t  forked = nullptr, joined = nullptr;
-  std::vector<cudaGraphExec_t *> graphs; /* of solvers, see CMATCHShareGraph() */
-
-  /* what CMATCHConnect_CUDA() needs, with room for it */
-  std::vector<LocalInt>    told, heard; /* where the parts that come and go have their words */
-  std::vector<void *>      words;       /* of the entries of one exchange */
-  std::vector<MPI_Request> requests;
-};
-
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
@@ -138,7 +102,12 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   cudaStream_t    capture    = nullptr; /* for captures alone */
   cudaGraphExec_t graph      = nullptr; /* the cycle; of several ranks without NCCL, the part of one rank */
   int             graph_x    = 0;       /* which of the iterates of the level where that part begins has its result */
-  CMATCHExchanges exchanges{&meter};
+
+  /* the exchanges of a cycle by NCCL, [several * CMATCH_KINDS]; ranks.nccl is null where they are made with the host */
+  ExchangeRanks                  ranks;
+  DeviceExchanges                exchanges{&meter, true};
+  Buffer<LocalInt>               orders{&meter}; /* what CMATCHShared::order shows */
+  std::vector<cudaGraphExec_t *> graphs;         /* of solvers, see CMATCHShareGraph() */
 };
 
 /* -------------------------------------- work of a set-up -------------------------------------- */
@@ -448,14 +417,11 @@ PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *, cudaStream_t);
 PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *);
 
 /*
-   What CMATCHExchange has, by NCCL in a stream, where exchanges.nccl is not null. An exchange runs aside of what comes into the
-   stream until its end is called, but `up`.
+   An exchange of a level: entries of ghosts, from x to what is behind its own entries, or see CMATCHLevel. By NCCL it is in the
+   stream, and aside of what comes there until its end, but for CMATCH_UP.
 */
-PetscErrorCode CMATCHHaloBegin(CMATCHHierarchyCUDA *, LocalInt level, void *x, cudaStream_t);
-PetscErrorCode CMATCHHaloEnd(CMATCHHierarchyCUDA *, LocalInt level, void *x, cudaStream_t);
-PetscErrorCode CMATCHDownBegin(CMATCHHierarchyCUDA *, LocalInt level, const void *values, void *contributions, cudaStream_t);
-PetscErrorCode CMATCHDownEnd(CMATCHHierarchyCUDA *, LocalInt level, cudaStream_t);
-PetscErrorCode CMATCHUp(CMATCHHierarchyCUDA *, LocalInt level, const void *x, void *values, cudaStream_t);
+PetscErrorCode CMATCHExchangeBegin(CMATCHHierarchyCUDA *, LocalInt level, CMATCHKind, const void *from, void *to, cudaStream_t);
+PetscErrorCode CMATCHExchangeEnd(CMATCHHierarchyCUDA *, LocalInt level, CMATCHKind, const void *from, void *to, cudaStream_t);
 PetscErrorCode CMATCHDestroyExchanges(CMATCHHierarchyCUDA *);
 
 /* Lists the inner rows of a level on several ranks, and those at a border. */

@@ -439,10 +439,10 @@ public:
   PetscErrorCode FindSize()
   {
     PetscFunctionBegin;
-    if (H_->exchange.size >= 0) PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->exchange.size, H_->control));
+    if (H_->size >= 0) PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->size, H_->control));
     else {
       PetscCall(LaunchFindLargest((unsigned long long *)&H_->control->own));
-      PetscCall(NCCLSum(H_->exchanges.nccl, &H_->control->own, (double *)&H_->control->largest, 1, stream_));
+      PetscCall(NCCLSum(H_->ranks.nccl, &H_->control->own, (double *)&H_->control->largest, 1, stream_));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -474,7 +474,7 @@ private:
     return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l, nullptr};
   }
   bool Several(LocalInt l) const { return l < H_->several; }
-  bool ByNCCL() const { return H_->exchanges.nccl; }
+  bool ByNCCL() const { return H_->ranks.nccl; }
   /* Kernels on several ranks follow exchanges, which do not know that a kernel could start early. */
   bool Early(LocalInt l) const { return H_->early && !Several(l); }
   bool Last(LocalInt l) const { return !Several(l) && l + 1 == H_->levels; }
@@ -506,10 +506,11 @@ private:
                             BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    const CMATCHShared &of = H_->shared[l];
-    PetscCall(HaloBegin(l, (void *)x));
+    const CMATCHShared &of     = H_->shared[l];
+    T *const            ghosts = (T *)x + H_->level[l].n;
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_HALO, x, ghosts, stream_));
     PetscCall((LaunchListed<GroupSize, Ahead>(l, of.inners, of.inner, x, act)));
-    PetscCall(HaloEnd(l, (void *)x));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_HALO, x, ghosts, stream_));
     PetscCall((LaunchListed<GroupSize, Ahead>(l, of.borders, of.border, x, act)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -699,29 +700,6 @@ private:
 
   /* ------------------------------------- several ranks ---------------------------------------- */
 
-  /* The exchanges, by NCCL or by the face. */
-  PetscErrorCode HaloBegin(LocalInt l, void *x)
-  {
-    return ByNCCL() ? CMATCHHaloBegin(H_, l, x, stream_) : H_->exchange.halo_begin(H_->exchange.context, l, x);
-  }
-  PetscErrorCode HaloEnd(LocalInt l, void *x)
-  {
-    return ByNCCL() ? CMATCHHaloEnd(H_, l, x, stream_) : H_->exchange.halo_end(H_->exchange.context, l, x);
-  }
-  PetscErrorCode DownBegin(LocalInt l, const T *values, T *added)
-  {
-    return ByNCCL() ? CMATCHDownBegin(H_, l, values, added, stream_)
-                    : H_->exchange.down_begin(H_->exchange.context, l, values, added);
-  }
-  PetscErrorCode DownEnd(LocalInt l, const T *values, T *added)
-  {
-    return ByNCCL() ? CMATCHDownEnd(H_, l, stream_) : H_->exchange.down_end(H_->exchange.context, l, values, added);
-  }
-  PetscErrorCode Up(LocalInt l, const T *e, T *values)
-  {
-    return ByNCCL() ? CMATCHUp(H_, l, e, values, stream_) : H_->exchange.up(H_->exchange.context, l, e, values);
-  }
-
   /* The largest magnitude of the entries of W r of this rank. */
   PetscErrorCode LaunchFindLargest(unsigned long long *found)
   {
@@ -741,14 +719,14 @@ private:
     double largest;
 
     PetscFunctionBegin;
-    if (H_->exchange.size >= 0) {
-      PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->exchange.size, H_->control));
+    if (H_->size >= 0) {
+      PetscCall(LaunchEarly(false, SetLargest, 1, 1, stream_, H_->size, H_->control));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(LaunchFindLargest(&H_->control->largest));
     PetscCallCUDA(cudaMemcpyAsync(&largest, &H_->control->largest, sizeof(largest), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
-    PetscCall(H_->exchange.largest(H_->exchange.context, 0, &largest));
+    PetscCall(CMATCHReduce(H_->level[0], MPI_MAX, &largest));
     PetscCallCUDA(cudaMemcpyAsync(&H_->control->largest, &largest, sizeof(largest), cudaMemcpyHostToDevice, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -815,11 +793,12 @@ private:
       PetscCallCUDA(cudaMemsetAsync(v.x[now_[l]], 0, L.n * sizeof(T), stream_));
     }
     PetscCall(RestrictSome(l, L.mine, L.coarse + L.foreign, r));
-    PetscCall(DownBegin(l, values + L.mine, added));
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_DOWN, values + L.mine, added, stream_));
     PetscCall(RestrictSome(l, 0, L.mine, r));
-    PetscCall(DownEnd(l, values + L.mine, added));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_DOWN, values + L.mine, added, stream_));
     PetscCall(SolveNext(l, &e));
-    PetscCall(Up(l, e, values + L.mine));
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_UP, e, values + L.mine, stream_));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_UP, e, values + L.mine, stream_));
     PetscCall(Correct(l, SharedCorrection<T>{L.mine, e, values}));
     if (!Passed(l)) PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -889,7 +868,7 @@ long CMATCHGeneration(const CMATCHHierarchy *H)
 PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
 {
   CMATCHHierarchyCUDA *H       = (CMATCHHierarchyCUDA *)hierarchy;
-  const bool           by_host = H->several && !H->exchanges.nccl;
+  const bool           by_host = H->several && !H->ranks.nccl;
 
   PetscFunctionBegin;
   if (H->graph || (!H->level[0].n && !H->several)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -916,7 +895,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   if (!H->level[0].n && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHMakeGraph_CUDA(H));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (H->several && !H->exchanges.nccl) {
+  if (H->several && !H->ranks.nccl) {
     PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, nullptr, nullptr, 0, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

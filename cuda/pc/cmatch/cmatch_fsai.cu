@@ -407,7 +407,7 @@ template <typename T>
 class SharedEstimate {
 public:
   SharedEstimate(CMATCHSetup *s, LocalInt level, const CMATCHScaleWork &work) :
-      s_(s), L_(s->H->level[level]), of_(s->H->shared[level]), exchange_(s->H->exchange), level_(level), work_(work)
+      s_(s), L_(s->H->level[level]), of_(s->H->shared[level]), work_(work)
   {
   }
 
@@ -458,7 +458,8 @@ private:
       TellAlone<<<BlocksFor(L_.n), kBlockSize, 0, s_->stream>>>(L_.n, of_.alone, work_.p);
       FinePCCheckLaunch();
     }
-    PetscCall(exchange_.halo_of_doubles(exchange_.context, level_, work_.p));
+    PetscCall(CMATCHHaloBegin(L_, MPI_DOUBLE, work_.p));
+    PetscCall(CMATCHHaloEnd(L_, MPI_DOUBLE, work_.p));
     if (!L_.ghosts) PetscFunctionReturn(PETSC_SUCCESS);
     HearAlone<<<BlocksFor(L_.ghosts), kBlockSize, 0, s_->stream>>>(L_.ghosts, work_.p + L_.n, of_.alone + L_.n);
     FinePCCheckLaunch();
@@ -469,7 +470,8 @@ private:
   PetscErrorCode Multiply(double *x, double *y)
   {
     PetscFunctionBegin;
-    PetscCall(exchange_.halo_of_doubles(exchange_.context, level_, x));
+    PetscCall(CMATCHHaloBegin(L_, MPI_DOUBLE, x));
+    PetscCall(CMATCHHaloEnd(L_, MPI_DOUBLE, x));
     if (!L_.n) PetscFunctionReturn(PETSC_SUCCESS);
     MultiplyRows<T><<<BlocksFor((long long)L_.n * kGroup), kBlockSize, 0, s_->stream>>>(L_.n, L_.A_i, L_.A_j, (const T *)L_.A_a,
                                                                                         (const T *)L_.s, (const T *)L_.d, of_.alone,
@@ -493,15 +495,13 @@ private:
       PetscCallCUDA(cudaStreamSynchronize(s_->stream));
       for (int block = 0; block < blocks; block++) *sum += parts[block];
     }
-    PetscCall(exchange_.sum(exchange_.context, level_, sum));
+    PetscCall(CMATCHReduce(L_, MPI_SUM, sum));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   CMATCHSetup           *s_;
   const CMATCHLevel     &L_;
   const CMATCHShared    &of_;
-  const CMATCHExchange  &exchange_;
-  const LocalInt         level_;
   const CMATCHScaleWork &work_;
 };
 

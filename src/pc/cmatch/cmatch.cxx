@@ -802,9 +802,9 @@ static PetscErrorCode PCApply_CMATCH(PC pc, Vec x, Vec y)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecNormAvailable(x, NORM_2, &is_known, &norm));
-  cmatch->hierarchy->exchange.size = is_known ? norm : cmatch->size;
-  const PetscErrorCode code        = PCApply_Local(pc, x, y);
-  cmatch->hierarchy->exchange.size = cmatch->size = -1;
+  cmatch->hierarchy->size   = is_known ? norm : cmatch->size;
+  const PetscErrorCode code = PCApply_Local(pc, x, y);
+  cmatch->hierarchy->size = cmatch->size = -1;
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

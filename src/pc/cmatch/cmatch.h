@@ -12,6 +12,7 @@
 
 #include "pc/halo.h"
 #include "polynomial.h"
+#include "ranks/exchange.h"
 
 /* ----------------------------------------- parameters ----------------------------------------- */
 
@@ -375,6 +376,12 @@ struct CMATCHLevel {
   GlobalInt        all;          /* rows of all ranks */
   LocalInt         contributions; /* values that other ranks send for rows of the next level */
 
+  /*
+     What a cycle exchanges there, with the host: entries of ghosts, with `down` back to its entries, which are contributions, the
+     values for rows that other ranks have on the next level, and with `up` such rows of that level to where the values were.
+  */
+  const Exchange *halo, *down, *up;
+
   /* counts, for the view */
   LocalInt left;    /* rows that are left to the smoother */
   LocalInt largest; /* rows of the largest aggregate */
@@ -396,32 +403,6 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
   return factor.d ? CSRBytes(&factor.W) + CSRBytes(&factor.Wt) + level.n * FinePCPrecisionBytes(precision) : 0;
 }
 
-/*
-   What a cycle on levels of several ranks needs of them, which the face gives it. Vectors and scalars are of the hierarchy's
-   precision, but for those of `sum` and `largest`, which are on the host; vectors are in the memory of the hierarchy. Own rows
-   may be computed between a beginning and its end, but what is exchanged must not be written.
-*/
-struct CMATCHExchange {
-  void *context;
-  /* the entries of ghosts, behind the rank's own ones */
-  PetscErrorCode (*halo_begin)(void *context, LocalInt level, void *x);
-  PetscErrorCode (*halo_end)(void *context, LocalInt level, void *x);
-  /* the values for rows that other ranks have on the next level, and what other ranks send, in the order of rows and ranks */
-  PetscErrorCode (*down_begin)(void *context, LocalInt level, const void *values, void *contributions);
-  PetscErrorCode (*down_end)(void *context, LocalInt level, const void *values, void *contributions);
-  PetscErrorCode (*up)(void *context, LocalInt level, const void *x, void *values); /* such rows of x, of the next level */
-  PetscErrorCode (*sum)(void *context, LocalInt level, double *);
-  PetscErrorCode (*largest)(void *context, LocalInt level, double *);
-  /* for a set-up: the same as the first two, of a vector in double precision */
-  PetscErrorCode (*halo_of_doubles)(void *context, LocalInt level, double *x);
-  /*
-     The 2-norm of the vector that the cycle is applied to, over all ranks, if all of them know it, or -1. It serves as well as the
-     largest magnitude of an entry, for which ranks would have to wait for each other: the scale of a cycle is a power of 2, so that
-     another one gives the same bits unless numbers leave the range of the precision.
-  */
-  double size;
-};
-
 /* The hierarchies of both twins begin with these fields. */
 struct CMATCHHierarchy {
   CMATCHParams params;
@@ -429,8 +410,14 @@ struct CMATCHHierarchy {
   CMATCHLevel  level[kCMATCHMostLevels];
 
   /* The first ones are on several ranks. One rank alone has all of the others; for the other ranks `levels` is `several`. */
-  LocalInt       several;
-  CMATCHExchange exchange;
+  LocalInt several;
+
+  /*
+     The 2-norm of the vector that the cycle is applied to, over all ranks, if all of them know it, or -1. It serves as well as the
+     largest magnitude of an entry, for which ranks would have to wait for each other: the scale of a cycle is a power of 2, so that
+     another one gives the same bits unless numbers leave the range of the precision.
+  */
+  double size = -1;
 
   /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2, or one with the sign of a negative matrix */
   PetscReal    scale;
@@ -443,6 +430,40 @@ struct CMATCHHierarchy {
   double       flops;       /* operations of an application, which the face counts */
   PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
+
+/* The entries of ghosts of a level on several ranks, behind the rank's own ones. */
+inline PetscErrorCode CMATCHHaloBegin(const CMATCHLevel &level, MPI_Datatype type, void *x)
+{
+  MPI_Aint low, bytes;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Type_get_extent(type, &low, &bytes));
+  PetscCall(ExchangeBegin(level.halo, type, x, (char *)x + level.n * bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+inline PetscErrorCode CMATCHHaloEnd(const CMATCHLevel &level, MPI_Datatype type, void *x)
+{
+  MPI_Aint low, bytes;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Type_get_extent(type, &low, &bytes));
+  PetscCall(ExchangeEnd(level.halo, type, x, (char *)x + level.n * bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The sum, or another operation, of a number over all ranks of such a level. */
+inline PetscErrorCode CMATCHReduce(const CMATCHLevel &level, MPI_Op operation, double *value)
+{
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, value, 1, MPI_DOUBLE, operation, PetscObjectComm((PetscObject)level.halo->sf)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+inline MPI_Datatype CMATCHType(FinePCPrecision precision)
+{
+  return precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
+}
 
 /* The rows of the finest level that a row of this level stands for on average. */
 inline PetscReal CMATCHRowsEach(const CMATCHHierarchy &H, LocalInt l)

@@ -79,8 +79,8 @@ PetscErrorCode Halo(const CMATCHHierarchyHost<T> &H, LocalInt l, std::vector<T> 
 {
   PetscFunctionBegin;
   if (l >= H.several) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(H.exchange.halo_begin(H.exchange.context, l, x->data()));
-  PetscCall(H.exchange.halo_end(H.exchange.context, l, x->data()));
+  PetscCall(CMATCHHaloBegin(H.level[l], CMATCHType(H.params.precision), x->data()));
+  PetscCall(CMATCHHaloEnd(H.level[l], CMATCHType(H.params.precision), x->data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,8 +100,8 @@ PetscErrorCode Restrict(LocalInt l, CMATCHHierarchyHost<T> *H)
     to[c] = sum;
   }
   if (!several) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(H->exchange.down_begin(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
-  PetscCall(H->exchange.down_end(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
+  PetscCall(ExchangeBackBegin(level.down, CMATCHType(H->params.precision), L.values.data() + level.mine, L.added.data()));
+  PetscCall(ExchangeBackEnd(level.down, CMATCHType(H->params.precision), L.values.data() + level.mine, L.added.data()));
   for (size_t c = 0; c + 1 < L.add_i.size(); c++) {
     T sum = c < (size_t)level.mine ? L.values[c] : 0;
     for (LocalInt k = L.add_i[c]; k < L.add_i[c + 1]; k++) sum += L.added[k];
@@ -121,7 +121,8 @@ PetscErrorCode Interpolate(LocalInt l, CMATCHHierarchyHost<T> *H)
 
   PetscFunctionBegin;
   if (several) {
-    PetscCall(H->exchange.up(H->exchange.context, l, coarse.data(), L.values.data() + level.mine));
+    PetscCall(ExchangeBegin(level.up, CMATCHType(H->params.precision), coarse.data(), L.values.data() + level.mine));
+    PetscCall(ExchangeEnd(level.up, CMATCHType(H->params.precision), coarse.data(), L.values.data() + level.mine));
     std::copy(coarse.begin(), coarse.begin() + level.mine, L.values.begin());
   }
   for (LocalInt i = 0; i < level.n; i++)
@@ -400,10 +401,10 @@ PetscErrorCode Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScala
 
   PetscFunctionBegin;
   if (n == 0 && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
-  if (H->several && H->exchange.size >= 0) largest = H->exchange.size;
+  if (H->several && H->size >= 0) largest = H->size;
   else {
     for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(r[i] * w(i)));
-    if (H->several) PetscCall(H->exchange.largest(H->exchange.context, 0, &largest));
+    if (H->several) PetscCall(CMATCHReduce(H->level[0], MPI_MAX, &largest));
   }
   if (std::isfinite(largest)) std::frexp(largest, &above);
   for (size_t i = 0; i < n; i++) L.b[i] = (T)std::ldexp(r[i] * w(i), -above);

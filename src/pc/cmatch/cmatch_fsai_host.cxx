@@ -67,13 +67,13 @@ void Expand(bool singular, bool foreign, const CMATCHArrays<T> &L, CMATCHExpande
   }
 }
 
-/* What the estimate of the largest eigenvalue needs of a level: all of it is one rank's unless `exchange` is there. */
+/* What the estimate of the largest eigenvalue needs of a level: all of it is one rank's unless `shared` is there. */
 struct Estimate {
-  CMATCHExpanded       *A;
-  const CMATCHFactor   *factor;
-  const CMATCHExchange *exchange;
-  LocalInt              level;
-  PetscInt64            first; /* the number of the first row */
+  CMATCHExpanded     *A;
+  const CMATCHFactor *factor;
+  const CMATCHLevel  *shared; /* on several ranks */
+  LocalInt            level;
+  PetscInt64          first; /* the number of the first row */
 };
 
 /* The dot product of own rows of all ranks */
@@ -82,7 +82,7 @@ PetscErrorCode Dot(const Estimate &of, const std::vector<double> &x, const std::
   PetscFunctionBegin;
   *dot = 0;
   for (size_t i = 0; i < of.A->d.size(); i++) *dot += x[i] * y[i];
-  if (of.exchange) PetscCall(of.exchange->sum(of.exchange->context, of.level, dot));
+  if (of.shared) PetscCall(CMATCHReduce(*of.shared, MPI_SUM, dot));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,8 +95,9 @@ PetscErrorCode Multiply(const Estimate &of, std::vector<double> *x, std::vector<
 
   PetscFunctionBegin;
   PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, x->data(), n, y->data(), n));
-  if (!of.exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(of.exchange->halo_of_doubles(of.exchange->context, of.level, x->data()));
+  if (!of.shared) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHHaloBegin(*of.shared, MPI_DOUBLE, x->data()));
+  PetscCall(CMATCHHaloEnd(*of.shared, MPI_DOUBLE, x->data()));
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt k = A->foreign_i[i]; k < A->foreign_i[i + 1]; k++) (*y)[i] += A->foreign_a[k] * (*x)[A->foreign_j[k]];
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -109,7 +110,8 @@ PetscErrorCode ClearForeign(const Estimate &of)
 
   PetscFunctionBegin;
   for (size_t i = 0; i < A.alone.size(); i++) A.p[i] = A.alone[i];
-  PetscCall(of.exchange->halo_of_doubles(of.exchange->context, of.level, A.p.data()));
+  PetscCall(CMATCHHaloBegin(*of.shared, MPI_DOUBLE, A.p.data()));
+  PetscCall(CMATCHHaloEnd(*of.shared, MPI_DOUBLE, A.p.data()));
   for (size_t k = 0; k < A.foreign_j.size(); k++)
     if (A.p[A.foreign_j[k]] != 0) A.foreign_a[k] = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -124,7 +126,7 @@ PetscErrorCode LargestEigenvalue(const Estimate &of, PetscReal *lambda)
   PetscReal          rz[steps + 1] = {}, pq[steps] = {};
 
   PetscFunctionBegin;
-  if (of.exchange) PetscCall(ClearForeign(of));
+  if (of.shared) PetscCall(ClearForeign(of));
   std::fill(A.p.begin(), A.p.end(), 0.);
   for (LocalInt i = 0; i < n; i++)
     A.q[i] = (double)(int32_t)CMATCHMix(CMATCHSeed(of.first + i), CMATCHSeed(of.first + i + 7)) * 0x1p-31 * std::sqrt(A.d[i]);
@@ -250,7 +252,7 @@ template <typename T>
 PetscErrorCode CMATCHScaleFactor_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   PetscFunctionBegin;
-  PetscCall(ScaleLevel({&H->expanded[l], &H->level[l].factor, &H->exchange, l, H->level[l].first}, H, stats));
+  PetscCall(ScaleLevel({&H->expanded[l], &H->level[l].factor, &H->level[l], l, H->level[l].first}, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

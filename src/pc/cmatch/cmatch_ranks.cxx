@@ -65,7 +65,7 @@ PetscErrorCode CMATCHDelivery::Add(const Parts &send, const void *from, const Pa
 /* What a rank sends to itself is copied: an MPI that takes memory of the GPU would copy it through the host, some kB at a time. */
 PetscErrorCode CMATCHDelivery::Deliver(const CMATCHRanksLevel &level)
 {
-  const MPI_Comm     comm  = PetscObjectComm((PetscObject)level.halo);
+  const MPI_Comm     comm  = PetscObjectComm((PetscObject)level.halo.sf);
   const PetscMemType where = IsStaged() ? PETSC_MEMTYPE_HOST : where_;
   PetscMPIInt        tag, posted = 0;
   PetscDeviceContext context;
@@ -77,7 +77,7 @@ PetscErrorCode CMATCHDelivery::Deliver(const CMATCHRanksLevel &level)
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
     PetscCall(PetscDeviceContextSynchronize(context));
   }
-  PetscCall(PetscObjectGetNewTag((PetscObject)level.halo, &tag));
+  PetscCall(PetscObjectGetNewTag((PetscObject)level.halo.sf, &tag));
   for (Array &array : arrays_) {
     const char *const out   = IsStaged() ? array.sent.data() : (const char *)array.from;
     char *const       in    = IsStaged() ? array.received.data() : (char *)array.to;
@@ -236,7 +236,7 @@ PetscErrorCode FindFirst(RanksSetUp *s, LocalInt l, bool coarsens, NextLevel *ne
   CMATCHRanksLevel &level = s->ranks->level[l];
 
   PetscFunctionBegin;
-  PetscCall(NeighboursFromSF(level.halo, &level.ghosts));
+  PetscCall(ExchangeMakeLists(&level.halo));
   mine[LEVEL_ENTRIES] = Clamped((PetscInt64)s->H->level[l].nnz + level.rows);
   if (coarsens && level.stitch) {
     PetscCall(FindAggregates(s, l, CMATCH_STITCHED, next, mine));
@@ -358,7 +358,7 @@ PetscErrorCode Match(RanksSetUp *s, LocalInt l, NextLevel *next)
 /* The numbers of aggregates go to the ranks that have their rows as ghosts. */
 PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse, CMATCHDelivery *delivery)
 {
-  const Neighbours &ghosts = s->ranks->level[l].ghosts;
+  const Neighbours &ghosts = s->ranks->level[l].halo.lists;
   CMATCHHalo        numbers;
 
   PetscFunctionBegin;
@@ -372,7 +372,7 @@ PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse
 /* Rows of P go to the ranks that have them as ghosts. */
 PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
 {
-  const Neighbours  &ghosts = s->ranks->level[l].ghosts;
+  const Neighbours  &ghosts = s->ranks->level[l].halo.lists;
   const MPI_Datatype value  = s->ranks->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
   CMATCHHalo         columns, values;
 
@@ -488,7 +488,7 @@ PetscErrorCode FindSenders(RanksSetUp *s, LocalInt l, ExchangedRows *rows)
 
   PetscFunctionBegin;
   s->outcome->exchanging = true;
-  PetscCall(PetscCommBuildTwoSided(PetscObjectComm((PetscObject)level.halo), rows->Told(), MPI_INT, to, rows->to.data(),
+  PetscCall(PetscCommBuildTwoSided(PetscObjectComm((PetscObject)level.halo.sf), rows->Told(), MPI_INT, to, rows->to.data(),
                                    rows->told.data(), &count, &from, &told));
   s->outcome->exchanging = false;
   Alone(*s, ListReceived, count, (const PetscMPIInt *)from, (const PetscMPIInt *)told, &level, rows);
@@ -594,7 +594,11 @@ PetscErrorCode ConnectNext(RanksSetUp *s, LocalInt l, const std::vector<PetscInt
     s->ranks->level.push_back(std::move(*next)); /* there is room */
     CMATCHRanksLevel &made = s->ranks->level.back();
     PetscCallMPI(MPI_Comm_rank(made.comm, &made.rank));
-    if (made.size > 1) PetscCall(CreateSF(made.comm, made.range.data(), ghost, &made.halo));
+    if (made.size > 1) {
+      PetscSF sf;
+      PetscCall(CreateSF(made.comm, made.range.data(), ghost, &sf));
+      PetscCall(CMATCHGiveSF(s->ranks->where, sf, &made.halo));
+    }
   }
   s->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -651,7 +655,6 @@ PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *phase, CMATCHHierarchy *H, CM
   RanksSetUp s{phase->outcome, H, ranks, ranks->setup.get(), (bool)ranks->keep};
 
   PetscFunctionBegin;
-  CMATCHRanksGiveExchange(ranks, H);
   for (LocalInt l = 0; !s.stopped; l++) {
     if (l > 0 && ranks->level[l].size == 1) {
       Alone(s, EndLevels, &s, l, true, ranks->level[l].stitch);
@@ -663,6 +666,11 @@ PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *phase, CMATCHHierarchy *H, CM
       Alone(s, EndLevels, &s, l + 1, IsLast(level), false);
       break;
     }
+  }
+  for (LocalInt l = 0; l < H->several && !s.stopped; l++) {
+    H->level[l].halo = &ranks->level[l].halo;
+    H->level[l].down = &ranks->level[l].down;
+    H->level[l].up   = &ranks->level[l].up;
   }
   /* a level has the ranks of the level above or fewer, so that none waits for one that waits for another level */
   if (CMATCHHasFactors(H->params)) {
@@ -704,10 +712,11 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
 
 PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
 {
-  CMATCHRanksLevel &level = ranks->level[0];
+  PetscSF sf;
 
   PetscFunctionBegin;
-  PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &level.halo));
+  PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &sf));
+  PetscCall(CMATCHGiveSF(ranks->where, sf, &ranks->level[0].halo));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -717,10 +726,10 @@ PetscErrorCode CMATCHRanksForget(CMATCHRanks *ranks)
   ranks->setup.reset();
   for (size_t l = ranks->level.size(); l-- > 0;) {
     CMATCHRanksLevel &level = ranks->level[l];
-    PetscCall(PetscSFDestroy(&level.coarse));
-    PetscCall(PetscSFDestroy(&level.multi));
+    PetscCall(ExchangeDestroy(&level.down));
+    PetscCall(ExchangeDestroy(&level.up));
     if (!l) continue;
-    PetscCall(PetscSFDestroy(&level.halo));
+    PetscCall(ExchangeDestroy(&level.halo));
     if (level.split) PetscCallMPI(MPI_Comm_free(&level.comm));
   }
   ranks->level.resize(1);
@@ -732,7 +741,7 @@ PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **ranks)
   PetscFunctionBegin;
   if (!*ranks) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHRanksForget(*ranks));
-  PetscCall(PetscSFDestroy(&(*ranks)->level[0].halo));
+  PetscCall(ExchangeDestroy(&(*ranks)->level[0].halo));
   delete *ranks;
   *ranks = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);

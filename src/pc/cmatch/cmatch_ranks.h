@@ -5,7 +5,6 @@
 */
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "cmatch.h"
@@ -116,26 +115,16 @@ PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMAT
 PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHStats *, CMATCHHierarchy **H,
                                       CMATCHRanksSetUp **setup);
 
-/* The exchanges of a level in a cycle, see CMATCHExchange. */
+/* The exchanges of a level in a cycle, see CMATCHLevel. */
 enum CMATCHKind { CMATCH_HALO, CMATCH_DOWN, CMATCH_UP, CMATCH_KINDS };
 
 /*
-   What a rank sends and gets in such an exchange. Ranks have the numbers that they have among all ranks. Entries that the rank
-   sends to itself are apart. In every list the entries are in the order in which the other end has them.
+   The exchanges of a cycle by NCCL from now on, in the stream of the cycle: room for those of all levels on several ranks, of which
+   `lists` [several * CMATCH_KINDS] has the lists, with the numbers that ranks have among all of them. All ranks connect when each
+   of them has it. Every exchange is made once then: the first one takes long, and a graph could not hold it. *direct says whether
+   kernels write to the other GPUs themselves in all of them.
 */
-struct CMATCHMessages {
-  std::vector<Neighbours::Part> to, from; /* other ranks: parts of what is packed, and of what comes */
-  std::vector<LocalInt> sent, came; /* where that is in the vectors; empty where each part is a piece of its vector as it is */
-  std::vector<LocalInt> own_from, own_to; /* where this rank has what it sends to itself, and where it goes */
-};
-using CMATCHLevelMessages = std::array<CMATCHMessages, CMATCH_KINDS>;
-
-/*
-   The exchanges of a cycle by NCCL from now on, in the stream of the cycle: room for those of all levels on several ranks, whose
-   lists are consumed. All ranks connect when each of them has it. Every exchange is made once then: the first one takes long, and
-   a graph could not hold it. *direct says whether kernels write to the other GPUs themselves in all of them.
-*/
-PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, std::vector<CMATCHLevelMessages> *);
+PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *, NCCL *, std::vector<Neighbours> *lists);
 PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *, MPI_Comm, bool *direct);
 
 /* The largest magnitude of a diagonal entry of W A W. w [n] is in the memory of A, or null for ones; see CMATCHParams for `zero`.

@@ -21,8 +21,8 @@ struct CMATCHRanksLevel {
   LocalInt              rows   = 0;     /* own ones */
   PetscInt              all    = 0;     /* of all ranks */
   bool                  stitch = false; /* rows have come together, so that the level may be stitched */
-  PetscSF               halo   = nullptr;
-  std::vector<PetscInt> range; /* [size + 1] where the rows of each rank begin */
+  Exchange              halo;           /* of the entries of ghosts */
+  std::vector<PetscInt> range;          /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
   Neighbours            ghosts;           /* the lists of `halo` */
@@ -34,8 +34,9 @@ struct CMATCHRanksLevel {
   CMATCHOwnedRows       next{};           /* the rank's rows of the next level */
   bool                  gathered = false; /* the next level is on fewer ranks */
 
-  /* Where a cycle communicates by MPI: leaves are the rows that are sent, and roots the next level's rows, or contributions. */
-  PetscSF coarse = nullptr, multi = nullptr;
+  /* Where a cycle communicates by MPI: ghosts are the rows that are sent, and entries the contributions, or the next level's rows.
+   */
+  Exchange down, up;
 };
 
 /* Entries of a vector in either memory, as long as this object lives. */
@@ -130,16 +131,16 @@ PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCH
 PetscErrorCode CMATCHRanksConnect(Mat, CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
 
-/* The messages of an exchange of a level. `number` has those of the level's ranks among all ranks. */
-PetscErrorCode CMATCHMessagesOf(const CMATCHRanksLevel &, CMATCHKind, const std::vector<PetscMPIInt> &number, CMATCHMessages *);
+/* The lists of an exchange of a level. `number` has those of the level's ranks among all ranks. */
+Neighbours CMATCHListsOf(const CMATCHRanksLevel &, CMATCHKind, const std::vector<PetscMPIInt> &number);
 
 /* Makes room for the exchanges of the cycle by NCCL. No communication; all ranks connect then, by CMATCHConnect_CUDA(). */
 PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
 /* Makes the PetscSFs of a cycle that communicates by MPI, unless a rank has failed. Collective. */
 PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *, CMATCHRanks *);
 
-/* Gives a hierarchy the exchanges by MPI, which it needs while it is set up and where a cycle communicates so. */
-void CMATCHRanksGiveExchange(CMATCHRanks *, CMATCHHierarchy *);
+/* An exchange has this PetscSF from now on. */
+PetscErrorCode CMATCHGiveSF(PetscMemType, PetscSF, Exchange *);
 
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
