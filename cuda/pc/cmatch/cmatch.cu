@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
 /* The entries beside the diagonal, and the row sums, of scale W A W. A group takes a row. */
 template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CopyFinest(CSRView A, const double *w, double scale, LocalInt *A_i, LocalInt *A_j, T *A_a, double *rs, double *diagonal,
-             float *matched_a, float *matched_d, CMATCHReport *report)
+  CopyFinest(CSRView A, const double *w, double scale, CMATCHFinest<T> to, CMATCHReport *report)
 {
   const long long group = GridThread() / GroupSize;
   const int       lane  = threadIdx.x % GroupSize;
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(kBlockSize)
   const double    w_row   = mine ? NearNull(w, row) : 1.;
   double          sum     = 0;
   bool            passed = false, finite = true; /* the diagonal entry was in a part of the row before */
-  if (lane == 0 && group <= A.n) A_i[group] = mine ? begin - row : A.nnz - A.n; /* every row before has its diagonal entry */
+  if (lane == 0 && group <= A.n) to.A_i[group] = mine ? begin - row : A.nnz - A.n; /* every row before has its diagonal entry */
   for (int k = 0; k < longest; k += GroupSize) {
     const LocalInt at             = begin + k + lane;
     const bool     there          = at < end;
@@ -92,19 +91,29 @@ __global__ void __launch_bounds__(kBlockSize)
     AddInOrder<GroupSize>(value, &sum);
     finite = finite && isfinite((T)value);
     if (diagonal_entry) {
-      diagonal[row] = value;
-      if (matched_d) matched_d[row] = (float)value;
+      to.diagonal[row] = value;
+      if (to.matched_d) to.matched_d[row] = (float)value;
     } else if (there) {
-      const LocalInt to = at - row - (passed || (ballot & ((1u << lane) - 1u)) ? 1 : 0);
-      A_j[to]           = column;
-      A_a[to]           = (T)value;
-      if (matched_a) matched_a[to] = (float)value;
+      const LocalInt place = at - row - (passed || (ballot & ((1u << lane) - 1u)) ? 1 : 0);
+      to.A_j[place]        = column;
+      to.A_a[place]        = (T)value;
+      if (to.matched_a) to.matched_a[place] = (float)value;
     }
     passed = passed || ballot;
   }
-  if (mine && lane == 0) rs[row] = sum;
+  if (mine && lane == 0) to.rs[row] = sum;
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
+
+/* The arrays of a level that CompleteRows() reads and writes. */
+template <typename T>
+struct LevelRows {
+  LocalInt        n;
+  const LocalInt *A_i;
+  const T        *A_a;
+  double         *rs;
+  T              *s, *d, *l;
+};
 
 /* What CompleteRows() needs to know of a level. */
 struct Completion {
@@ -117,45 +126,44 @@ struct Completion {
 /* s, d and l of a level, from its entries and the row sums, as CMATCHComplete_Host() makes them. A group takes a row. */
 template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CompleteRows(LocalInt n, const LocalInt *A_i, const T *A_a, const double *fallback, const double *size, Completion of, double *rs,
-               T *s, T *d, T *l, CMATCHReport *report)
+  CompleteRows(LevelRows<T> L, const double *fallback, const double *size, Completion of, CMATCHReport *report)
 {
   const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
-  const LocalInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
+  const LocalInt begin = row < L.n ? L.A_i[row] : 0, end = row < L.n ? L.A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         off     = 0;
   bool           coupled = false;
   for (int k = 0; k < longest; k += GroupSize) {
-    const double a = begin + k + lane < end ? (double)A_a[begin + k + lane] : 0.;
+    const double a = begin + k + lane < end ? (double)L.A_a[begin + k + lane] : 0.;
     coupled        = coupled || a != 0;
     AddInOrder<GroupSize>(a, &off);
   }
   coupled             = GroupBallot<GroupSize>(coupled) != 0;
-  double     sum      = row < n ? rs[row] : 1.;
-  const bool ends     = row < n && IsWholeComponent(sum, coupled, size[row], of.nothing);
+  double     sum      = row < L.n ? L.rs[row] : 1.;
+  const bool ends     = row < L.n && IsWholeComponent(sum, coupled, size[row], of.nothing);
   T          diagonal = (T)(sum - off);
   if (ends) {
     sum      = 0;
     diagonal = (T)size[row];
     if (!(diagonal > 0)) diagonal = 1;
-  } else if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
-  const bool rounded = of.coarse && row < n && !(diagonal > 0);
+  } else if (row < L.n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
+  const bool rounded = of.coarse && row < L.n && !(diagonal > 0);
   if (__any_sync(kFullWarp, rounded)) {
     double magnitude = 0;
     for (int k = 0; k < longest; k += GroupSize)
-      AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &magnitude);
+      AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)L.A_a[begin + k + lane]) : 0., &magnitude);
     if (rounded) diagonal = (T)Rounded(sum - off, magnitude + fabs(sum), (double)diagonal);
   }
   double l1 = (double)diagonal;
   for (int k = 0; k < longest; k += GroupSize)
-    AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
-  if (row >= n || lane != 0) return;
-  s[row] = (T)sum;
-  d[row] = diagonal;
-  l[row] = (T)((l1 != (double)diagonal ? 1 : (T)sum == 0 ? 0 : of.root) / l1);
+    AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)L.A_a[begin + k + lane]) : 0., &l1);
+  if (row >= L.n || lane != 0) return;
+  L.s[row] = (T)sum;
+  L.d[row] = diagonal;
+  L.l[row] = (T)((l1 != (double)diagonal ? 1 : (T)sum == 0 ? 0 : of.root) / l1);
   if (ends) {
-    rs[row] = 0;
+    L.rs[row] = 0;
     if (of.count) atomicAdd(&report->ended, 1);
   }
   if (!(diagonal > 0 && isfinite(diagonal))) atomicMin(&report->failure, CMATCHFailureKey(of.stage, row, of.kind));
@@ -207,8 +215,10 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
     PetscFunctionBegin;
     const auto kernel = L.nnz <= kShortRow * L.n ? CopyFinest<4, T> : CopyFinest<kGroup, T>;
     const int  group  = L.nnz <= kShortRow * L.n ? 4 : kGroup;
-    kernel<<<BlocksFor(((long long)A.n + 1) * group), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a,
-                                                                                  H->rs[0], diagonal, matched_a, matched_d,
+    kernel<<<BlocksFor(((long long)A.n + 1) * group), kBlockSize, 0, s->stream>>>(A, H->w, H->scale,
+                                                                                  CMATCHFinest<T>{L.A_i, L.A_j, (T *)L.A_a,
+                                                                                                  H->device[0].rs, diagonal,
+                                                                                                  matched_a, matched_d},
                                                                                   s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -225,11 +235,8 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
   H->memory.clear();
   H->levels = 0;
   for (LocalInt l = 0; l < kCMATCHMostLevels; l++) {
-    H->level[l]   = CMATCHLevel{};
-    H->vectors[l] = CMATCHVectors{};
-    H->rs[l]      = nullptr;
-    H->AP_room[l] = 0;
-    H->shared[l]  = CMATCHShared();
+    H->level[l]  = CMATCHLevel{};
+    H->device[l] = CMATCHLevelCUDA();
   }
 }
 
@@ -329,7 +336,7 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   const LocalInt       level = H->levels++;
   const size_t         value = FinePCPrecisionBytes(p->precision);
   CMATCHLevel         &L     = H->level[level];
-  CMATCHVectors       &v     = H->vectors[level];
+  CMATCHVectors       &v     = H->device[level].vectors;
   Layout               layout;
 
   PetscFunctionBegin;
@@ -338,16 +345,16 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   L.all   = n;
   L.width = p->prolongator_row;
   if (ghost) {
-    H->shared[level].ghost = *ghost;
+    H->device[level].ghost = *ghost;
     L.ghosts               = (LocalInt)ghost->size();
-    L.ghost                = H->shared[level].ghost.data();
+    L.ghost                = H->device[level].ghost.data();
   }
   const size_t with_ghosts = (size_t)n + L.ghosts, most = with_ghosts * L.width; /* entries of P */
   layout.Place(&L.A_i, (size_t)n + 1);
   layout.Place(&L.A_j, nnz);
   layout.Place(&L.A_a, nnz * value);
   for (void **array : {&L.s, &L.d, &L.l}) layout.Place(array, n * value);
-  layout.Place(&H->rs[level], n);
+  layout.Place(&H->device[level].rs, n);
   if (ghost || (n > p->coarse_size && level + 1 < p->max_levels)) {
     layout.Place(&L.aggregate, with_ghosts);
     layout.Place(&L.P_j, most);
@@ -361,7 +368,7 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const
   layout.Place(&v.z[0], with_ghosts * value); /* the coarsest level may need a polynomial, whatever the smoother is */
   layout.Place(&v.z[1], with_ghosts * value);
   if (ghost)
-    for (LocalInt **array : {&H->shared[level].inner, &H->shared[level].border}) layout.Place(array, n);
+    for (LocalInt **array : {&H->device[level].inner, &H->device[level].border}) layout.Place(array, n);
   H->memory.emplace_back(&H->meter);
   PetscCall(layout.Allocate(&H->memory.back()));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -386,8 +393,10 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
     PetscFunctionBegin;
     const auto kernel = L.nnz <= kThreadRow * L.n ? CompleteRows<1, T> : CompleteRows<kGroup, T>;
     const int  group  = L.nnz <= kThreadRow * L.n ? 1 : kGroup;
-    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(L.n, L.A_i, (const T *)L.A_a, fallback, size, of,
-                                                                            H->rs[level], (T *)L.s, (T *)L.d, (T *)L.l, s->report);
+    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(LevelRows<T>{L.n, L.A_i, (const T *)L.A_a,
+                                                                                         H->device[level].rs, (T *)L.s, (T *)L.d,
+                                                                                         (T *)L.l},
+                                                                            fallback, size, of, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

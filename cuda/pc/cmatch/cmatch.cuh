@@ -45,8 +45,13 @@ struct CMATCHVectors {
   void *z[2];  /* corrections of a polynomial */
 };
 
-/* What a level on several ranks has beside what its CMATCHLevel shows. */
-struct CMATCHShared {
+/* What a level has beside what its CMATCHLevel shows. */
+struct CMATCHLevelCUDA {
+  CMATCHVectors vectors = {};
+  double       *rs      = nullptr; /* [n] the row sums in double */
+  size_t        AP_room = 0;       /* entries that A P needed memory for */
+
+  /* what follows is of levels on several ranks */
   std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
   std::vector<GlobalInt> column;    /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
   LocalInt               met   = 0; /* aggregates of ghosts, whether they are columns of P or not */
@@ -80,10 +85,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   Buffer<char>              outbox[4]                      = {Buffer<char>(&meter), Buffer<char>(&meter), Buffer<char>(&meter),
                                                               Buffer<char>(&meter)}; /* what a set-up on several ranks sends */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
-  CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
-  double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */
-  size_t                    AP_room[kCMATCHMostLevels]     = {}; /* entries that A P needed memory for */
-  CMATCHShared              shared[kCMATCHMostLevels];           /* of levels on several ranks */
+  CMATCHLevelCUDA           device[kCMATCHMostLevels];
 
   /* the coarsest level */
   CMATCHEnd      end = CMATCH_END_SIZE;
@@ -106,7 +108,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   /* the exchanges of a cycle by NCCL, [several * CMATCH_KINDS]; ranks.nccl is null where they are made with the host */
   ExchangeRanks                  ranks;
   DeviceExchanges                exchanges{&meter, true};
-  Buffer<LocalInt>               orders{&meter}; /* what CMATCHShared::order shows */
+  Buffer<LocalInt>               orders{&meter}; /* what CMATCHLevelCUDA::order shows */
   std::vector<cudaGraphExec_t *> graphs;         /* of solvers, see CMATCHShareGraph() */
 };
 
@@ -281,6 +283,15 @@ inline bool CMATCHHasFailed(const CMATCHSetup *s)
 {
   return s->seen.failure != ~0ull;
 }
+
+/* Where the finest level goes. */
+template <typename T>
+struct CMATCHFinest {
+  LocalInt *A_i, *A_j;
+  T        *A_a;
+  double   *rs, *diagonal;
+  float    *matched_a, *matched_d; /* in single precision, or null */
+};
 
 /* Begins a set-up, with a new hierarchy if there is none, and without levels unless keep; `A_bytes` are those of the rows of A. */
 PetscErrorCode CMATCHOpen(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **);

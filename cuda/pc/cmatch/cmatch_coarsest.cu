@@ -253,7 +253,7 @@ PetscErrorCode FindParts(CMATCHSetup *s, CMATCHParts *parts)
   PetscCall(fetch(&A_i, L.A_i));
   PetscCall(fetch(&A_j, L.A_j));
   PetscCall(fetch(&A_a, L.A_a));
-  PetscCall(fetch(&rs, H->rs[last]));
+  PetscCall(fetch(&rs, H->device[last].rs));
   *parts          = CMATCHFindParts(L.n, A_i.data(), A_j.data(), std::vector<double>(A_a.begin(), A_a.end()).data(), rs.data(),
                                     CMATCHRowsEach(*H, last), s->params->singular);
   s->stats->parts = PetscMax(parts->Large() - (s->params->singular ? 1 : 0), 0);
@@ -348,7 +348,8 @@ private:
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
-      FillDense<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], D, s->report);
+      FillDense<T>
+        <<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->device[level].rs, D, s->report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -414,7 +415,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
 PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_t stream)
 {
   const CMATCHLevel &L = H->level[H->levels - 1];
-  const void        *b = H->vectors[H->levels - 1].b;
+  const void        *b = H->device[H->levels - 1].vectors.b;
 
   PetscFunctionBegin;
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {

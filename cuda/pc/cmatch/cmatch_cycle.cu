@@ -9,6 +9,7 @@
 #include "capture.cuh"
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
+#include "cmatch_rows.cuh"
 
 namespace
 {
@@ -72,18 +73,24 @@ struct FirstStep {
   }
 };
 
+/* What a solver knows: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
+struct Known {
+  const double *square;
+  const int    *stage;
+  int           stop;
+};
+
 /* b = 2^q W r, and the first step. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  BeginCycle(LocalInt n, Ends ends, const double *w, const double *square, const int *stage, int stop, const T *l, T *b,
-             FirstStep<T> first, CMATCHControl *control)
+  BeginCycle(LocalInt n, Ends ends, const double *w, Known known, const T *l, T *b, FirstStep<T> first, CMATCHControl *control)
 {
   const long long i   = GridThread();
   const T         l_i = i < n ? l[i] : T(0);
   WaitForPrevious();
   LetNextStart();
-  const bool   skip   = stage && *stage >= stop;
-  const double factor = square ? PowerFor(*square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
+  const bool   skip   = known.stage && *known.stage >= known.stop;
+  const double factor = known.square ? PowerFor(*known.square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
   if (i == 0) {
     control->factor = factor;
     control->skip   = skip;
@@ -118,47 +125,22 @@ struct Operator {
   const LocalInt *rows; /* the list, or null */
 };
 
-/*
-   Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. GroupSize lanes take a row,
-   and a lane asks for Ahead entries before it uses any. Entries of A come before the wait for the kernel ahead, which does not
-   write them.
-*/
+/* Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. */
 template <typename T, int GroupSize, int Ahead, bool Listed, typename Act>
 __global__ void __launch_bounds__(kBlockSize)
   ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
-  const LocalInt at   = (LocalInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
-  const bool     mine = at < A.n;
-  const LocalInt row  = Listed && mine ? A.rows[at] : at;
-  const LocalInt end  = mine ? A.i[row + 1] : 0;
-  LocalInt       k    = mine ? A.i[row] + lane : 0, column[Ahead];
-  T              value[Ahead], sum = 0;
-  const auto     load = [&]() {
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) {
-      const bool in = k + t * GroupSize < end;
-      column[t]     = in ? A.j[k + t * GroupSize] : row;
-      value[t]      = in ? A.a[k + t * GroupSize] : T(0);
-    }
-  };
-  load();
-  const T s = mine ? A.s[row] : T(0);
+  const LocalInt                       at   = (LocalInt)(GridThread() / GroupSize);
+  const bool                           mine = at < A.n;
+  const LocalInt                       row  = Listed && mine ? A.rows[at] : at;
+  RowAhead<T, GroupSize, Ahead, false> entries(A.i, A.j, A.a, mine, row, row);
+  const T                              s = mine ? A.s[row] : T(0);
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
   const T own = mine ? x[row] : T(0);
-  while (k < end) {
-    T other[Ahead];
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) other[t] = x[column[t]];
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) sum += value[t] * (other[t] - own);
-    k += GroupSize * Ahead;
-    if (k < end) load();
-  }
-  sum = GroupSum<GroupSize>(sum);
-  if (mine && lane == 0) act(row, s * own + sum, own);
+  const T sum = entries.Sum(x, [own](T a, T other) { return a * (other - own); });
+  if (mine && threadIdx.x % GroupSize == 0) act(row, s * own + sum, own);
 }
 
 /* r = b - A x */
@@ -228,43 +210,18 @@ struct SmoothOn {
 
 /* ------------------------------------- factored smoothers ------------------------------------- */
 
-/*
-   Calls act(row, x_row + (W x)_row) for all rows of a factor W, as ForProducts() does for a level. The entries of W come before the
-   wait for the kernel ahead.
-*/
+/* Calls act(row, x_row + (W x)_row) for all rows of a factor W. */
 template <typename T, int GroupSize, int Ahead, typename Act>
-__global__ void __launch_bounds__(kBlockSize) ForFactor(LocalInt n, const LocalInt *W_i, const LocalInt *W_j, const T *W_a,
-                                                        const T *__restrict__ x, const CMATCHControl *control, Act act)
+__global__ void __launch_bounds__(kBlockSize) ForFactor(Rows<T> W, const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
-  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
-  const bool     mine = row < n;
-  const LocalInt end  = mine ? W_i[row + 1] : 0;
-  LocalInt       k    = mine ? W_i[row] + lane : 0, column[Ahead];
-  T              value[Ahead], sum = 0;
-  const auto     load = [&]() {
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) {
-      const bool in = k + t * GroupSize < end;
-      column[t]     = in ? W_j[k + t * GroupSize] : row;
-      value[t]      = in ? W_a[k + t * GroupSize] : T(0);
-    }
-  };
-  load();
+  const LocalInt                       row  = (LocalInt)(GridThread() / GroupSize);
+  const bool                           mine = row < W.n;
+  RowAhead<T, GroupSize, Ahead, false> entries(W.i, W.j, W.a, mine, row, row);
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
-  while (k < end) {
-    T other[Ahead];
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) other[t] = x[column[t]];
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) sum += value[t] * other[t];
-    k += GroupSize * Ahead;
-    if (k < end) load();
-  }
-  sum = GroupSum<GroupSize>(sum);
-  if (mine && lane == 0) act(row, x[row] + sum);
+  const T sum = entries.Sum(x, [](T a, T other) { return a * other; });
+  if (mine && threadIdx.x % GroupSize == 0) act(row, x[row] + sum);
 }
 
 /* t = D (r + W r) */
@@ -297,56 +254,42 @@ struct FactorStep {
 /* b = R r on the next level, and the first step of its smoother. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  Restrict(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const T *__restrict__ r, const T *l, T *b,
-           FirstStep<T> first, const CMATCHControl *control)
+  Restrict(Rows<T> R, const T *__restrict__ r, const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
 {
-  constexpr int  kAhead = 4;
-  const LocalInt row    = (LocalInt)(GridThread() / kTransferGroup);
-  const int      lane   = threadIdx.x % kTransferGroup;
-  const bool     mine   = row < rows;
-  const LocalInt end    = mine ? R_i[row + 1] : 0;
-  LocalInt       k      = mine ? R_i[row] + lane : 0, column[kAhead];
-  T              value[kAhead], sum = 0;
-  const auto     load = [&]() {
-#pragma unroll
-    for (int t = 0; t < kAhead; t++) {
-      const bool in = k + t * kTransferGroup < end;
-      column[t]     = in ? R_j[k + t * kTransferGroup] : 0;
-      value[t]      = in ? R_a[k + t * kTransferGroup] : T(0);
-    }
-  };
-  load();
+  constexpr int                             kAhead = 4;
+  const LocalInt                            row    = (LocalInt)(GridThread() / kTransferGroup);
+  const bool                                mine   = row < R.n;
+  RowAhead<T, kTransferGroup, kAhead, true> entries(R.i, R.j, R.a, mine, row, 0);
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
-  while (k < end) {
-    T other[kAhead];
-#pragma unroll
-    for (int t = 0; t < kAhead; t++) other[t] = k + t * kTransferGroup < end ? r[column[t]] : T(0);
-#pragma unroll
-    for (int t = 0; t < kAhead; t++) sum += value[t] * other[t];
-    k += kTransferGroup * kAhead;
-    if (k < end) load();
-  }
-  sum = GroupSum<kTransferGroup>(sum);
-  if (!mine || lane != 0) return;
+  const T sum = entries.Sum(r, [](T a, T other) { return a * other; });
+  if (!mine || threadIdx.x % kTransferGroup != 0) return;
   b[row] = sum;
   if (first.x || first.z) first(row, l[row], sum);
 }
 
 /*
-   b on the next level, from the own part, of `mine` rows, and contributions in the order of ranks, and the first step there. Where
-   contributions are in another order, `order` says where each of them is.
+   The parts of b on the next level: the rank's own one, of `mine` rows, and contributions in the order of ranks. Where these are in
+   another order, `order` says where each of them is.
 */
 template <typename T>
+struct Contributions {
+  LocalInt        mine;
+  const T        *own;
+  const LocalInt *add_i, *order;
+  const T        *added;
+};
+
+/* b on the next level, and the first step there. */
+template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddContributions(LocalInt rows, LocalInt mine, const T *own, const LocalInt *add_i, const LocalInt *order, const T *added,
-                   const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
+  AddContributions(LocalInt rows, Contributions<T> from, const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
 {
   const long long c = GridThread();
   if (control->skip || c >= rows) return;
-  T sum = c < mine ? own[c] : T(0);
-  for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) sum += added[order ? order[k] : k];
+  T sum = c < from.mine ? from.own[c] : T(0);
+  for (LocalInt k = from.add_i[c]; k < from.add_i[c + 1]; k++) sum += from.added[from.order ? from.order[k] : k];
   b[c] = sum;
   if (first.x || first.z) first((LocalInt)c, l[c], sum);
 }
@@ -418,16 +361,16 @@ public:
   {
   }
 
-  PetscErrorCode Run(const double *square, const int *stage, int stop)
+  PetscErrorCode Run(const Known &known)
   {
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
     if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll()); /* with NCCL it is known when the graph is launched */
-    else if (!H_->several && !square) PetscCall(LaunchFindLargest(&H_->control->largest));
+    else if (!H_->several && !known.square) PetscCall(LaunchFindLargest(&H_->control->largest));
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, square, stage,
-                          stop, (const T *)L.l, V(0).b, First(0), H_->control));
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, known,
+                          (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_ && L.n)
       PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
@@ -465,7 +408,7 @@ private:
   };
   Vectors V(LocalInt l) const
   {
-    const CMATCHVectors &v = H_->vectors[l];
+    const CMATCHVectors &v = H_->device[l].vectors;
     return {(T *)v.b, (T *)v.r, {(T *)v.x[0], (T *)v.x[1]}, {(T *)v.z[0], (T *)v.z[1]}};
   }
   Operator<T> A(LocalInt l) const
@@ -506,8 +449,8 @@ private:
                             BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    const CMATCHShared &of     = H_->shared[l];
-    T *const            ghosts = (T *)x + H_->level[l].n;
+    const CMATCHLevelCUDA &of     = H_->device[l];
+    T *const               ghosts = (T *)x + H_->level[l].n;
     PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_HALO, x, ghosts, stream_));
     PetscCall((LaunchListed<GroupSize, Ahead>(l, of.inners, of.inner, x, act)));
     PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_HALO, x, ghosts, stream_));
@@ -546,7 +489,7 @@ private:
   {
     PetscFunctionBegin;
     PetscCall(LaunchEarly(Early(l), ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
-                          stream_, W.rows, W.i, W.j, (const T *)W.a, x, H_->control, act));
+                          stream_, Rows<T>{W.rows, W.i, W.j, (const T *)W.a}, x, H_->control, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row of a factor, by the mean row length. */
@@ -671,8 +614,8 @@ private:
     PetscCall(SmoothFirst(l, p));
     PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
     const FirstStep<T> first = First(l + 1);
-    PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i,
-                          L.R_j, (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
+    PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_,
+                          Rows<T>{N.n, L.R_i, L.R_j, (const T *)L.R_a}, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
     PetscCall(Visit(l + 1));
     using Array = const T *__restrict__;
     PetscCall(Correct<Array>(l, V(l + 1).x[now_[l + 1]]));
@@ -739,22 +682,23 @@ private:
     PetscFunctionBegin;
     if (begin == end) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(LaunchEarly(false, Restrict<T>, BlocksFor((long long)(end - begin) * kTransferGroup), kBlockSize, stream_,
-                          end - begin, L.R_i + begin, L.R_j, (const T *)L.R_a, r, nullptr, (T *)H_->shared[l].values + begin,
-                          FirstStep<T>{T(0), T(0), nullptr, nullptr}, H_->control));
+                          Rows<T>{end - begin, L.R_i + begin, L.R_j, (const T *)L.R_a}, r, nullptr,
+                          (T *)H_->device[l].values + begin, FirstStep<T>{T(0), T(0), nullptr, nullptr}, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* b of the next level, from the own part and contributions. */
   PetscErrorCode AddUp(LocalInt l)
   {
-    const CMATCHShared &of   = H_->shared[l];
-    const LocalInt      mine = H_->level[l].mine;
+    const CMATCHLevelCUDA &of   = H_->device[l];
+    const LocalInt         mine = H_->level[l].mine;
 
     PetscFunctionBegin;
     if (!of.rows) PetscFunctionReturn(PETSC_SUCCESS);
     const FirstStep<T> first = First(l + 1);
-    PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor(of.rows), kBlockSize, stream_, of.rows, mine, (const T *)of.values,
-                          of.add_i, of.order, (const T *)of.added, (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
+    PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor(of.rows), kBlockSize, stream_, of.rows,
+                          Contributions<T>{mine, (const T *)of.values, of.add_i, of.order, (const T *)of.added},
+                          (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -763,7 +707,7 @@ private:
   {
     PetscFunctionBegin;
     *e = nullptr;
-    if (!H_->shared[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!H_->device[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
     if (Several(l + 1) || ByNCCL()) { /* a graph cannot be launched while another one is captured */
       PetscCall(AddUp(l));
       PetscCall(Visit(l + 1));
@@ -778,9 +722,9 @@ private:
   /* Visit() of a level on several ranks. */
   PetscErrorCode VisitShared(LocalInt l, const PolynomialSteps &p, bool out)
   {
-    const Vectors       v  = V(l);
-    const CMATCHLevel  &L  = H_->level[l];
-    const CMATCHShared &of = H_->shared[l];
+    const Vectors          v  = V(l);
+    const CMATCHLevel     &L  = H_->level[l];
+    const CMATCHLevelCUDA &of = H_->device[l];
     T *const values = (T *)of.values, *const added = (T *)of.added;
     const T *r = v.r, *e;
 
@@ -812,12 +756,10 @@ private:
   bool                  ended_                  = false; /* the last step has given z to the caller */
 };
 
-PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const double *square, const int *stage, int stop,
-                           cudaStream_t stream)
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const Known &known, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(CMATCHWithPrecision(H->params.precision,
-                                [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(square, stage, stop); }));
+  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(known); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -856,7 +798,7 @@ PetscErrorCode CMATCHLaunch(CMATCHHierarchy *H, const double *r, double *z, cons
                             cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, square, stage, stop, stream));
+  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, Known{square, stage, stop}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -872,7 +814,7 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
 
   PetscFunctionBegin;
   if (H->graph || (!H->level[0].n && !H->several)) PetscFunctionReturn(PETSC_SUCCESS);
-  if (by_host && (H->levels == H->several || !H->shared[H->several - 1].rows)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (by_host && (H->levels == H->several || !H->device[H->several - 1].rows)) PetscFunctionReturn(PETSC_SUCCESS);
   if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
   if (by_host)
@@ -880,9 +822,7 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
                          CMATCHWithPrecision(H->params.precision,
                                              [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{}, H->capture).RunAlone(); }),
                          &H->graph));
-  else
-    PetscCall(
-      EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
+  else PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, Known{}, H->capture), &H->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -896,7 +836,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   PetscCall(CMATCHMakeGraph_CUDA(H));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (H->several && !H->ranks.nccl) {
-    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, nullptr, nullptr, 0, stream));
+    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, Known{}, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (H->several)

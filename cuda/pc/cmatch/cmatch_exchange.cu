@@ -74,7 +74,7 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, std::
   PetscCall(H->orders.Allocate(all.size()));
   if (!all.empty())
     PetscCall(ArrayCopy_CUDA(H->orders.data(), all.data(), all.size() * sizeof(all[0]), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  for (LocalInt l = 0; l < H->several; l++) H->shared[l].order = begin[l + 1] > begin[l] ? H->orders.data() + begin[l] : nullptr;
+  for (LocalInt l = 0; l < H->several; l++) H->device[l].order = begin[l + 1] > begin[l] ? H->orders.data() + begin[l] : nullptr;
   ExchangeRanksUse(&H->ranks, nccl);
   H->exchanges.bytes = FinePCPrecisionBytes(H->params.precision);
   PetscCall(DeviceExchangesMakeRoom(&H->ranks, &H->exchanges, *lists, back.data(), (size_t)kCMATCHMostLevels * CMATCH_KINDS));
@@ -92,10 +92,10 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy, MPI_Comm comm, boo
   PetscCall(DeviceExchangesConnect(&H->ranks, &H->exchanges, comm, direct));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   for (LocalInt l = 0; l < H->several; l++) {
-    const CMATCHShared &of     = H->shared[l];
-    char *const         x      = (char *)H->vectors[l].x[0];
-    char *const         values = (char *)of.values + (size_t)H->level[l].mine * value;
-    const void *const   next   = of.rows ? H->vectors[l + 1].x[0] : nullptr;
+    const CMATCHLevelCUDA &of     = H->device[l];
+    char *const            x      = (char *)H->device[l].vectors.x[0];
+    char *const            values = (char *)of.values + (size_t)H->level[l].mine * value;
+    const void *const      next   = of.rows ? H->device[l + 1].vectors.x[0] : nullptr;
     /* what the vectors have now is of no use, and nobody reads what comes */
     PetscCall(CMATCHExchangeBegin(H, l, CMATCH_HALO, x, x + H->level[l].n * value, stream));
     PetscCall(CMATCHExchangeEnd(H, l, CMATCH_HALO, x, x + H->level[l].n * value, stream));
@@ -124,7 +124,7 @@ PetscErrorCode CMATCHDestroyExchanges(CMATCHHierarchyCUDA *H)
   DeviceExchangesForget(&H->ranks, &H->exchanges);
   PetscCall(ExchangeRanksDestroy(&H->ranks));
   H->orders.Free();
-  for (CMATCHShared &shared : H->shared) shared.order = nullptr;
+  for (CMATCHLevelCUDA &shared : H->device) shared.order = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -45,37 +45,52 @@ __global__ void __launch_bounds__(kBlockSize) ShiftStarts(LocalInt n, const Loca
   if (row <= n) i[row] = A_i[row] + (LocalInt)row;
 }
 
+/* A level, of whose rows some are `alone`, and what its diagonal is multiplied by. */
+template <typename T>
+struct ScaledRows {
+  LocalInt             n;
+  const LocalInt      *A_i, *A_j;
+  const T             *A_a, *s, *d;
+  const unsigned char *alone;
+  double               scale;
+};
+
+template <typename T>
+ScaledRows<T> ScaledRowsOf(const CMATCHLevel &L, const unsigned char *alone, double scale)
+{
+  return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.d, alone, scale};
+}
+
 /*
    The rows of a level with the diagonal times `scale`, but without columns of ghosts, and the longest row of the lower triangle. A
    group takes a row.
 */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ExpandRows(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const T *s, const T *d, const unsigned char *alone,
-             double scale, const LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
+  ExpandRows(ScaledRows<T> L, const LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kGroup);
   const int      lane  = threadIdx.x % kGroup;
-  const bool     mine  = row < n;
-  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0, first = mine ? i[row] : 0;
+  const bool     mine  = row < L.n;
+  const LocalInt begin = mine ? L.A_i[row] : 0, end = mine ? L.A_i[row + 1] : 0, first = mine ? i[row] : 0;
   LocalInt       lower  = 0;
   double         others = 0;
   for (LocalInt k = begin + lane; k < end; k += kGroup) {
-    const LocalInt column = A_j[k], to = first + k - begin + (column > row);
-    const double   value = (double)A_a[k];
+    const LocalInt column = L.A_j[k], to = first + k - begin + (column > row);
+    const double   value = (double)L.A_a[k];
     lower += column < row;
     others += value;
-    if (column >= n) continue;
+    if (column >= L.n) continue;
     j[to] = column;
-    a[to] = alone[column] ? 0. : value;
+    a[to] = L.alone[column] ? 0. : value;
   }
   lower  = GroupSum<kGroup>(lower);
   others = GroupSum<kGroup>(others);
   if (mine && lane == 0) {
     const LocalInt to       = first + lower;
-    const double   diagonal = (double)s[row] - others;
+    const double   diagonal = (double)L.s[row] - others;
     j[to]                   = row;
-    a[to]                   = (diagonal > 0 ? diagonal : (double)d[row]) * scale;
+    a[to]                   = (diagonal > 0 ? diagonal : (double)L.d[row]) * L.scale;
   }
   lower = GroupMax<kWarpSize>(lower);
   if (threadIdx.x % kWarpSize == 0) atomicMax(longest, lower + 1);
@@ -86,26 +101,24 @@ __global__ void __launch_bounds__(kBlockSize)
    entries of ghosts, too. A group takes a row.
 */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  MultiplyRows(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const T *s, const T *d,
-               const unsigned char *alone, double scale, const double *x, double *y)
+__global__ void __launch_bounds__(kBlockSize) MultiplyRows(ScaledRows<T> L, const double *x, double *y)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kGroup);
   const int      lane  = threadIdx.x % kGroup;
-  const bool     mine  = row < n;
-  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
+  const bool     mine  = row < L.n;
+  const LocalInt begin = mine ? L.A_i[row] : 0, end = mine ? L.A_i[row + 1] : 0;
   double         others = 0, sum = 0;
   for (LocalInt k = begin + lane; k < end; k += kGroup) {
-    const LocalInt column = A_j[k];
-    const double   value  = (double)A_a[k];
+    const LocalInt column = L.A_j[k];
+    const double   value  = (double)L.A_a[k];
     others += value;
-    sum += alone[column] ? 0. : value * x[column];
+    sum += L.alone[column] ? 0. : value * x[column];
   }
   others = GroupSum<kGroup>(others);
   sum    = GroupSum<kGroup>(sum);
   if (!mine || lane != 0) return;
-  const double diagonal = (double)s[row] - others;
-  y[row]                = (diagonal > 0 ? diagonal : (double)d[row]) * scale * x[row] + sum;
+  const double diagonal = (double)L.s[row] - others;
+  y[row]                = (diagonal > 0 ? diagonal : (double)L.d[row]) * L.scale * x[row] + sum;
 }
 
 /* Flags of rows as numbers that are exchanged, and back. A thread takes an entry. */
@@ -215,7 +228,7 @@ double DiagonalScale(const CMATCHParams &params)
 PetscErrorCode CountOwnEntries(CMATCHSetup *s, LocalInt level)
 {
   const CMATCHLevel &L     = s->H->level[level];
-  CMATCHShared      &of    = s->H->shared[level];
+  CMATCHLevelCUDA   &of    = s->H->device[level];
   const auto         mark  = s->arena.mark();
   LocalInt          *count = nullptr;
 
@@ -235,13 +248,13 @@ PetscErrorCode CountOwnEntries(CMATCHSetup *s, LocalInt level)
 template <typename T>
 PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
 {
-  const CMATCHLevel  &L       = s->H->level[level];
-  const CMATCHShared &shared  = s->H->shared[level];
-  const bool          several = level < s->H->several;
-  const LocalInt      n       = L.n;
-  CMATCHArena        &arena   = s->arena;
-  LocalInt           *longest = nullptr;
-  double             *a       = nullptr;
+  const CMATCHLevel     &L       = s->H->level[level];
+  const CMATCHLevelCUDA &shared  = s->H->device[level];
+  const bool             several = level < s->H->several;
+  const LocalInt         n       = L.n;
+  CMATCHArena           &arena   = s->arena;
+  LocalInt              *longest = nullptr;
+  double                *a       = nullptr;
 
   PetscFunctionBegin;
   *A            = Expanded{};
@@ -265,9 +278,9 @@ PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
   A->matrix.a = a;
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
   MarkAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d, A->alone);
-  ExpandRows<T><<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s,
-                                                                                (const T *)L.d, A->alone, DiagonalScale(*s->params),
-                                                                                A->matrix.i, A->matrix.j, a, longest);
+  ExpandRows<T>
+    <<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(ScaledRowsOf<T>(L, A->alone, DiagonalScale(*s->params)),
+                                                                     A->matrix.i, A->matrix.j, a, longest);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(&A->longest, longest, sizeof(*longest), cudaMemcpyDeviceToHost, s->stream));
   PetscCallCUDA(cudaStreamSynchronize(s->stream));
@@ -350,7 +363,7 @@ PetscErrorCode TakeShared(CMATCHSetup *s, LocalInt level)
 {
   CMATCHHierarchyCUDA *H  = s->H;
   const CMATCHLevel   &L  = H->level[level];
-  CMATCHShared        &of = H->shared[level];
+  CMATCHLevelCUDA     &of = H->device[level];
   Layout               layout;
 
   PetscFunctionBegin;
@@ -407,7 +420,7 @@ template <typename T>
 class SharedEstimate {
 public:
   SharedEstimate(CMATCHSetup *s, LocalInt level, const CMATCHScaleWork &work) :
-      s_(s), L_(s->H->level[level]), of_(s->H->shared[level]), work_(work)
+      s_(s), L_(s->H->level[level]), of_(s->H->device[level]), work_(work)
   {
   }
 
@@ -473,9 +486,9 @@ private:
     PetscCall(CMATCHHaloBegin(L_, MPI_DOUBLE, x));
     PetscCall(CMATCHHaloEnd(L_, MPI_DOUBLE, x));
     if (!L_.n) PetscFunctionReturn(PETSC_SUCCESS);
-    MultiplyRows<T><<<BlocksFor((long long)L_.n * kGroup), kBlockSize, 0, s_->stream>>>(L_.n, L_.A_i, L_.A_j, (const T *)L_.A_a,
-                                                                                        (const T *)L_.s, (const T *)L_.d, of_.alone,
-                                                                                        DiagonalScale(*s_->params), x, y);
+    MultiplyRows<T><<<BlocksFor((long long)L_.n * kGroup), kBlockSize, 0, s_->stream>>>(ScaledRowsOf<T>(L_, of_.alone,
+                                                                                                        DiagonalScale(*s_->params)),
+                                                                                        x, y);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -501,7 +514,7 @@ private:
 
   CMATCHSetup           *s_;
   const CMATCHLevel     &L_;
-  const CMATCHShared    &of_;
+  const CMATCHLevelCUDA &of_;
   const CMATCHScaleWork &work_;
 };
 
@@ -542,7 +555,7 @@ PetscErrorCode CMATCHScaleFactor(CMATCHSetup *s, LocalInt level, const CMATCHSca
     PetscReal lambda;
     PetscFunctionBegin;
     PetscCall(SharedEstimate<T>(s, level, work).Run(&lambda));
-    PetscCall(ScaleLevel<T>(s, level, lambda, s->H->shared[level].inverse_psi, s->H->shared[level].alone));
+    PetscCall(ScaleLevel<T>(s, level, lambda, s->H->device[level].inverse_psi, s->H->device[level].alone));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
