@@ -1,7 +1,7 @@
 /*
-   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the set-up, cmatch_options.cxx with the options,
-   cmatch_ranks.cxx with levels on several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices
-   that a program gets.
+   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the application, cmatch_options.cxx with the options,
+   cmatch_setup.cxx with the set-up, of which cmatch_ranks.cxx has the levels on several ranks, cmatch_view.cxx with what PCView()
+   shows and cmatch_mats.cxx with the matrices that a program gets.
 */
 #pragma once
 
@@ -55,6 +55,12 @@ struct PC_CMATCH : PC_Local {
 
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };
+
+/* The functions of PC_Local for the set-up, and what frees what they have made. */
+PetscErrorCode PCSetUp_CMATCH(PC, PCLocalOutcome *);
+PetscErrorCode PCGather_CMATCH(PC, PCLocalPhase *);
+PetscErrorCode PCCMATCHFreeHierarchy(PC_CMATCH *);
+PetscErrorCode PCCMATCHFreeRanks(PC_CMATCH *);
 
 /* Whether a set-up with the options as they are makes one hierarchy of all ranks. */
 PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global);
