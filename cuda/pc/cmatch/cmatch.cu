@@ -276,7 +276,7 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
   PetscCall(CheckMatrix(s, A, w));
   if (!CMATCHHasFailed(s)) {
     PetscCall(MakeFinest(s, A, keep));
-    PetscCall(CMATCHDescend(s, 0, keep, false));
+    PetscCall(CMATCHMakeLevels(s, 0, keep, false));
   }
   CMATCHTellFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -403,7 +403,7 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep, bool stitch)
+PetscErrorCode CMATCHMakeLevels(CMATCHSetup *s, LocalInt level, bool keep, bool stitch)
 {
   CMATCHHierarchyCUDA *H = s->H;
 

@@ -300,7 +300,7 @@ PetscErrorCode CMATCHOpenWork(CMATCHSetup *, size_t A_bytes);
 PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
-PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
+PetscErrorCode CMATCHMakeLevels(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
 
 /* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the
  * end. */

@@ -266,7 +266,7 @@ public:
   PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
   {
     PetscFunctionBegin;
-    if (alone) PetscCall(CMATCHDescend(&s, l, keep, stitch));
+    if (alone) PetscCall(CMATCHMakeLevels(&s, l, keep, stitch));
     else {
       PetscCall(CMATCHFactorSmoothers(&s, keep));
       if (!CMATCHHasFailed(&s)) PetscCall(CMATCHPrepareCycle(H, s.stream));

@@ -510,7 +510,7 @@ bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M,
 } // namespace
 
 template <typename T>
-PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+PetscErrorCode CMATCHMakeLevels_Host(LocalInt l, CMATCHProgress *progress, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   const CMATCHParams &params = H->params;
   const PetscBool     keep   = progress->keep;
@@ -572,7 +572,7 @@ static PetscErrorCode Compute_CMATCH(const CMATCHMatrix &A, const CMATCHParams *
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   CMATCHShow_Host(0, H);
   if (!keep && params->coarsening == PC_CMATCH_MATCHING) progress.M = CMATCHGraphOf_Host(H->arrays[0], progress.sums.diagonal);
-  PetscCall(CMATCHDescend_Host(0, &progress, H, stats));
+  PetscCall(CMATCHMakeLevels_Host(0, &progress, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -609,7 +609,7 @@ template class CMATCHProducts<float>;
 template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, double, CMATCHArrays<float> *, CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
-template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
+template PetscErrorCode CMATCHMakeLevels_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<float>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);
 template CMATCHGraph    CMATCHGraphOf_Host(const CMATCHArrays<double> &, const std::vector<double> &);
 template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<double> *);
@@ -619,5 +619,5 @@ template class CMATCHProducts<double>;
 template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, double, CMATCHArrays<double> *, CMATCHSums *);
 template LocalInt       CMATCHComplete_Host(LocalInt, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
 template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
-template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);
+template PetscErrorCode CMATCHMakeLevels_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<double>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);

@@ -248,7 +248,7 @@ struct CMATCHProgress {
 
 /* Makes the levels below level l, which is on one rank, and finishes the hierarchy. */
 template <typename T>
-PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *, CMATCHHierarchyHost<T> *, CMATCHStats *);
+PetscErrorCode CMATCHMakeLevels_Host(LocalInt l, CMATCHProgress *, CMATCHHierarchyHost<T> *, CMATCHStats *);
 
 /* d_i + sum_{j != i} |a_ij| of a level */
 template <typename T>

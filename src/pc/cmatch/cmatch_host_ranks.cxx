@@ -255,7 +255,7 @@ public:
     PetscFunctionBegin;
     now.stitch = stitch;
     if (alone) {
-      PetscCall(CMATCHDescend_Host(l, &now, H, &stats));
+      PetscCall(CMATCHMakeLevels_Host(l, &now, H, &stats));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     H->levels = l;

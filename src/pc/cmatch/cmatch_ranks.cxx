@@ -163,7 +163,7 @@ struct NextLevel {
   PetscInt              first_coarse = 0;      /* the number of this rank's first aggregate */
 };
 
-/* -------------------------------------- a set-up under way ------------------------------------ */
+/* ------------------------------------------- set-up ------------------------------------------- */
 
 struct RanksSetUp {
   PCLocalOutcome   *outcome;
@@ -386,15 +386,15 @@ PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
 
 /* ------------------------------------- rows of the products ----------------------------------- */
 
-/* What rows of a rank go to other ranks, and come from them, while they are on their way. */
+/* The rows of a level that are exchanged. */
 struct ExchangedRows {
   int                      kinds; /* products alone, or rows of M, too */
   CMATCHSentRows           sent[CMATCH_ROW_KINDS];
-  std::vector<PetscMPIInt> to, told; /* neighbours, and for each of them how many rows and entries of each kind it gets */
-  std::vector<PetscInt>    number;   /* of rows that come, among this rank's rows of the next level */
-  std::vector<LocalInt>    entries;  /* of M, from each neighbour */
+  std::vector<PetscMPIInt> to, counts; /* neighbours, and for each of them how many rows and entries of each kind it gets */
+  std::vector<PetscInt>    number;     /* of rows that come, among this rank's rows of the next level */
+  std::vector<LocalInt>    entries;    /* of M, from each neighbour */
 
-  int Told() const { return 1 + kinds; } /* numbers for a neighbour */
+  int Counts() const { return 1 + kinds; } /* of a neighbour */
 };
 
 /*
@@ -447,14 +447,14 @@ PetscErrorCode Multiply(RanksSetUp *s, LocalInt l, const std::vector<PetscInt> *
   for (size_t k = 0; k < level.send.parts.size() && !s->keep; k++) {
     const Neighbours::Part &part = level.send.parts[k];
     rows->to.push_back(part.rank);
-    rows->told.push_back(part.end - part.begin);
-    for (int kind = 0; kind < rows->kinds; kind++) rows->told.push_back(rows->sent[kind].entries[k]);
+    rows->counts.push_back(part.end - part.begin);
+    for (int kind = 0; kind < rows->kinds; kind++) rows->counts.push_back(rows->sent[kind].entries[k]);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows that come, from what other ranks have told: how many rows and entries of each kind each of them sends. */
-PetscErrorCode ListReceived(PetscMPIInt count, const PetscMPIInt from[], const PetscMPIInt told[], CMATCHRanksLevel *level,
+/* The rows that come, of which each of these ranks sends so many rows and entries of each kind. */
+PetscErrorCode ListReceived(PetscMPIInt count, const PetscMPIInt from[], const PetscMPIInt counts[], CMATCHRanksLevel *level,
                             ExchangedRows *rows)
 {
   std::vector<PetscMPIInt> order(count);
@@ -466,7 +466,7 @@ PetscErrorCode ListReceived(PetscMPIInt count, const PetscMPIInt from[], const P
   level->receive = CMATCHRowList();
   level->entries.clear();
   for (PetscMPIInt k : order) {
-    const PetscMPIInt *const of    = told + (size_t)k * rows->Told();
+    const PetscMPIInt *const of    = counts + (size_t)k * rows->Counts();
     const PetscInt64         begin = all;
     all += of[0];
     PetscCheck(all <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyCome);
@@ -484,16 +484,16 @@ PetscErrorCode FindSenders(RanksSetUp *s, LocalInt l, ExchangedRows *rows)
 {
   CMATCHRanksLevel &level = s->ranks->level[l];
   const PetscMPIInt to    = s->HasFailed() ? 0 : (PetscMPIInt)rows->to.size();
-  PetscMPIInt       count = 0, *from = nullptr, *told = nullptr;
+  PetscMPIInt       count = 0, *from = nullptr, *counts = nullptr;
 
   PetscFunctionBegin;
   s->outcome->exchanging = true;
-  PetscCall(PetscCommBuildTwoSided(PetscObjectComm((PetscObject)level.halo.sf), rows->Told(), MPI_INT, to, rows->to.data(),
-                                   rows->told.data(), &count, &from, &told));
+  PetscCall(PetscCommBuildTwoSided(PetscObjectComm((PetscObject)level.halo.sf), rows->Counts(), MPI_INT, to, rows->to.data(),
+                                   rows->counts.data(), &count, &from, &counts));
   s->outcome->exchanging = false;
-  Alone(*s, ListReceived, count, (const PetscMPIInt *)from, (const PetscMPIInt *)told, &level, rows);
+  Alone(*s, ListReceived, count, (const PetscMPIInt *)from, (const PetscMPIInt *)counts, &level, rows);
   PetscCall(PetscFree(from));
-  PetscCall(PetscFree(told));
+  PetscCall(PetscFree(counts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
