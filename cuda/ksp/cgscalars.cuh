@@ -6,7 +6,7 @@
 
 #include "launch.cuh"
 #include "ranks/peers.cuh"
-#include "ksp/cgfused.h"
+#include "ksp/fused.h"
 
 /* The device keeps the records of so many iterations: the host must have seen a record before its place is used again. */
 constexpr int kCGRecords = 512;
