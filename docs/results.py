@@ -31,7 +31,6 @@ PROBLEMS = [
     ("elasticity3d:100", "elasticity, 100³ elements, 3.06 million rows", 1e-8),
     ("bcsstk16", "bcsstk16, structure, 4,884 rows", 1e-8),
     ("bcsstk24", "bcsstk24, structure, 3,562 rows", 1e-8),
-    ("bcsstk28", "bcsstk28, structure, 4,410 rows", 1e-8),
     ("s3rmt3m3", "s3rmt3m3, shell, 5,357 rows", 1e-8),
     ("ex15", "ex15, flow, 6,867 rows", 1e-8),
     ("block3d7:64:4", "4 coupled unknowns, 64³ points, not symmetric", 1e-8),

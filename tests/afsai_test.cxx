@@ -685,7 +685,7 @@ TEST_CASE("twins: more entries than one pool", "[afsai][gpu]")
 TEST_CASE("twins: real matrices have the same Kaporin number", "[afsai][gpu]")
 {
   NEEDS_DEVICE();
-  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
+  for (const char *name : kStructural)
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(name, p.setup, p.factor);
       const HostMatrix  A      = Shared(name);

@@ -29,7 +29,7 @@ inline const std::vector<Precisions> kAllPrecisions = {
 constexpr FinePCPrecision kPrecisions[] = {FINEPC_SINGLE, FINEPC_DOUBLE};
 
 /* Names of real matrices for Shared(). */
-constexpr const char *kStructural[] = {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"};
+constexpr const char *kStructural[] = {"bcsstk16", "bcsstk24", "s3rmt3m3", "ex15"};
 
 /* Small matrices of every kind, with known smallest eigenvalue, kLambdaMin. */
 struct Named {

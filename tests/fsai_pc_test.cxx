@@ -419,7 +419,7 @@ TEST_CASE("smoother in PCGAMG of elasticity with void", "[fsai][pc][nest][mpi]")
 TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai][pc][convergence][long]")
 {
   for (const Type &type : FSAITypes())
-    for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
+    for (const char *name : kStructural)
       for (const Backend &backend : Backends()) {
         CAPTURE(name, backend.name);
         const std::string options = "-ksp_norm_type unpreconditioned -ksp_max_it ";

@@ -1133,7 +1133,7 @@ TEST_CASE("sfsai twins: the same pattern, however many columns a row has", "[sfs
   compare("long rows, columns apart", Stars(200000, {90, 150, 300, 600, 1100, 2500, 6000}, 33, 68), {1, 2, 5});
   compare("long rows, columns together", Stars(100000, {90, 200, 1000, 3000, 20000, 70000}, 1, 69), {1, 2, 3});
   compare("a row of all columns", Stars(300000, {299999}, 1, 70), {1, 2});
-  compare("bcsstk28", Shared("bcsstk28"), {1, 2, 3});
+  compare("bcsstk24", Shared("bcsstk24"), {1, 2, 3});
   /* rows of 1535 .. 1537 words, of which the largest table in shared memory holds 1535 */
   for (LocalInt n : {49120, 49121, 49140, 49153}) compare("every word", Stars(n, {n, n, n}, 32, 74), {2});
 }
@@ -1363,7 +1363,7 @@ TEST_CASE("sfsai twins: many long rows", "[sfsai][gpu]")
 TEST_CASE("sfsai twins: real matrices have the same pattern and Kaporin number", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
+  for (const char *name : kStructural)
     for (const Precisions &p : kAllPrecisions)
       for (LocalInt power : {1, 2}) {
         CAPTURE(name, p.setup, p.factor, power);
