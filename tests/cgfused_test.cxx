@@ -84,11 +84,8 @@ void CheckPath(KSP ksp, const Place &place)
 /* The same for a solve on several ranks. The first rank looks, since the view is there. */
 void CheckRanksPath(KSP ksp, const Backend &backend)
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const std::string line = PathOf(ksp); /* collective */
-  if (rank == 0 && size > 1)
+  if (Rank() == 0 && Ranks() > 1)
     CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: that of several ranks: "
                                                            : "path: general: the matrix is on the host"));
 }
@@ -102,90 +99,6 @@ void CheckOneByOne(KSP ksp, const Backend &backend, const char *path, const char
   CHECK(Contains(ViewText(ksp), std::string("the host decides about each iteration before the next one: ") + why) == own);
 }
 
-struct Run {
-  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
-  PetscInt            iterations = -1;
-  PetscReal           norm       = -1;
-  std::vector<double> history, x;
-};
-
-/* Solves from the x that is given; gives what x is then, and all that the solver says. */
-Run RunOf(KSP ksp, Vec b, Vec x)
-{
-  Run              run;
-  const PetscReal *history;
-  PetscInt         count;
-  MUST(KSPSetResidualHistory(ksp, nullptr, 20000, PETSC_TRUE));
-  MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &run.reason));
-  MUST(KSPGetIterationNumber(ksp, &run.iterations));
-  MUST(KSPGetResidualNorm(ksp, &run.norm));
-  MUST(KSPGetResidualHistory(ksp, &history, &count));
-  run.history.assign(history, history + count);
-  run.x = Values(x);
-  return run;
-}
-
-/* Solves from a vector that is always the same one; it matters where the options ask for a nonzero guess. */
-Run RunOf(KSP ksp, Vec b)
-{
-  Mat A;
-  MUST(KSPGetOperators(ksp, &A, nullptr));
-  const VecObject x = RightVec(A, 5);
-  return RunOf(ksp, b, x);
-}
-
-Run RunOf(KSP ksp)
-{
-  Mat A;
-  MUST(KSPGetOperators(ksp, &A, nullptr));
-  const VecObject b = RightVec(A, 2);
-  return RunOf(ksp, b);
-}
-
-/*
-   The largest difference of two entries, relative to the second one; what is not finite must be so in both. A difference of the
-   size of the rounding of the largest entry is none: a norm that falls by many orders in one step has it.
-*/
-double EntryDifference(const std::vector<double> &mine, const std::vector<double> &theirs)
-{
-  double worst = mine.size() == theirs.size() ? 0 : 1, largest = 0;
-  for (double value : theirs) largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : largest;
-  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
-    if (std::isfinite(theirs[k])) {
-      const double off = std::fabs(mine[k] - theirs[k]);
-      if (!(off <= 1e-12 * largest))
-        worst = theirs[k] != 0 && off <= worst * std::fabs(theirs[k]) ? worst : off / std::fabs(theirs[k]);
-    } else if (std::isfinite(mine[k])) worst = 1;
-  return worst;
-}
-
-/* The largest difference of two entries, relative to the largest entry; what is not finite in both does not count. */
-double VectorDifference(std::vector<double> mine, std::vector<double> theirs)
-{
-  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
-    if (!std::isfinite(theirs[k]) && !std::isfinite(mine[k])) mine[k] = theirs[k] = 0;
-  return Difference(mine, theirs);
-}
-
-void Compare(const Run &mine, const Run &theirs, double rounding)
-{
-  CAPTURE(theirs.iterations, rounding);
-  CHECK(mine.reason == theirs.reason);
-  CHECK(mine.iterations == theirs.iterations);
-  CHECK(mine.history.size() == theirs.history.size());
-  auto my_norms = mine.history, their_norms = theirs.history;
-  my_norms.push_back(mine.norm);
-  their_norms.push_back(theirs.norm);
-  CHECK(EntryDifference(my_norms, their_norms) <= rounding);
-  CHECK(VectorDifference(mine.x, theirs.x) <= rounding);
-}
-
-bool SameRuns(const Run &x, const Run &y)
-{
-  return x.reason == y.reason && x.iterations == y.iterations && SameBits(x.history, y.history) && SameBits(x.x, y.x);
-}
-
 /* Solves one system with both solvers and compares them. Gives what KSPCG did, so that a test can say what it is about. */
 Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std::string &options, double rounding,
                    const std::vector<double> &b_values = {})
@@ -194,12 +107,7 @@ Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std
   const MatObject A     = CreateMat(H, place.backend->mat);
   const KSPObject fused = MakeFused(A, place, pc, options), cg = MakeKSP(A, "-ksp_type cg " + options, pc);
   const VecObject b = RightVec(A, 2);
-  if (!b_values.empty()) {
-    PetscScalar *array;
-    MUST(VecGetArrayWrite(b, &array));
-    std::copy(b_values.begin(), b_values.end(), array);
-    MUST(VecRestoreArrayWrite(b, &array));
-  }
+  if (!b_values.empty()) SetValues(b, b_values);
   const Run theirs = RunOf(cg, b);
   Compare(RunOf(fused, b), theirs, rounding);
   CheckPath(fused, place);
@@ -219,13 +127,6 @@ std::string Norm(const char *norm)
 
 /* ------------------------------------------ matrices ------------------------------------------ */
 
-HostMatrix Diagonal(const std::vector<double> &values)
-{
-  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
-  for (double value : values) rows.push_back({{(PetscInt)rows.size(), value}});
-  return FromRows(rows);
-}
-
 /* a A + shift I */
 HostMatrix Changed(HostMatrix A, double a, double shift)
 {
@@ -234,11 +135,12 @@ HostMatrix Changed(HostMatrix A, double a, double shift)
   return A;
 }
 
-HostMatrix WithEntry(HostMatrix A, PetscInt row, PetscInt column, double value)
+/* 1, 2, 3, 4, 5 on the diagonal, and again */
+HostMatrix FiveValues(LocalInt n)
 {
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-    if (A.j[k] == column) A.a[k] = value;
-  return A;
+  std::vector<double> values;
+  for (LocalInt k = 0; k < n; k++) values.push_back(1 + k % 5);
+  return FromDiagonal(values);
 }
 
 /* A Poisson problem with Neumann conditions on all sides: the null space is the constants. */
@@ -354,9 +256,7 @@ TEST_CASE("cgfused: sizes around those of warps and blocks", "[cgfused]")
 
 TEST_CASE("cgfused: long rows and short rows", "[cgfused]")
 {
-  std::vector<double> values;
-  for (int k = 0; k < 3000; k++) values.push_back(1 + k % 5);
-  for (const HostMatrix &H : {RandomArrow(5000, 8), RandomDense(150, 9), Diagonal(values)})
+  for (const HostMatrix &H : {RandomArrow(5000, 8), RandomDense(150, 9), FiveValues(3000)})
     for (const Place &place : Places())
       for (PCType pc : {PCNONE, PCJACOBI, PCSFSAI})
         if (H.n < 5000 || std::strcmp(pc, PCSFSAI)) CompareSolvers(H, place, pc, "-ksp_rtol 1e-10 -ksp_max_it 4", 1e-9);
@@ -421,24 +321,19 @@ TEST_CASE("cgfused: the same counts and reasons on structural matrices", "[cgfus
   struct Case {
     const char *name;
     PCType      pc;
-    const char *options;
+    const char *norm, *rtol;
   };
   const std::vector<Case> cases = {
-    {"bcsstk16", PCJACOBI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-1"},
-    {"bcsstk16", PCAFSAI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
-    {"bcsstk16", PCSFSAI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
-    {"bcsstk16", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-8"},
-    {"bcsstk24", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"},
-    {"bcsstk24", PCSFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
-    {"s3rmt3m3", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"},
-    {"s3rmt3m3", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
-    {"s3rmt3m3", PCSFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
-    {"ex15", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
+    {"bcsstk16", PCJACOBI, "unpreconditioned", "1e-1"}, {"bcsstk16", PCAFSAI, "unpreconditioned", "1e-8"},
+    {"bcsstk16", PCSFSAI, "unpreconditioned", "1e-8"},  {"bcsstk16", PCAFSAI, "preconditioned", "1e-8"},
+    {"bcsstk24", PCAFSAI, "preconditioned", "1e-1"},    {"bcsstk24", PCSFSAI, "preconditioned", "1e-2"},
+    {"s3rmt3m3", PCJACOBI, "preconditioned", "1e-1"},   {"s3rmt3m3", PCAFSAI, "preconditioned", "1e-2"},
+    {"s3rmt3m3", PCSFSAI, "preconditioned", "1e-2"},    {"ex15", PCJACOBI, "preconditioned", "1e-2"},
   };
   for (const Case &test : cases)
     for (const Place &place : Places()) {
       CAPTURE(test.name);
-      const Run theirs = CompareSolvers(Shared(test.name), place, test.pc, test.options, 1e-8);
+      const Run theirs = CompareSolvers(Shared(test.name), place, test.pc, Norm(test.norm) + "-ksp_rtol " + test.rtol, 1e-8);
       CHECK(theirs.reason == KSP_CONVERGED_RTOL);
       CHECK(theirs.iterations > 2);
     }
@@ -459,9 +354,9 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
     KSPConvergedReason  reason;
   };
   const std::vector<Case> cases = {
-    {"p'Ap is 0 at once", Diagonal({1, -1}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap is 0 at once", Diagonal({1, -1}), PCNONE, "-ksp_norm_type none", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
-    {"A = 0", Diagonal({0, 0}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap is 0 at once", FromDiagonal({1, -1}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap is 0 at once", FromDiagonal({1, -1}), PCNONE, "-ksp_norm_type none", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"A = 0", FromDiagonal({0, 0}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
     {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCNONE, "", {}, KSP_DIVERGED_INDEFINITE_MAT},
     {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCJACOBI, "-ksp_norm_type natural", {}, KSP_DIVERGED_INDEFINITE_MAT},
     {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCJACOBI, "-ksp_norm_type unpreconditioned", {}, KSP_DIVERGED_INDEFINITE_MAT},
@@ -478,12 +373,7 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
     {"afsai of a negative entry", WithEntry(grid, 9, 9, -4), PCAFSAI, "", b, KSP_DIVERGED_PC_FAILED},
     {"sfsai of a negative entry", WithEntry(grid, 9, 9, -4), PCSFSAI, "-ksp_norm_type unpreconditioned", b, KSP_DIVERGED_PC_FAILED},
     {"afsai of NaN", WithEntry(grid, 5, 6, nan), PCAFSAI, "-ksp_norm_type natural", b, KSP_DIVERGED_PC_FAILED},
-    {"grows beyond the limit",
-     RandomStencil(9, 9, 1, false, 5),
-     PCNONE,
-     "-ksp_norm_type unpreconditioned -ksp_divtol 1.5",
-     {},
-     KSP_DIVERGED_DTOL},
+    {"grows", RandomStencil(9, 9, 1, false, 5), PCNONE, Norm("unpreconditioned") + "-ksp_divtol 1.5", {}, KSP_DIVERGED_DTOL},
     {"beyond the limit at first", grid, PCJACOBI, "-ksp_divtol 0.5", b, KSP_DIVERGED_DTOL},
     {"too few iterations", grid, PCJACOBI, "-ksp_max_it 3", b, KSP_DIVERGED_ITS},
     {"too few iterations", grid, PCAFSAI, "-ksp_max_it 3 -ksp_norm_type none", b, KSP_DIVERGED_ITS},
@@ -506,10 +396,7 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
       for (int fused = 0; fused < 2; fused++) {
         const KSPObject ksp = fused ? MakeFused(A, place, test.pc, strict) : MakeKSP(A, strict, test.pc);
         const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
-        PetscScalar    *array;
-        MUST(VecGetArray(b, &array));
-        std::copy(test.b.begin(), test.b.end(), array);
-        MUST(VecRestoreArray(b, &array));
+        if (!test.b.empty()) SetValues(b, test.b);
         Errors errors;
         code[fused] = KSPSolve(ksp, b, x);
         CHECK(!errors.text.empty());
@@ -573,15 +460,12 @@ TEST_CASE("cgfused: several ranks and numbers beyond their range", "[cgfused][mp
     for (PCType pc : {PCNONE, PCJACOBI})
       for (int b_power : {0, -545}) {
         CAPTURE(backend.name, pc, b_power);
-        const int          A_power = b_power ? 0 : -1012;
-        const MatObject    A       = CreateMat(Changed(Poisson(12, 12), std::ldexp(1., A_power), 0), backend.mat, PETSC_COMM_WORLD);
-        const KSPObject    ksp     = MakeKSP(A, "-ksp_type cgfused -ksp_atol 0 -ksp_norm_type unpreconditioned", pc);
-        const VecObject    b = RightVec(A, 2), x = RightVec(A);
-        KSPConvergedReason reason;
+        const int       A_power = b_power ? 0 : -1012;
+        const MatObject A       = CreateMat(Changed(Poisson(12, 12), std::ldexp(1., A_power), 0), backend.mat, PETSC_COMM_WORLD);
+        const KSPObject ksp     = MakeKSP(A, "-ksp_type cgfused -ksp_atol 0 -ksp_norm_type unpreconditioned", pc);
+        const VecObject b       = RightVec(A, 2);
         MUST(VecScale(b, std::ldexp(1., b_power ? b_power : 12)));
-        MUST(KSPSolve(ksp, b, x));
-        MUST(KSPGetConvergedReason(ksp, &reason));
-        CHECK(reason == (b_power ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_NANORINF));
+        CHECK(RunOf(ksp, b).reason == (b_power ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_NANORINF));
       }
 }
 
@@ -595,9 +479,9 @@ TEST_CASE("cgfused: an indefinite preconditioner", "[cgfused]")
       for (bool exact : {false, true}) {
         CAPTURE(place.backend->name, place.path, norm, exact);
         /* exact: r.z is 0 at first though r and z are not, which KSPCG takes for convergence */
-        const HostMatrix H    = exact ? Diagonal({3, 2}) : Poisson(12, 12);
+        const HostMatrix H    = exact ? FromDiagonal({3, 2}) : Poisson(12, 12);
         const MatObject  A    = CreateMat(H, place.backend->mat),
-                        P     = CreateMat(exact ? Diagonal({1, -1}) : Diagonal(signs), place.backend->mat);
+                        P     = CreateMat(exact ? FromDiagonal({1, -1}) : FromDiagonal(signs), place.backend->mat);
         const KSPObject fused = MakeFused(A, place, PCJACOBI, Norm(norm)), cg = MakeKSP(A, Norm(norm), PCJACOBI);
         for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, P));
         const VecObject b = RightVec(A, 2);
@@ -668,11 +552,7 @@ TEST_CASE("cgfused: any definite matrix with any definite preconditioner", "[cgf
           const MatObject   A     = CreateMat(Changed(Poisson(12, 12), sign, 0), backend.mat, PETSC_COMM_WORLD);
           const std::string all   = Norm(norm) + single + "-ksp_rtol 1e-6 ";
           const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCSHELL, all), cg = MakeKSP(A, all, PCSHELL);
-          for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-            PC pc;
-            MUST(KSPGetPC(ksp, &pc));
-            MUST(PCShellSetApply(pc, Negate));
-          }
+          for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCShellSetApply(PCOf(ksp), Negate));
           const Run theirs = RunOf(cg);
           CHECK(theirs.reason == KSP_CONVERGED_RTOL);
           Compare(RunOf(fused), theirs, 1e-8);
@@ -705,12 +585,10 @@ TEST_CASE("cgfused: a right-hand side in a row of zeros is no convergence", "[cg
   for (const Backend &backend : Backends())
     for (double first : {0., 1.}) {
       CAPTURE(backend.name, first);
-      const MatObject A   = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
+      const MatObject A   = CreateMat(FromDiagonal(values), backend.mat, PETSC_COMM_WORLD);
       const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCSHELL, Norm("unpreconditioned"));
       const VecObject b   = RightVec(A, 2);
-      PC              pc;
-      MUST(KSPGetPC(ksp, &pc));
-      MUST(PCShellSetApply(pc, HalveAllButFirst));
+      MUST(PCShellSetApply(PCOf(ksp), HalveAllButFirst));
       MUST(VecSet(b, 4));
       MUST(VecSetValue(b, 0, first, INSERT_VALUES));
       MUST(VecAssemblyBegin(b));
@@ -725,8 +603,8 @@ TEST_CASE("cgfused: a right-hand side in a row of zeros is no convergence", "[cg
 /* Small integers, so that sums are exact in any order, and 0 is 0. */
 TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
 {
-  const HostMatrix          twice = Diagonal(std::vector<double>(100, 2)), grid = Poisson(12, 12);
-  const std::vector<double> zeros(100, 0), ones(100, 1);
+  const HostMatrix          twice = FromDiagonal(std::vector<double>(100, 2)), grid = Poisson(12, 12);
+  const std::vector<double> zeros(100, 0);
   std::vector<double>       small;
   HostMatrix                pairs; /* eigenvalues 1 and 3, or with the diagonal scaled to 1, 1/2 and 3/2 */
   pairs.n = 100;
@@ -765,12 +643,7 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
     {"min_it", Changed(grid, 1, 4), {}, "-ksp_rtol 0.5 -ksp_min_it 7", 7, KSP_CONVERGED_RTOL},
     {"min_it and b = 0", twice, zeros, "-ksp_min_it 3", 1, KSP_CONVERGED_ATOL},
     {"no norm before", Changed(grid, 1, 4), {}, "-ksp_rtol 0.5 -ksp_check_norm_iteration 7", 8, KSP_CONVERGED_RTOL},
-    {"no norm before or test",
-     Changed(grid, 1, 4),
-     {},
-     "-ksp_rtol 0.5 -ksp_check_norm_iteration 4 -ksp_min_it 9",
-     9,
-     KSP_CONVERGED_RTOL},
+    {"nor test", Changed(grid, 1, 4), {}, "-ksp_rtol 0.5 -ksp_check_norm_iteration 4 -ksp_min_it 9", 9, KSP_CONVERGED_RTOL},
     {"max_it converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 6", 6, KSP_CONVERGED_ITS},
     {"max_it converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 6 -ksp_norm_type none", 6, KSP_CONVERGED_ITS},
     {"max_it 0 converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 0", 0, KSP_CONVERGED_ITS},
@@ -908,13 +781,6 @@ TEST_CASE("cgfused: monitors that come and go change nothing", "[cgfused]")
       }
       CHECK(recorder.calls.size() == 2 * first.history.size());
     }
-}
-
-static PetscErrorCode FailInThird(KSP ksp, PetscInt it, PetscReal, void *)
-{
-  PetscFunctionBegin;
-  PetscCheck(it != 3, PetscObjectComm((PetscObject)ksp), PETSC_ERR_USER, "this monitor fails");
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* PETSc leaves the preconditioner and b as they are in a solve when a solver returns an error. */
@@ -1137,16 +1003,7 @@ TEST_CASE("cgfused: nonzeros that change in place", "[cgfused]")
       const KSPObject fused = MakeFused(A, place, pc, "-ksp_max_it 6"), cg = MakeKSP(A, "-ksp_max_it 6", pc);
       for (PetscInt width : {2, 3, 40, 2}) {
         CAPTURE(width);
-        std::vector<PetscInt>    i, j;
-        std::vector<PetscScalar> a;
-        for (PetscInt row = 0; row < n; row++)
-          for (PetscInt column : {row, (row + width) % n, (row + n - width) % n}) {
-            i.push_back(row);
-            j.push_back(column);
-            a.push_back(column == row ? 2.5 + row % 3 : -1.);
-          }
-        MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
-        MUST(MatSetValuesCOO(A, a.data(), INSERT_VALUES));
+        ReplaceByCOO(A, Ring(n, width));
         Compare(RunOf(fused), RunOf(cg), 1e-10);
         CheckPath(fused, place);
       }
@@ -1199,6 +1056,25 @@ TEST_CASE("cgfused: other sizes without a reset are an error", "[cgfused][gmresf
 }
 
 /* The hierarchy of a set-up may get the memory of the one before, whose graph must not be launched again. */
+static void CompareHierarchies(Mat A, KSP fused, KSP cg, const std::function<void()> &compare)
+{
+  compare();
+  compare();
+  MUST(MatScale(A, 3));
+  compare();
+  for (PetscInt sweeps : {1, 3, 2, 3, 1}) {
+    CAPTURE(sweeps);
+    for (KSP ksp : {fused, cg}) {
+      MUST(PCReset(PCOf(ksp)));
+      MUST(PCCMATCHSetSweeps(PCOf(ksp), sweeps));
+      MUST(KSPSetOperators(ksp, A, A));
+    }
+    compare();
+    MUST(MatScale(A, 0.5));
+    compare();
+  }
+}
+
 TEST_CASE("cgfused: matching AMG, new values and new hierarchies", "[cgfused][cmatch][sanitizer]")
 {
   for (const Backend &backend : Backends()) {
@@ -1206,25 +1082,10 @@ TEST_CASE("cgfused: matching AMG, new values and new hierarchies", "[cgfused][cm
     const std::string all   = "-ksp_rtol 1e-9 -pc_cmatch_precision double -pc_cmatch_coarse_size 20";
     const MatObject   A     = CreateMat(Poisson(30, 29), backend.mat);
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH);
-    const auto        compare = [&]() {
+    CompareHierarchies(A, fused, cg, [&] {
       Compare(RunOf(fused), RunOf(cg), 1e-7);
       CHECK(Contains(PathOf(fused), PetscMemTypeDevice(backend.where) ? "graph" : "general"));
-    };
-    compare();
-    compare();
-    MUST(MatScale(A, 3));
-    compare();
-    for (PetscInt sweeps : {1, 3, 2, 3, 1}) {
-      CAPTURE(sweeps);
-      for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-        MUST(PCReset(PCOf(ksp)));
-        MUST(PCCMATCHSetSweeps(PCOf(ksp), sweeps));
-        MUST(KSPSetOperators(ksp, A, A));
-      }
-      compare();
-      MUST(MatScale(A, 0.5));
-      compare();
-    }
+    });
   }
 }
 
@@ -1356,10 +1217,9 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
           CAPTURE(backend.name, path, pc, norm);
           const MatObject A = CreateMat(Neumann(20, 20), backend.mat);
           MatNullSpace    constants;
-          MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
-          MUST(MatSetNullSpace(A, constants));
+          SetConstantsNull(A);
+          MUST(MatGetNullSpace(A, &constants));
           MUST(MatSetTransposeNullSpace(A, constants)); /* KSPSolve() makes b fit */
-          MUST(MatNullSpaceDestroy(&constants));
           const std::string all   = Norm(norm) + "-ksp_rtol 1e-6";
           const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
           const Run         theirs = RunOf(cg);
@@ -1370,17 +1230,6 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
 }
 
 /* ------------------------------------------ the view ------------------------------------------ */
-
-TEST_CASE("cgfused: bad input", "[cgfused]")
-{
-  for (const Backend &backend : Backends()) {
-    const MatObject A   = CreateMat(Plate(), backend.mat);
-    const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCJACOBI);
-    Errors          errors;
-    const Options   options("-ksp_cgfused_path sideways");
-    CHECK(KSPSetFromOptions(ksp) != 0);
-  }
-}
 
 /* KSPSetUp() is content with vectors of the system and a matrix for the preconditioner. */
 TEST_CASE("cgfused: a matrix whose type was forgotten is an error", "[cgfused][bad]")
@@ -1427,44 +1276,33 @@ TEST_CASE("cgfused: the residual of no solve is an error", "[cgfused][bad]")
 TEST_CASE("cgfused: keys and setters do the same", "[cgfused][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);
-  KSPCGFusedPath  path;
-  PetscBool       compress;
   KSPObject       fresh;
-
-  KSPCGFusedCommunication communication;
+  const auto      check = [](KSP ksp, KSPCGFusedPath path, PetscBool compress, KSPCGFusedCommunication communication) {
+    CHECK(Got(KSPCGFusedGetPath, ksp) == path);
+    CHECK(Got(KSPCGFusedGetCompress, ksp) == compress);
+    CHECK(Got(KSPCGFusedGetCommunication, ksp) == communication);
+  };
   MUST(KSPCreate(PETSC_COMM_SELF, fresh.put()));
   MUST(KSPSetType(fresh, KSPCGFUSED));
-  MUST(KSPCGFusedGetPath(fresh, &path));
-  MUST(KSPCGFusedGetCompress(fresh, &compress));
-  MUST(KSPCGFusedGetCommunication(fresh, &communication));
-  CHECK(path == KSP_CGFUSED_AUTO);
-  CHECK(compress == PETSC_TRUE);
-  CHECK(communication == KSP_CGFUSED_COMMUNICATION_AUTO);
-  for (KSPCGFusedCommunication wanted :
-       {KSP_CGFUSED_COMMUNICATION_NCCL, KSP_CGFUSED_COMMUNICATION_MPI, KSP_CGFUSED_COMMUNICATION_AUTO}) {
-    const std::string option = std::string("-ksp_cgfused_communication ") + KSPCGFusedCommunications[wanted];
-    MUST(KSPCGFusedGetCommunication(MakeFused(A, {&HostBackend(), "auto"}, PCNONE, option), &communication));
-    CHECK(communication == wanted);
-    MUST(KSPCGFusedSetCommunication(fresh, wanted));
-    MUST(KSPCGFusedGetCommunication(fresh, &communication));
-    CHECK(communication == wanted);
-  }
-  for (KSPCGFusedPath wanted : {KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGFUSED_RESIDENT})
-    for (PetscBool flag : {PETSC_FALSE, PETSC_TRUE}) {
-      const char     *name = KSPCGFusedPaths[wanted];
-      const KSPObject ksp =
-        MakeFused(A, {&HostBackend(), name}, PCNONE, std::string("-ksp_cgfused_compress ") + (flag ? "true" : "false"));
-      MUST(KSPCGFusedGetPath(ksp, &path));
-      MUST(KSPCGFusedGetCompress(ksp, &compress));
-      CHECK(path == wanted);
-      CHECK(compress == flag);
-      MUST(KSPCGFusedSetPath(fresh, wanted));
-      MUST(KSPCGFusedSetCompress(fresh, flag));
-      MUST(KSPCGFusedGetPath(fresh, &path));
-      MUST(KSPCGFusedGetCompress(fresh, &compress));
-      CHECK(path == wanted);
-      CHECK(compress == flag);
-    }
+  check(fresh, KSP_CGFUSED_AUTO, PETSC_TRUE, KSP_CGFUSED_COMMUNICATION_AUTO);
+  for (KSPCGFusedPath path : {KSP_CGFUSED_RESIDENT, KSP_CGFUSED_GRAPH, KSP_CGFUSED_GENERAL, KSP_CGFUSED_AUTO})
+    for (PetscBool compress : {PETSC_FALSE, PETSC_TRUE})
+      for (KSPCGFusedCommunication communication :
+           {KSP_CGFUSED_COMMUNICATION_NCCL, KSP_CGFUSED_COMMUNICATION_MPI, KSP_CGFUSED_COMMUNICATION_AUTO}) {
+        CAPTURE(path, compress, communication);
+        check(MakeFused(A, {&HostBackend(), KSPCGFusedPaths[path]}, PCNONE,
+                        std::string("-ksp_cgfused_compress ") + (compress ? "true" : "false") + " -ksp_cgfused_communication " +
+                          KSPCGFusedCommunications[communication]),
+              path, compress, communication);
+        MUST(KSPCGFusedSetPath(fresh, path));
+        MUST(KSPCGFusedSetCompress(fresh, compress));
+        MUST(KSPCGFusedSetCommunication(fresh, communication));
+        check(fresh, path, compress, communication);
+      }
+  const Options sideways("-ksp_cgfused_path sideways");
+  Errors        errors;
+  CHECK(KSPSetFromOptions(fresh) != 0);
+  CHECK(Contains(errors.text, "sideways"));
 }
 
 TEST_CASE("cgfused: the view on the host", "[cgfused]")
@@ -1497,12 +1335,9 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
     {"single reduction", MATAIJCUSPARSE, PCJACOBI, "-ksp_cg_single_reduction", nothing},
     {"null space", MATAIJCUSPARSE, PCJACOBI, "",
        [](KSP ksp) {
-       Mat          A;
-       MatNullSpace constants;
+       Mat A;
        MUST(KSPGetOperators(ksp, &A, nullptr));
-       MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
-       MUST(MatSetNullSpace(A, constants));
-       MUST(MatNullSpaceDestroy(&constants));
+       SetConstantsNull(A);
      }},
     {"host", MATAIJ, PCJACOBI, "", nothing},
     {"densecuda", MATDENSECUDA, PCNONE, "", nothing},
@@ -1528,20 +1363,14 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
 
   const MatObject A   = CreateMat(Poisson(15, 15), MATAIJCUSPARSE);
   const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI);
-  const VecObject b = CreateVec(225, VECSEQ, 1), x = CreateVec(225, VECSEQ, 2), y = CreateVec(225, VECSEQ, 2);
+  const VecObject b = CreateVec(225, VECSEQ, 1), x = CreateVec(225, VECSEQ, 2);
   RunOf(ksp);
   CHECK((PathOf(ksp).substr(0, 11) == "path: graph" || PathOf(ksp).substr(0, 14) == "path: resident"));
   const Run mine = RunOf(ksp, b, x); /* the matrix is on the device, the vectors are on the host */
   CHECK(Contains(PathOf(ksp), "path: general: "));
   CHECK(Contains(PathOf(ksp), "host"));
   CHECK(mine.reason > 0); /* KSPCG needs ten times the iterations there, which is not a model to follow */
-  const MatObject on_host = CreateMat(Poisson(15, 15), MATAIJ);
-  PetscReal       b_norm, r_norm;
-  MUST(VecNorm(b, NORM_2, &b_norm));
-  MUST(MatMult(on_host, x, y));
-  MUST(VecAXPY(y, -1, b));
-  MUST(VecNorm(y, NORM_2, &r_norm));
-  CHECK(r_norm <= 1e-4 * b_norm); /* the tolerance is 1e-5 in the preconditioned norm */
+  CHECK(ResidualOf(CreateMat(Poisson(15, 15), MATAIJ), b, x) <= 1e-4); /* the tolerance is 1e-5 in the preconditioned norm */
 }
 
 /* ----------------------------------------- the device ----------------------------------------- */
@@ -1725,9 +1554,7 @@ TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
 
 TEST_CASE("cgfused: several ranks", "[cgfused][mpi][two][slow]")
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int size = Ranks(), rank = Rank();
   for (const Backend &backend : Backends())
     for (const auto &[path, pc, norm, reduction, options] :
          Covering(std::vector{"auto", "general", "resident"}, kTypes, kNorms,
@@ -1790,27 +1617,16 @@ TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cg
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const PetscInt n = 240;
-    PetscInt       begin, end;
     MatObject      A;
     MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
     MUST(MatSetSizes(A, PETSC_DECIDE, PETSC_DECIDE, n, n));
     MUST(MatSetType(A, backend.mat));
     MUST(MatSetUp(A));
-    MUST(MatGetOwnershipRange(A, &begin, &end));
     const std::string all   = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
     for (PetscInt width : {1, 2, 1, 40, 3}) { /* the distance of the rows that are coupled */
       CAPTURE(width);
-      std::vector<PetscInt>    i, j;
-      std::vector<PetscScalar> a;
-      for (PetscInt row = begin; row < end; row++)
-        for (PetscInt column : {row, (row + width) % n, (row + n - width) % n}) {
-          i.push_back(row);
-          j.push_back(column);
-          a.push_back(column == row ? 2.5 + row % 3 : -1.);
-        }
-      MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
-      MUST(MatSetValuesCOO(A, a.data(), INSERT_VALUES));
+      ReplaceByCOO(A, Ring(n, width));
       for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
       Compare(RunOf(fused), RunOf(cg), 1e-10);
       CheckRanksPath(fused, backend);
@@ -1820,40 +1636,13 @@ TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cg
 
 TEST_CASE("cgfused: several ranks that need nothing of each other", "[cgfused][mpi]")
 {
-  std::vector<double> values;
-  for (int k = 0; k < 300; k++) values.push_back(1 + k % 5);
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject   A     = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
+    const MatObject   A     = CreateMat(FiveValues(300), backend.mat, PETSC_COMM_WORLD);
     const std::string all   = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 3";
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCNONE, all);
     Compare(RunOf(fused), RunOf(MakeKSP(A, all, PCNONE)), 1e-9);
     CheckRanksPath(fused, backend);
-  }
-}
-
-TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][mpi]")
-{
-  for (const Backend &backend : Backends()) {
-    CAPTURE(backend.name);
-    const std::string all = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
-    const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD),
-                    B     = CreateMat(RandomGraph(500, 9, 4), backend.mat, PETSC_COMM_WORLD);
-    const KSPObject fused = MakeFused(A, {&backend, "auto"}, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
-    const auto      compare = [&]() {
-      Compare(RunOf(fused), RunOf(cg), 1e-9);
-      CheckRanksPath(fused, backend);
-    };
-    compare();
-    for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-      MUST(KSPReset(ksp));
-      MUST(KSPSetOperators(ksp, B, B));
-    }
-    compare();
-    for (PCType pc : {PCJACOBI, PCSFSAI, PCNONE}) {
-      for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCSetType(PCOf(ksp), pc));
-      compare();
-    }
   }
 }
 
@@ -1864,8 +1653,7 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
 TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();
-  PetscMPIInt size;
-  MUST(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  const int size = Ranks();
   for (const char *guess : {"", " -ksp_initial_guess_nonzero"}) {
     CAPTURE(guess);
     const std::string all       = std::string("-ksp_cg_single_reduction 1 -ksp_rtol 1e-8") + guess;
@@ -1896,9 +1684,7 @@ TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
           }
           MUST(KSPSolve(ksp, b, x));
           MUST(PetscDeviceContextSynchronize(here));
-          PetscInt iterations;
-          MUST(KSPGetIterationNumber(ksp, &iterations));
-          CHECK(iterations == expected.iterations);
+          CHECK(IterationsOf(ksp) == expected.iterations);
           CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
           MUST(PetscDeviceContextSetCurrentContext(old_context));
         }
@@ -1906,7 +1692,7 @@ TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
   }
 }
 
-TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi][two]")
+TEST_CASE("cgfused: several ranks, a matrix that changes, other sizes and preconditioners", "[cgfused][mpi][two]")
 {
   for (const Backend &backend : Backends())
     for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
@@ -1915,9 +1701,9 @@ TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi][tw
       const MatObject   A     = CreateMat(Poisson(16, 15), backend.mat, PETSC_COMM_WORLD);
       const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, all), cg = MakeKSP(A, all, pc);
       Run               last;
-      const auto        compare = [&](bool changed) {
+      const auto        compare = [&](bool changed, double rounding = 1e-10) {
         const Run mine = RunOf(fused);
-        Compare(mine, RunOf(cg), 1e-10);
+        Compare(mine, RunOf(cg), rounding);
         CHECK((VectorDifference(mine.x, last.x) > 1e-6) == changed);
         last = mine;
         CheckRanksPath(fused, backend);
@@ -1930,10 +1716,47 @@ TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi][tw
       compare(true);
       MUST(MatScale(A, 1.7));
       compare(true);
-      const MatObject B = CreateMat(RandomGraph(240, 9, 4), backend.mat, PETSC_COMM_WORLD);
+      const MatObject B = CreateMat(RandomGraph(240, 9, 4), backend.mat, PETSC_COMM_WORLD),
+                      C = CreateMat(RandomGraph(500, 9, 4), backend.mat, PETSC_COMM_WORLD);
       for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, B, B));
       compare(true);
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+        MUST(KSPReset(ksp));
+        MUST(KSPSetOperators(ksp, C, C));
+      }
+      compare(true, 1e-9);
+      for (PCType other : {PCSFSAI, PCJACOBI, PCNONE}) {
+        for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCSetType(PCOf(ksp), other));
+        last = Run();
+        compare(true, 1e-9);
+      }
     }
+}
+
+/* A monitor and a test of the program, which ends the solve, see the same of both solvers. */
+static void CompareCalls(KSP fused, KSP cg)
+{
+  Recorder monitored[2], tested[2];
+  for (KSP ksp : {fused, cg}) {
+    tested[ksp == cg].stop_at = 9;
+    MUST(KSPMonitorSet(ksp, RecordMonitor, &monitored[ksp == cg], nullptr));
+    MUST(KSPSetConvergenceTest(ksp, RecordTest, &tested[ksp == cg], nullptr));
+    CHECK(RunOf(ksp).iterations == 9);
+    MUST(KSPMonitorCancel(ksp));
+  }
+  Compare(monitored[0].calls, monitored[1].calls, 1e-9);
+  Compare(tested[0].calls, tested[1].calls, 1e-9);
+}
+
+static void CompareSingularValues(KSP fused, KSP cg)
+{
+  PetscReal values[4];
+  for (KSP ksp : {fused, cg}) {
+    MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
+    RunOf(ksp);
+    MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
+  }
+  CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
 }
 
 TEST_CASE("cgfused: several ranks call monitors and tests as KSPCG", "[cgfused][mpi]")
@@ -1941,19 +1764,11 @@ TEST_CASE("cgfused: several ranks call monitors and tests as KSPCG", "[cgfused][
   for (const Backend &backend : Backends())
     for (PCType pc : {PCJACOBI, PCAFSAI}) {
       CAPTURE(backend.name, pc);
-      const std::string all = "-ksp_cg_single_reduction 1 ";
-      const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
-      Recorder          monitored[2], tested[2];
-      const KSPObject   solvers[] = {MakeFused(A, {&backend, "auto"}, pc, all), MakeKSP(A, all, pc)};
-      for (int k = 0; k < 2; k++) {
-        tested[k].stop_at = 9;
-        MUST(KSPMonitorSet(solvers[k], RecordMonitor, &monitored[k], nullptr));
-        MUST(KSPSetConvergenceTest(solvers[k], RecordTest, &tested[k], nullptr));
-        CHECK(RunOf(solvers[k]).iterations == 9);
-      }
-      Compare(monitored[0].calls, monitored[1].calls, 1e-9);
-      Compare(tested[0].calls, tested[1].calls, 1e-9);
-      CheckRanksPath(solvers[0], backend);
+      const std::string all   = "-ksp_cg_single_reduction 1 ";
+      const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+      const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, all);
+      CompareCalls(fused, MakeKSP(A, all, pc));
+      CheckRanksPath(fused, backend);
     }
 }
 
@@ -1962,16 +1777,9 @@ TEST_CASE("cgfused: several ranks and eigenvalues", "[cgfused][mpi]")
   for (const Backend &backend : Backends())
     for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"}) {
       CAPTURE(backend.name, reduction);
-      const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
-      const std::string all   = std::string("-ksp_max_it 12 ") + reduction;
-      const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
-      PetscReal         values[4];
-      for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-        MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
-        RunOf(ksp);
-        MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
-      }
-      CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
+      const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+      const std::string all = std::string("-ksp_max_it 12 ") + reduction;
+      CompareSingularValues(MakeFused(A, {&backend, "auto"}, PCJACOBI, all), MakeKSP(A, all, PCJACOBI));
     }
 }
 
@@ -2002,11 +1810,9 @@ TEST_CASE("cgfused: several ranks and boundary rows whose columns stay", "[cgfus
         const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, options), cg = MakeKSP(A, options, pc);
         PetscInt          iterations[2];
         for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-          KSPConvergedReason reason;
           MUST(KSPSolve(ksp, b, x));
-          MUST(KSPGetConvergedReason(ksp, &reason));
-          MUST(KSPGetIterationNumber(ksp, &iterations[ksp == cg]));
-          CHECK(reason == KSP_CONVERGED_RTOL);
+          iterations[ksp == cg] = IterationsOf(ksp);
+          CHECK(ReasonOf(ksp) == KSP_CONVERGED_RTOL);
         }
         CHECK(std::abs((int)(iterations[0] - iterations[1])) <= 1 + iterations[1] / 20);
       }
@@ -2068,20 +1874,17 @@ Run CompareCommunications(Mat A, PCType pc, const std::string &options, double r
 /* A system of n rows, of which each rank has as many as `rows` says by its number. */
 MatObject WithRows(const std::vector<PetscInt> &rows, PetscInt n)
 {
-  PetscMPIInt rank;
-  PetscInt    begin, end;
-  MatObject   A;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  PetscInt  begin, end;
+  MatObject A;
   MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
-  MUST(MatSetSizes(A, rows[rank], rows[rank], n, n));
+  MUST(MatSetSizes(A, rows[Rank()], rows[Rank()], n, n));
   MUST(MatSetType(A, MATAIJCUSPARSE));
   MUST(MatSetUp(A));
   MUST(MatGetOwnershipRange(A, &begin, &end));
   for (PetscInt row = begin; row < end; row++)
     for (PetscInt column : {row, (row + 1) % n, (row + n - 1) % n, (row + n / 2) % n})
       MUST(MatSetValue(A, row, column, column == row ? 3.2 + 0.1 * (double)(row % 3) : -1., INSERT_VALUES));
-  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  Assemble(A);
   return A;
 }
 
@@ -2106,48 +1909,34 @@ TEST_CASE("cgfused: NCCL and MPI give the same iterates", "[cgfused][mpi][gpu][n
 TEST_CASE("cgfused: NCCL calls monitors and tests as KSPCG", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int rank = Rank();
   for (PCType pc : kTypes)
     for (const char *norm : kNorms) {
       CAPTURE(pc, norm);
-      const MatObject   A         = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
-      const std::string all       = Norm(norm) + "-ksp_max_it 12 ";
-      const KSPObject   solvers[] = {MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + kByNCCL), MakeKSP(A, all, pc)};
-      Recorder          monitored[2], tested[2];
-      const Run         first = RunOf(solvers[0]);
-      for (int k = 0; k < 2; k++) {
-        tested[k].stop_at = 9;
-        MUST(KSPMonitorSet(solvers[k], RecordMonitor, &monitored[k], nullptr));
-        MUST(KSPSetConvergenceTest(solvers[k], RecordTest, &tested[k], nullptr));
-        CHECK(RunOf(solvers[k]).iterations == 9);
-      }
-      Compare(monitored[0].calls, monitored[1].calls, 1e-9);
-      Compare(tested[0].calls, tested[1].calls, 1e-9);
-      CheckCommunication(solvers[0], "nccl, version ");
-      const std::string view = ViewText((KSP)solvers[0]); /* collective */
+      const MatObject   A     = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+      const std::string all   = Norm(norm) + "-ksp_max_it 12 ";
+      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + kByNCCL);
+      const Run         first = RunOf(fused);
+      CompareCalls(fused, MakeKSP(A, all, pc));
+      CheckCommunication(fused, "nccl, version ");
+      const std::string view = ViewText((KSP)fused); /* collective */
       if (rank == 0) CHECK(Contains(view, "the host decides about each iteration before the next one: a convergence test"));
-      MUST(KSPMonitorCancel(solvers[0]));
       void *context;
       MUST(KSPConvergedDefaultCreate(&context));
-      MUST(KSPSetConvergenceTest(solvers[0], KSPConvergedDefault, context, KSPConvergedDefaultDestroy));
-      CHECK(SameRuns(RunOf(solvers[0]), first));
+      MUST(KSPSetConvergenceTest(fused, KSPConvergedDefault, context, KSPConvergedDefaultDestroy));
+      CHECK(SameRuns(RunOf(fused), first));
     }
 }
 
 TEST_CASE("cgfused: NCCL on many systems", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
-  std::vector<double> values;
-  for (int k = 0; k < 300; k++) values.push_back(1 + k % 5);
-  int k = 0;
-  for (const HostMatrix &H : {RandomGraph(1000, 9, 4), FarGraph(3000, 9000, 0), RandomArrow(300, 4), Diagonal(values),
+  for (const HostMatrix &H : {RandomGraph(1000, 9, 4), FarGraph(3000, 9000, 0), RandomArrow(300, 4), FiveValues(300),
                               Poisson(70, 60, 50), RandomDense(70, 5), Plate()})
     for (PCType pc : kTypes) {
-      CAPTURE(k, pc, H.n);
+      CAPTURE(pc, H.n, H.nnz());
       const MatObject A = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
       CompareCommunications(A, pc, "-ksp_rtol 1e-30 -ksp_max_it 4 ", 1e-8);
-      k++;
     }
   /* the counts to the end, and more iterations than the device has room for records of */
   const MatObject A = CreateMat(Poisson(70, 60, 50), MATAIJCUSPARSE, PETSC_COMM_WORLD);
@@ -2237,10 +2026,8 @@ TEST_CASE("cgfused: NCCL and a solver that is used again", "[cgfused][mpi][gpu][
 TEST_CASE("cgfused: NCCL and ranks of uneven size", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
-  const PetscInt n = 600;
-  PetscMPIInt    size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const PetscInt n    = 600;
+  const int      size = Ranks(), rank = Rank();
   for (PetscInt few : {1, 40, 0})
     for (bool last : {false, true})
       for (PCType pc : kTypes) {
@@ -2260,8 +2047,7 @@ TEST_CASE("cgfused: NCCL and ranks of uneven size", "[cgfused][mpi][gpu][nccl]")
 TEST_CASE("cgfused: factors that reach other ranks, by MPI", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   if (size == 1) return; /* there are no other ranks */
   for (const HostMatrix &H : {Poisson(20, 19), RandomGraph(1000, 9, 4), RandomArrow(300, 4), Plate()})
     for (PCType pc : {PCAFSAI, PCSFSAI})
@@ -2319,8 +2105,7 @@ const char *const kLevels = "-pc_cmatch_coarse_size 20 -pc_cmatch_gather_rows 50
 /* After a solve with a cycle on several ranks: the graph has it. Collective. */
 void CheckCycleInGraph(KSP ksp)
 {
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int         rank = Rank();
   const std::string text = ViewText(ksp);
   CAPTURE(text);
   if (rank) return;
@@ -2377,8 +2162,7 @@ TEST_CASE("cgfused: NCCL and matching AMG take the iterations of one host", "[cg
 TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new hierarchies", "[cgfused][cmatch][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int         rank  = Rank();
   const std::string all   = std::string("-ksp_rtol 1e-9 -pc_cmatch_precision double ") + kLevels;
   const MatObject   A     = CreateMat(Poisson(30, 29), MATAIJCUSPARSE, PETSC_COMM_WORLD);
   const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH);
@@ -2392,22 +2176,8 @@ TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new h
     if (!rank) CHECK(line == "path: general: " + why);
   };
   compare();
-  compare();
-  MUST(MatScale(A, 3));
-  compare();
   ChangeValues(A, 0.4);
-  compare();
-  for (PetscInt sweeps : {1, 3, 2, 3, 1}) {
-    CAPTURE(sweeps);
-    for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-      MUST(PCReset(PCOf(ksp)));
-      MUST(PCCMATCHSetSweeps(PCOf(ksp), sweeps));
-      MUST(KSPSetOperators(ksp, A, A));
-    }
-    compare();
-    MUST(MatScale(A, 0.5));
-    compare();
-  }
+  CompareHierarchies(A, fused, cg, compare);
   MUST(PCCMATCHSetCommunication(PCOf(fused), PC_CMATCH_COMMUNICATION_MPI));
   general("multigrid on several ranks without NCCL");
   MUST(PCCMATCHSetCommunication(PCOf(fused), PC_CMATCH_COMMUNICATION_AUTO));
@@ -2441,10 +2211,8 @@ TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new h
 TEST_CASE("cgfused: NCCL and matching AMG on ranks of uneven size, and without rows", "[cgfused][cmatch][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
-  const PetscInt n = 600;
-  PetscMPIInt    size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const PetscInt n    = 600;
+  const int      size = Ranks(), rank = Rank();
   for (PetscInt few : {1, 40, 0})
     for (bool last : {false, true}) {
       CAPTURE(few, last);
@@ -2466,14 +2234,8 @@ TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][g
   NEEDS_NCCL();
   const MatObject   A     = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
   const std::string all   = "-ksp_max_it 12 -ksp_initial_guess_nonzero ";
-  const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI, all + kByNCCL), cg = MakeKSP(A, all, PCJACOBI);
-  PetscReal         values[4];
-  for (KSP ksp : {(KSP)fused, (KSP)cg}) {
-    MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
-    RunOf(ksp);
-    MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
-  }
-  CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
+  const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI, all + kByNCCL);
+  CompareSingularValues(fused, MakeKSP(A, all, PCJACOBI));
   /* the products of this path are all in the current stream, whatever stream that is */
   const VecObject b        = RightVec(A, 2);
   const Run       expected = RunOf(fused, b);
@@ -2492,8 +2254,7 @@ TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][g
 TEST_CASE("cgfused: several ranks where NCCL is not possible", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_DEVICE();
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   if (size == 1 || WhyNoNCCL().empty()) {
     SkipTest();
     return;
@@ -2533,8 +2294,7 @@ TEST_CASE("cgfused: every kernel, on small systems", "[cgfused][gpu][sanitizer]"
 TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][mpi][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int                size = Ranks();
   std::vector<std::string> ways = {"auto", "mpi", "mpi -pc_afsai_overlap 1 -pc_sfsai_overlap 1"};
   if (size > 1 && WhyNoNCCL().empty()) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
   for (const std::string &communication : ways)

@@ -5,23 +5,8 @@
 #include <vector>
 
 #include "pc_support.h"
+#include "recorder.h"
 #include "spread.h"
-
-/* What a solve has come to. */
-struct Run {
-  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
-  PetscInt            iterations = -1;
-  PetscReal           norm       = -1;
-  std::vector<double> history, x;
-};
-
-/* A x = b, for a fixed b where none is given, with the history of norms. */
-Run RunOf(KSP ksp, Vec b);
-Run RunOf(KSP ksp);
-/* The largest difference of two norms, relative to the second; one of the size of the rounding of the largest is none. */
-double NormDifference(const std::vector<double> &mine, const std::vector<double> &theirs);
-/* The same reason, counts, norms and solution, to this difference. */
-void Compare(const Run &mine, const Run &theirs, double rounding);
 
 #if PETSC_VERSION_GE(3, 26, 0)
   #define MODIFIED   "-ksp_orthogonalization mgs "

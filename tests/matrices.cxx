@@ -54,6 +54,30 @@ HostMatrix FromRows(const Rows &rows)
   return A;
 }
 
+HostMatrix FromDiagonal(const std::vector<double> &values)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+  for (double value : values) rows.push_back({{(LocalInt)rows.size(), value}});
+  return FromRows(rows);
+}
+
+HostMatrix WithEntry(HostMatrix A, LocalInt row, LocalInt column, double value)
+{
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+    if (A.j[k] == column) A.a[k] = value;
+  return A;
+}
+
+HostMatrix Ring(LocalInt n, LocalInt width, bool both_sides)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++) {
+    rows[row] = {{row, 2.5 + row % 3}, {(row + width) % n, -1.}};
+    if (both_sides) rows[row].push_back({(row + n - width) % n, -1.});
+  }
+  return FromRows(rows);
+}
+
 HostMatrix FromDense(LocalInt n, const std::vector<PetscScalar> &a)
 {
   Rows rows(n);
@@ -312,4 +336,30 @@ VecObject CreateVec(LocalInt n, VecType type, std::uint64_t seed)
   for (LocalInt k = 0; k < n; k++) array[k] = random.Between(-1, 1);
   MUST(VecRestoreArrayWrite(x, &array));
   return x;
+}
+
+void ReplaceByCSR(Mat A, const HostMatrix &rows)
+{
+  PetscInt    begin, end;
+  PetscMPIInt size;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  MUST(MPI_Comm_size(PetscObjectComm((PetscObject)A), &size));
+  const PetscRows    mine(rows.i, rows.j, begin, end);
+  const PetscScalar *a = rows.a.data() + rows.i[begin];
+  if (size > 1) MUST(MatMPIAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+  else MUST(MatSeqAIJSetPreallocationCSR(A, mine.i.data(), mine.j.data(), a));
+}
+
+void ReplaceByCOO(Mat A, const HostMatrix &rows)
+{
+  std::vector<PetscInt> i, j;
+  PetscInt              begin, end;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (PetscInt row = begin; row < end; row++)
+    for (LocalInt k = rows.i[row]; k < rows.i[row + 1]; k++) {
+      i.push_back(row);
+      j.push_back(rows.j[k]);
+    }
+  MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
+  MUST(MatSetValuesCOO(A, rows.a.data() + rows.i[begin], INSERT_VALUES));
 }

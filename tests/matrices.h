@@ -33,6 +33,10 @@ private:
 /* Rows of (column, value) in any order, without repetition, become a matrix. */
 HostMatrix FromRows(const std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> &);
 HostMatrix FromDense(LocalInt n, const std::vector<PetscScalar> &);
+HostMatrix FromDiagonal(const std::vector<double> &);
+HostMatrix WithEntry(HostMatrix, LocalInt row, LocalInt column, double value); /* in the place of a stored one */
+/* Each row is coupled with the rows that are `width` before and after it, in a ring, or with the one after it alone. */
+HostMatrix Ring(LocalInt n, LocalInt width, bool both_sides = true);
 
 /* Constant coefficients: 3, 5 or 7 points. */
 HostMatrix Poisson(LocalInt nx, LocalInt ny = 1, LocalInt nz = 1);
@@ -77,3 +81,7 @@ public:
 /* With several ranks `mine` is how many rows this one has; without it the split is PETSc's. */
 MatObject CreateMat(const HostMatrix &, MatType, MPI_Comm = PETSC_COMM_SELF, PetscInt mine = PETSC_DECIDE);
 VecObject CreateVec(LocalInt n, VecType, std::uint64_t seed); /* sequential, entries in -1 .. 1 */
+
+/* Other nonzeros in a Mat, whose states do not always tell: the rows of this matrix, as rows or as single entries. */
+void ReplaceByCSR(Mat, const HostMatrix &);
+void ReplaceByCOO(Mat, const HostMatrix &);

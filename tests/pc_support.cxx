@@ -815,8 +815,7 @@ Solution Solve(KSP ksp)
 {
   Solution         solution;
   Mat              A;
-  VecObject        x, r;
-  PetscReal        norm, b_norm;
+  VecObject        x;
   const PetscReal *history;
   PetscInt         count;
   MUST(KSPGetOperators(ksp, &A, nullptr));
@@ -825,18 +824,13 @@ Solution Solve(KSP ksp)
   MUST(MatGetNullSpace(A, &null_space));
   if (null_space) MUST(MatNullSpaceRemove(null_space, b));
   MUST(VecDuplicate(b, x.put()));
-  MUST(VecDuplicate(b, r.put()));
   MUST(KSPSetResidualHistory(ksp, nullptr, 10000, PETSC_TRUE));
   MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &solution.reason));
-  MUST(KSPGetIterationNumber(ksp, &solution.iterations));
   MUST(KSPGetResidualHistory(ksp, &history, &count));
+  solution.reason     = ReasonOf(ksp);
+  solution.iterations = IterationsOf(ksp);
   solution.history.assign(history, history + count);
-  MUST(MatMult(A, x, r));
-  MUST(VecAYPX(r, -1, b));
-  MUST(VecNorm(r, NORM_2, &norm));
-  MUST(VecNorm(b, NORM_2, &b_norm));
-  solution.true_residual = b_norm > 0 ? norm / b_norm : norm;
+  solution.true_residual = ResidualOf(A, b, x);
   return solution;
 }
 
@@ -892,8 +886,7 @@ void ChangeValues(Mat A, double factor)
   MUST(MatGetOwnershipRange(A, &begin, &end));
   MUST(MatSetOption(A, MAT_NEW_NONZERO_LOCATION_ERR, PETSC_TRUE));
   for (PetscInt row = begin; row < end; row++) MUST(MatSetValue(A, row, row, factor * (1 + row % 3), ADD_VALUES));
-  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  Assemble(A);
 }
 
 void Touch(Mat A)
@@ -962,14 +955,10 @@ void SolveOnTwoStreams(PetscStreamType                              type, KSPObj
       MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
     }
     for (int k = 0; k < 2; k++) {
-      KSPConvergedReason reason;
-      PetscInt           iterations;
       CAPTURE(round, k);
       MUST(PetscDeviceContextSetCurrentContext(context[k]));
       MUST(PetscDeviceContextSynchronize(context[k]));
-      MUST(KSPGetConvergedReason(ksp[k], &reason));
-      MUST(KSPGetIterationNumber(ksp[k], &iterations));
-      check(round, k, reason, iterations);
+      check(round, k, ReasonOf(ksp[k]), IterationsOf(ksp[k]));
     }
   }
   for (int k = 0; k < 2; k++) {

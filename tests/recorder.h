@@ -1,9 +1,33 @@
-/* What monitors and convergence tests of a program see of a solver, for comparing solvers. */
+/* What solvers do and what monitors and convergence tests of a program see of them, for comparing solvers. */
 #pragma once
 
 #include <vector>
 
 #include <petscksp.h>
+
+/* What a solve has come to. */
+struct Run {
+  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
+  PetscInt            iterations = -1;
+  PetscReal           norm       = -1;
+  std::vector<double> history, x;
+};
+
+/* A x = b, with the history of norms, from the x that is given, or from one that is always the same; and for a fixed b. */
+Run RunOf(KSP ksp, Vec b, Vec x);
+Run RunOf(KSP ksp, Vec b);
+Run RunOf(KSP ksp);
+
+/*
+   The largest difference of two entries, relative to the second one; what is not finite must be so in both. A difference of the
+   size of the rounding of the largest entry is none: a norm that falls by many orders in one step has it.
+*/
+double EntryDifference(const std::vector<double> &mine, const std::vector<double> &theirs);
+/* The largest difference of two entries, relative to the largest entry; what is not finite in both does not count. */
+double VectorDifference(std::vector<double> mine, std::vector<double> theirs);
+/* The same reason, counts, norms and solution, to this difference. */
+void Compare(const Run &mine, const Run &theirs, double rounding);
+bool SameRuns(const Run &x, const Run &y); /* to the last bit */
 
 struct Call {
   PetscInt            it;
@@ -20,3 +44,4 @@ struct Recorder {
 
 PetscErrorCode RecordMonitor(KSP, PetscInt it, PetscReal norm, void *recorder);
 PetscErrorCode RecordTest(KSP, PetscInt it, PetscReal norm, KSPConvergedReason *, void *recorder);
+PetscErrorCode FailInThird(KSP, PetscInt it, PetscReal norm, void *); /* a monitor: "this monitor fails" */

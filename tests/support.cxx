@@ -2,6 +2,7 @@
 
 #include <petsc/private/petscimpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -47,6 +48,42 @@ Errors::Errors()
 Errors::~Errors()
 {
   PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler());
+}
+
+void Assemble(Mat A)
+{
+  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+}
+
+void SetValues(Vec x, const std::vector<double> &values)
+{
+  PetscScalar *array;
+  MUST(VecGetArrayWrite(x, &array));
+  std::copy(values.begin(), values.end(), array);
+  MUST(VecRestoreArrayWrite(x, &array));
+}
+
+KSPConvergedReason ReasonOf(KSP ksp)
+{
+  return Got(KSPGetConvergedReason, ksp);
+}
+
+PetscInt IterationsOf(KSP ksp)
+{
+  return Got(KSPGetIterationNumber, ksp);
+}
+
+double ResidualOf(Mat A, Vec b, Vec x)
+{
+  VecObject r;
+  PetscReal norm, b_norm;
+  MUST(VecDuplicate(b, r.put()));
+  MUST(MatMult(A, x, r));
+  MUST(VecAYPX(r, -1, b));
+  MUST(VecNorm(r, NORM_2, &norm));
+  MUST(VecNorm(b, NORM_2, &b_norm));
+  return b_norm > 0 ? norm / b_norm : norm;
 }
 
 /*

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,21 @@ public:
   ~Errors();
   std::string text;
 };
+
+/* What a getter gives: Got(KSPGetIterationNumber, ksp) */
+template <typename Of, typename T>
+T Got(PetscErrorCode (*get)(Of, T *), std::common_type_t<Of> object)
+{
+  T value{};
+  MUST(get(object, &value));
+  return value;
+}
+
+void               Assemble(Mat);
+void               SetValues(Vec, const std::vector<double> &); /* of this rank's part */
+KSPConvergedReason ReasonOf(KSP);
+PetscInt           IterationsOf(KSP);
+double             ResidualOf(Mat, Vec b, Vec x); /* ||b - A x|| / ||b||, or without the division where b is 0 */
 
 /* What -help says about the options of a PC, with their values; on rank 0, empty elsewhere. */
 std::string HelpText(PC);
