@@ -10,6 +10,7 @@
 #include "pc/rrb/rrb_face.h"
 #include "pc/rrb/rrb_host.h"
 #include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -90,33 +91,20 @@ Run SolveFrom(KSP ksp, const std::vector<double> *x0 = nullptr, std::uint64_t se
   Mat              A;
   const PetscReal *history;
   PetscInt         count;
-  PetscReal        norm, of_b;
-  PetscScalar     *array;
   MUST(KSPGetOperators(ksp, &A, nullptr));
-  const VecObject b = RightVec(A, seed);
-  VecObject       x, r;
+  const VecObject b = RightVec(A, seed), x = RightVec(A);
   if (zeros) MUST(VecSet(b, 0));
-  MUST(VecDuplicate(b, x.put()));
-  MUST(VecDuplicate(b, r.put()));
   MUST(VecSet(x, std::numeric_limits<double>::quiet_NaN()));
-  if (x0) {
-    MUST(VecGetArrayWrite(x, &array));
-    std::copy(x0->begin(), x0->end(), array);
-    MUST(VecRestoreArrayWrite(x, &array));
-  }
+  if (x0) SetValues(x, *x0);
   MUST(KSPSetInitialGuessNonzero(ksp, (PetscBool)(x0 != nullptr)));
   MUST(KSPSetResidualHistory(ksp, nullptr, 1000, PETSC_TRUE));
   MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &run.reason));
-  MUST(KSPGetIterationNumber(ksp, &run.iterations));
   MUST(KSPGetResidualHistory(ksp, &history, &count));
+  run.reason     = ReasonOf(ksp);
+  run.iterations = IterationsOf(ksp);
   run.history.assign(history, history + count);
-  run.x = Values(x);
-  MUST(MatMult(A, x, r));
-  MUST(VecAYPX(r, -1, b));
-  MUST(VecNorm(r, NORM_2, &norm));
-  MUST(VecNorm(b, NORM_2, &of_b));
-  run.true_residual = norm / of_b;
+  run.x             = Values(x);
+  run.true_residual = ResidualOf(A, b, x);
   return run;
 }
 
@@ -452,21 +440,17 @@ TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
     CHECK(run.history.size() == 5);
     /* a right-hand side that is not finite, and a norm that grows beyond what is allowed */
     {
-      VecObject          b, x;
-      KSPConvergedReason reason;
-      MUST(MatCreateVecs(A, x.put(), b.put()));
+      const VecObject b = RightVec(A), x = RightVec(A);
       MUST(VecSet(b, std::numeric_limits<PetscReal>::quiet_NaN()));
       for (KSPType type : {KSPRRBCG, KSPCG}) {
         const KSPObject solver = MakeRRBCG(A, "-pc_rrb_levels 6", type);
         MUST(KSPSolve(solver, b, x));
-        MUST(KSPGetConvergedReason(solver, &reason));
-        CHECK(reason == KSP_DIVERGED_NANORINF);
+        CHECK(ReasonOf(solver) == KSP_DIVERGED_NANORINF);
       }
       MUST(VecSet(b, 1));
       const KSPObject solver = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_divtol 1e-9 -ksp_rtol 1e-30");
       MUST(KSPSolve(solver, b, x));
-      MUST(KSPGetConvergedReason(solver, &reason));
-      CHECK(reason == KSP_DIVERGED_DTOL);
+      CHECK(ReasonOf(solver) == KSP_DIVERGED_DTOL);
     }
   }
 }
@@ -664,27 +648,18 @@ TEST_CASE("rrbcg: what the elimination alone solves", "[rrbcg]")
   for (const Backend &backend : Backends())
     for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none"}) {
       CAPTURE(backend.name, options);
-      const PetscInt     nx = 16, ny = 11;
-      const MatObject    A   = CreateMat(Poisson(nx, ny), backend.mat);
-      const KSPObject    ksp = MakeRRBCG(A, options);
-      const VecObject    u = RightVec(A), b = RightVec(A), x = RightVec(A);
-      PetscScalar       *array;
-      PetscInt           iterations;
-      PetscReal          norm;
-      KSPConvergedReason reason;
-      MUST(VecGetArrayWrite(u, &array));
-      /* u is 1 in red points and 0 in black ones, and divisions by the diagonal, 4, are exact */
-      for (PetscInt row = 0; row < nx * ny; row++) array[row] = (row % nx + row / nx) % 2;
-      MUST(VecRestoreArrayWrite(u, &array));
+      const PetscInt      nx = 16, ny = 11;
+      const MatObject     A   = CreateMat(Poisson(nx, ny), backend.mat);
+      const KSPObject     ksp = MakeRRBCG(A, options);
+      const VecObject     u = RightVec(A), b = RightVec(A), x = RightVec(A);
+      std::vector<double> red; /* 1 in red points and 0 in black ones, and divisions by the diagonal, 4, are exact */
+      for (PetscInt row = 0; row < nx * ny; row++) red.push_back((row % nx + row / nx) % 2);
+      SetValues(u, red);
       MUST(MatMult(A, u, b));
       MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetConvergedReason(ksp, &reason));
-      MUST(KSPGetIterationNumber(ksp, &iterations));
-      CHECK(reason == KSP_CONVERGED_ATOL);
-      CHECK(iterations <= 1);
-      MUST(VecAXPY(x, -1, u));
-      MUST(VecNorm(x, NORM_INFINITY, &norm));
-      CHECK(norm == 0);
+      CHECK(ReasonOf(ksp) == KSP_CONVERGED_ATOL);
+      CHECK(IterationsOf(ksp) <= 1);
+      CHECK(Values(x) == red);
     }
 }
 
@@ -713,21 +688,13 @@ TEST_CASE("rrbcg: numbers beyond their range are no convergence", "[rrbcg]")
         CAPTURE(backend.name, levels, test.A, test.b, test.options);
         HostMatrix H = Diffusion({24, 19}, true, 7);
         for (PetscScalar &a : H.a) a = std::ldexp(a, test.A);
-        const MatObject    A   = CreateMat(H, backend.mat);
-        const KSPObject    ksp = MakeRRBCG(A, std::string(levels) + " " + test.options);
-        const VecObject    b = RightVec(A, 21), x = RightVec(A), r = RightVec(A);
-        KSPConvergedReason reason;
-        PetscReal          norm, of_b;
+        const MatObject A   = CreateMat(H, backend.mat);
+        const KSPObject ksp = MakeRRBCG(A, std::string(levels) + " " + test.options);
+        const VecObject b = RightVec(A, 21), x = RightVec(A);
         MUST(VecScale(b, std::ldexp(1., test.b)));
         MUST(KSPSolve(ksp, b, x));
-        MUST(KSPGetConvergedReason(ksp, &reason));
-        CHECK(reason == test.reason);
-        if (reason != KSP_CONVERGED_RTOL) continue;
-        MUST(MatMult(A, x, r));
-        MUST(VecAYPX(r, -1, b));
-        MUST(VecNorm(r, NORM_2, &norm));
-        MUST(VecNorm(b, NORM_2, &of_b));
-        CHECK(norm <= 1e-7 * of_b);
+        CHECK(ReasonOf(ksp) == test.reason);
+        if (test.reason == KSP_CONVERGED_RTOL) CHECK(ResidualOf(A, b, x) <= 1e-7);
       }
 }
 
@@ -763,10 +730,7 @@ TEST_CASE("rrbcg: residual histories of the program, and rates, are as with KSPC
                 },
                 &calls[k], nullptr));
             for (int solve = 0; solve < 2; solve++) { /* without a reset the second solve goes on in the same history */
-              PetscScalar *array;
-              MUST(VecGetArrayWrite(x, &array));
-              std::copy(guess.begin(), guess.end(), array);
-              MUST(VecRestoreArrayWrite(x, &array));
+              SetValues(x, guess);
               MUST(KSPSolve(ksp, b, x));
             }
             MUST(KSPGetResidualHistory(ksp, &of_ksp, &count[k]));
@@ -857,16 +821,8 @@ TEST_CASE("rrbcg: no rows", "[rrbcg]")
   for (const Backend &backend : Backends())
     for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none"}) {
       CAPTURE(backend.name, options);
-      const MatObject    A   = CreateMat(HostMatrix(), backend.mat);
-      const KSPObject    ksp = MakeRRBCG(A, options), cg = MakeRRBCG(A, options, KSPCG);
-      const VecObject    b = RightVec(A), x = RightVec(A);
-      KSPConvergedReason reason, of_cg;
-      MUST(KSPSolve(cg, b, x));
-      MUST(KSPGetConvergedReason(cg, &of_cg));
-      MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetConvergedReason(ksp, &reason));
-      CAPTURE((int)of_cg);
-      CHECK(reason == of_cg);
+      const MatObject A = CreateMat(HostMatrix(), backend.mat);
+      CHECK(SolveFrom(MakeRRBCG(A, options)).reason == SolveFrom(MakeRRBCG(A, options, KSPCG)).reason);
     }
 }
 
@@ -1011,26 +967,16 @@ TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
     for (const char *levels : {"1", "4", "5", "100"}) {
       CAPTURE(backend.name, levels);
       const MatObject A = CreateMat(Diffusion({39, 44}, false, 9), backend.mat);
-      MatNullSpace    constants;
-      MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
-      MUST(MatSetNullSpace(A, constants));
-      const KSPObject    ksp = MakeRRBCG(A, std::string("-pc_rrb_levels ") + levels);
-      const VecObject    b = RightVec(A, 10), x = RightVec(A), r = RightVec(A);
-      PetscReal          norm, of_b;
-      PetscScalar        sum;
-      KSPConvergedReason reason;
-      MUST(MatNullSpaceRemove(constants, b));
+      SetConstantsNull(A);
+      const KSPObject ksp = MakeRRBCG(A, std::string("-pc_rrb_levels ") + levels);
+      const VecObject b = RightVec(A, 10), x = RightVec(A);
+      PetscReal       of_b;
+      MUST(MatNullSpaceRemove(Got(MatGetNullSpace, A), b));
       MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetConvergedReason(ksp, &reason));
-      CHECK(reason > 0);
-      MUST(MatMult(A, x, r));
-      MUST(VecAXPY(r, -1, b));
-      MUST(VecNorm(r, NORM_2, &norm));
+      CHECK(ReasonOf(ksp) > 0);
+      CHECK(ResidualOf(A, b, x) <= 1e-7);
       MUST(VecNorm(b, NORM_2, &of_b));
-      CHECK(norm <= 1e-7 * of_b);
-      MUST(VecSum(x, &sum));
-      CHECK(std::abs(sum) <= 1e-8 * of_b);
-      MUST(MatNullSpaceDestroy(&constants));
+      CHECK(std::abs(Got(VecSum, x)) <= 1e-8 * of_b);
     }
 }
 
@@ -1038,30 +984,24 @@ TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
 TEST_CASE("rrbcg: singular matrices with large jumps, and right-hand sides that have no solution, are what they are to KSPCG",
           "[rrbcg]")
 {
-  for (const Backend &backend : Backends()) {
-    MatNullSpace constants;
-    MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
+  for (const Backend &backend : Backends())
     for (const auto &[contrast, rtol] :
          {std::pair(1., "1e-12"), std::pair(1e3, "1e-10"), std::pair(1e4, "1e-9"), std::pair(1e6, "1e-6")})
       for (const char *options : {" -pc_rrb_levels 6", " -pc_rrb_levels 6 -ksp_norm_type natural",
                                   " -pc_rrb_levels 7 -ksp_rrbcg_graph 0", " -pc_rrb_levels 100"}) {
         CAPTURE(backend.name, contrast, rtol, options);
         const MatObject A = CreateMat(Inclusions(97, 76, contrast), backend.mat);
-        MUST(MatSetNullSpace(A, constants));
+        SetConstantsNull(A);
         std::vector<KSPConvergedReason> reasons;
         std::vector<PetscInt>           iterations;
         for (bool consistent : {true, false})
           for (KSPType type : {KSPRRBCG, KSPCG}) {
-            const KSPObject    ksp = MakeRRBCG(A, std::string("-ksp_rtol ") + rtol + options, type);
-            const VecObject    b = RightVec(A, 10), x = RightVec(A);
-            KSPConvergedReason reason;
-            PetscInt           count;
-            if (consistent) MUST(MatNullSpaceRemove(constants, b));
+            const KSPObject ksp = MakeRRBCG(A, std::string("-ksp_rtol ") + rtol + options, type);
+            const VecObject b = RightVec(A, 10), x = RightVec(A);
+            if (consistent) MUST(MatNullSpaceRemove(Got(MatGetNullSpace, A), b));
             MUST(KSPSolve(ksp, b, x));
-            MUST(KSPGetConvergedReason(ksp, &reason));
-            MUST(KSPGetIterationNumber(ksp, &count));
-            reasons.push_back(reason);
-            iterations.push_back(count);
+            reasons.push_back(ReasonOf(ksp));
+            iterations.push_back(IterationsOf(ksp));
           }
         CAPTURE(reasons, iterations);
         CHECK(reasons[0] == KSP_CONVERGED_RTOL);
@@ -1071,8 +1011,6 @@ TEST_CASE("rrbcg: singular matrices with large jumps, and right-hand sides that 
         CHECK(reasons[2] < 0);
         CHECK(reasons[3] < 0);
       }
-    MUST(MatNullSpaceDestroy(&constants));
-  }
 }
 
 TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]")
@@ -1110,13 +1048,8 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
     CHECK(!message(norm, A).empty());
     const KSPObject failed = MakeRRBCG(A, "");
     MUST(MatSetValue(A, 5, 5, -1, INSERT_VALUES));
-    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-    const VecObject    b = RightVec(A), x = RightVec(A);
-    KSPConvergedReason reason;
-    MUST(KSPSolve(failed, b, x));
-    MUST(KSPGetConvergedReason(failed, &reason));
-    CHECK(reason == KSP_DIVERGED_PC_FAILED);
+    Assemble(A);
+    CHECK(SolveFrom(failed).reason == KSP_DIVERGED_PC_FAILED);
   }
 }
 
@@ -1168,9 +1101,7 @@ TEST_CASE("rrbcg: a negative definite matrix", "[rrbcg]")
 
 TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mpi]")
 {
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  if (size == 1) return;
+  if (Ranks() == 1) return;
   const MatObject A   = CreateMat(Poisson(10, 12), MATAIJ, PETSC_COMM_WORLD);
   const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_nx 10");
   const VecObject b = RightVec(A), x = RightVec(A);
