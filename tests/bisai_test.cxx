@@ -982,59 +982,35 @@ TEST_CASE("bisai: rows of any length", "[bisai][gpu]")
 }
 
 /* L_21 L_10 = 1e60 is too much for single precision, and for double where the entries are 1e200. */
-TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are counted", "[bisai][bad]")
+TEST_CASE("bisai: lines of blocks that are not finite keep their diagonal, and are counted", "[bisai][bad]")
 {
   for (PetscMemType where : Places())
-    for (double large : {1e30, 1e200}) {
-      CAPTURE(where, large);
-      const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
-      HostLU                    LU;
-      LU.L                            = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
-      LU.U                            = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
-      LU.inverse                      = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
-      const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
-      const HostInverse     NL        = ComputeInverse(LU, BISAI_LOWER, true, Params(2, precision), where),
-                        NU            = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
-      CHECK(NL.stats.fallback_lines[BISAI_LOWER] == 1);
-      CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 1);
-      for (LocalInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
-      CHECK(std::vector<double>(NL.N.Block(5), NL.N.Block(6)) == one);
-      CHECK(std::vector<double>(NU.N.Block(0), NU.N.Block(1)) == one);
-      for (LocalInt k = 1; k < 3; k++) CHECK(std::vector<double>(NU.N.Block(k), NU.N.Block(k + 1)) == zero);
-      CHECK(NL.N.Block(1)[0] == Approx(-large));
-    }
-}
-
-/* The same by columns, where the first column of NL and the last one of NU are not finite. */
-TEST_CASE("bisai: block columns that are not finite keep their diagonal, and are counted", "[bisai][bad]")
-{
-  for (PetscMemType where : Places())
-    for (double large : {1e30, 1e200}) {
-      CAPTURE(where, large);
-      const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
-      HostLU                    LU;
-      LU.L                            = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
-      LU.U                            = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
-      LU.inverse                      = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
-      const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
-      const BISAIParams     params    = Params(2, precision, PC_BISAI_SIDE_COLUMNS);
-      const HostInverse     NL        = ComputeInverse(LU, BISAI_LOWER, true, params, where),
-                        NU            = ComputeInverse(LU, BISAI_UPPER, true, params, where);
-      const auto block                = [](const HostInverse &inverse, LocalInt row, LocalInt column) {
-        const PetscScalar *const found = inverse.N.Find(row, column);
-        return std::vector<double>(found, found + 4);
-      };
-      CHECK(NL.stats.fallback_lines[BISAI_LOWER] == 1);
-      CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 1);
-      CHECK(block(NL, 0, 0) == one);
-      CHECK(block(NL, 1, 0) == zero);
-      CHECK(block(NL, 2, 0) == zero);
-      CHECK(block(NL, 2, 1)[0] == Approx(-large));
-      CHECK(block(NU, 2, 2) == one);
-      CHECK(block(NU, 0, 2) == zero);
-      CHECK(block(NU, 1, 2) == zero);
-      CHECK(block(NU, 0, 1)[0] == Approx(-large));
-    }
+    for (PCBISAISide side : kSides) /* the last row of NL and the first one of NU, or the first column and the last one */
+      for (double large : {1e30, 1e200}) {
+        CAPTURE(where, side, large);
+        const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
+        HostLU                    LU;
+        LU.L                     = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
+        LU.U                     = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
+        LU.inverse               = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+        const BISAIParams params = Params(2, large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE, side);
+        const HostInverse NL     = ComputeInverse(LU, BISAI_LOWER, true, params, where),
+                          NU     = ComputeInverse(LU, BISAI_UPPER, true, params, where);
+        const bool by_rows       = side == PC_BISAI_SIDE_ROWS;
+        const auto block         = [by_rows](const HostInverse &inverse, LocalInt line, LocalInt other) {
+          const PetscScalar *const found = by_rows ? inverse.N.Find(line, other) : inverse.N.Find(other, line);
+          return std::vector<double>(found, found + 4);
+        };
+        const LocalInt of_NL = by_rows ? 2 : 0, of_NU = 2 - of_NL;
+        CHECK(NL.stats.fallback_lines[BISAI_LOWER] == 1);
+        CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 1);
+        CHECK(block(NL, of_NL, of_NL) == one);
+        CHECK(block(NU, of_NU, of_NU) == one);
+        for (LocalInt other : {1, 2 - of_NL}) CHECK(block(NL, of_NL, other) == zero);
+        for (LocalInt other : {1, 2 - of_NU}) CHECK(block(NU, of_NU, other) == zero);
+        CHECK(block(NL, 1, 2 - of_NL)[0] == Approx(-large));
+        CHECK(block(NU, 1, 2 - of_NU)[0] == Approx(-large));
+      }
 }
 
 /*

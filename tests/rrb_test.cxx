@@ -180,43 +180,11 @@ public:
     MUST((PetscMemTypeDevice(where_) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, grid_.nx, grid_.ny, &params, &F_,
                                                                                       &stats));
   }
-  std::vector<double> Apply(const std::vector<double> &x)
-  {
-    std::vector<double> y(x.size(), std::numeric_limits<double>::quiet_NaN());
-    if (!PetscMemTypeDevice(where_)) {
-      MUST(RRBApply_Host(F_, 1, x.data(), 0, y.data(), 0));
-      return y;
-    }
-    const size_t bytes = x.size() * sizeof(double);
-    void        *x_device, *y_device;
-    MUST(ArrayCreate(bytes, where_, &x_device));
-    MUST(ArrayCreate(bytes, where_, &y_device));
-    MUST(ArrayCopy(x_device, x.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(y_device, y.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST(RRBApply_CUDA(F_, 1, (const PetscScalar *)x_device, 0, (PetscScalar *)y_device, 0));
-    MUST(ArrayCopy(y.data(), y_device, bytes, PETSC_MEMTYPE_HOST, where_));
-    MUST(ArrayDestroy(where_, &x_device));
-    MUST(ArrayDestroy(where_, &y_device));
-    return y;
-  }
+  std::vector<double> Apply(const std::vector<double> &x) { return Apply(1, x, 0, 0, x.size()); }
   /* The columns of y, which lie n + 2 entries apart, for the columns of x, which lie n + 3 entries apart. */
   std::vector<double> ApplyColumns(LocalInt columns, const std::vector<double> &x)
   {
-    std::vector<double> y((size_t)columns * (n_ + 2), std::numeric_limits<double>::quiet_NaN());
-    if (!PetscMemTypeDevice(where_)) {
-      MUST(RRBApply_Host(F_, columns, x.data(), n_ + 3, y.data(), n_ + 2));
-      return y;
-    }
-    void *x_device, *y_device;
-    MUST(ArrayCreate(x.size() * sizeof(double), where_, &x_device));
-    MUST(ArrayCreate(y.size() * sizeof(double), where_, &y_device));
-    MUST(ArrayCopy(x_device, x.data(), x.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(y_device, y.data(), y.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
-    MUST(RRBApply_CUDA(F_, columns, (const PetscScalar *)x_device, n_ + 3, (PetscScalar *)y_device, n_ + 2));
-    MUST(ArrayCopy(y.data(), y_device, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, where_));
-    MUST(ArrayDestroy(where_, &x_device));
-    MUST(ArrayDestroy(where_, &y_device));
-    return y;
+    return Apply(columns, x, n_ + 3, n_ + 2, (size_t)columns * (n_ + 2));
   }
   void Get(std::vector<double> *l, std::vector<double> *d) const
   {
@@ -229,6 +197,22 @@ public:
   RRBStats stats;
 
 private:
+  std::vector<double> Apply(LocalInt columns, const std::vector<double> &x, LocalInt ldx, LocalInt ldy, size_t size)
+  {
+    std::vector<double> y(size, std::numeric_limits<double>::quiet_NaN());
+    void               *x_there, *y_there;
+    MUST(ArrayCreate(x.size() * sizeof(double), where_, &x_there));
+    MUST(ArrayCreate(size * sizeof(double), where_, &y_there));
+    MUST(ArrayCopy(x_there, x.data(), x.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(y_there, y.data(), size * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+    MUST((PetscMemTypeDevice(where_) ? RRBApply_CUDA : RRBApply_Host)(F_, columns, (const PetscScalar *)x_there, ldx,
+                                                                      (PetscScalar *)y_there, ldy));
+    MUST(ArrayCopy(y.data(), y_there, size * sizeof(double), PETSC_MEMTYPE_HOST, where_));
+    MUST(ArrayDestroy(where_, &x_there));
+    MUST(ArrayDestroy(where_, &y_there));
+    return y;
+  }
+
   PetscMemType where_;
   Grid         grid_;
   LocalInt     n_;
@@ -288,37 +272,33 @@ std::vector<double> Multiply(const HostMatrix &A, const Dense &R, const std::vec
 
 TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
 {
+  struct Case {
+    LocalInt nx, ny, asked, levels, most, remainder; /* what is -1 is not looked at */
+  };
+  const Case cases[] = {
+    {8, 8, 100, 7, 7, 1},              /* example 2.1 */
+    {2047, 2047, 12, 12, 23, 32 * 32}, /* table 5.2: 1024 x 1024 after the first grid, .. */
+    {2047, 2047, 0, 12, -1, -1},
+    {8191, 8191, 0, 14, -1, 64 * 64},
+    {5, 3, 1, 1, -1, 8},
+    {5, 3, 2, 2, -1, 6},
+    {1, 1, 5, 1, 1, 1},
+    {10, 10, 0, 1, -1, -1},
+    {1000000, 1, 0, -1, 41, -1},
+  };
   LocalInt levels, most, remainder;
-  RRBLevels(8, 8, 100, &levels, &most, &remainder); /* example 2.1 */
-  CHECK(most == 7);
-  CHECK(levels == 7);
-  CHECK(remainder == 1);
-  RRBLevels(2047, 2047, 12, &levels, &most, &remainder); /* table 5.2: 1024 x 1024 after the first grid, .. */
-  CHECK(most == 23);
-  CHECK(levels == 12);
-  CHECK(remainder == 32 * 32);
-  RRBLevels(2047, 2047, 0, &levels, &most, &remainder);
-  CHECK(levels == 12);
-  RRBLevels(8191, 8191, 0, &levels, &most, &remainder);
-  CHECK(levels == 14);
-  CHECK(remainder == 64 * 64);
+  for (const Case &c : cases) {
+    CAPTURE(c.nx, c.ny, c.asked);
+    RRBLevels(c.nx, c.ny, c.asked, &levels, &most, &remainder);
+    CHECK((c.levels < 0 || levels == c.levels));
+    CHECK((c.most < 0 || most == c.most));
+    CHECK((c.remainder < 0 || remainder == c.remainder));
+  }
+  CHECK(remainder <= kRRBRemainder);                /* of the last one */
   for (LocalInt n : {11085, 12287, 16383, 30000}) { /* What is chosen by size is never more than a GPU factors. */
     RRBLevels(n, n, 0, &levels, &most, &remainder);
     CHECK(remainder <= kRRBLargestRemainder);
   }
-  RRBLevels(5, 3, 1, &levels, &most, &remainder);
-  CHECK(remainder == 8);
-  RRBLevels(5, 3, 2, &levels, &most, &remainder);
-  CHECK(remainder == 6);
-  RRBLevels(1, 1, 5, &levels, &most, &remainder);
-  CHECK(most == 1);
-  CHECK(levels == 1);
-  CHECK(remainder == 1);
-  RRBLevels(10, 10, 0, &levels, &most, &remainder);
-  CHECK(levels == 1);
-  RRBLevels(1000000, 1, 0, &levels, &most, &remainder);
-  CHECK(remainder <= kRRBRemainder);
-  CHECK(most == 41);
 }
 
 /* Entry by entry L, D and R are those of 2.2, M = A - R, and R is what 2.2 says, except for what was lifted. */
@@ -715,25 +695,22 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       }
       return FromRows(rows);
     };
+    const auto fails = [&](const std::vector<std::array<double, 3>> &entries, RRBFailure failure, LocalInt row, LocalInt column) {
+      const Twin twin(with(entries), grid, Levels(2), where);
+      CHECK(twin.stats.failure == failure);
+      CHECK(twin.stats.row == row);
+      CHECK(twin.stats.column == column);
+    };
     SECTION("a column that is no neighbour's: the end of the line before, and two lines on")
     {
-      const Twin line(with({{40, 39, -1}, {39, 40, -1}, {70, 5, -1}}), grid, Levels(2), where);
-      CHECK(line.stats.failure == RRB_PATTERN);
-      CHECK(line.stats.row == 39);
-      CHECK(line.stats.column == 40);
-      const Twin far(with({{43, 63, -1}, {63, 43, -1}}), grid, Levels(2), where);
-      CHECK(far.stats.failure == RRB_PATTERN);
-      CHECK(far.stats.row == 43);
-      CHECK(far.stats.column == 63);
+      fails({{40, 39, -1}, {39, 40, -1}, {70, 5, -1}}, RRB_PATTERN, 39, 40);
+      fails({{43, 63, -1}, {63, 43, -1}}, RRB_PATTERN, 43, 63);
       const Twin zero(with({{43, 63, 0}}), grid, Levels(2), where); /* This value is not looked at. */
       CHECK(zero.stats.failure == RRB_OK);
     }
     SECTION("a pair that differs")
     {
-      const Twin twin(with({{55, 56, -9}, {12, 22, -9}, {70, 71, -9}}), grid, Levels(2), where);
-      CHECK(twin.stats.failure == RRB_UNSYMMETRIC);
-      CHECK(twin.stats.row == 12);
-      CHECK(twin.stats.column == 22);
+      fails({{55, 56, -9}, {12, 22, -9}, {70, 71, -9}}, RRB_UNSYMMETRIC, 12, 22);
       const Twin close(with({{55, 56, good.At(55, 56) * (1 + 1e-12)}}), grid, Levels(2), where);
       CHECK(close.stats.failure == RRB_OK);
       const double noise = 1e-15 * good.At(55, 55);
@@ -747,12 +724,15 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
     }
     SECTION("pivots")
     {
+      const auto bad_pivot = [&](LocalInt row, double value, LocalInt levels, LocalInt level) {
+        const Twin twin(with({{(double)row, (double)row, value}}), grid, Levels(levels), where);
+        CHECK(twin.stats.failure == RRB_PIVOT);
+        CHECK(twin.stats.level == (level ? level : twin->levels));
+        CHECK(twin.stats.row == row);
+      };
       for (double value : {-1., 0., std::nan(""), (double)INFINITY}) {
         CAPTURE(value);
-        const Twin red(with({{43, 43, value}}), grid, Levels(100), where); /* (3, 4): level 1 */
-        CHECK(red.stats.failure == RRB_PIVOT);
-        CHECK(red.stats.level == 1);
-        CHECK(red.stats.row == 43);
+        bad_pivot(43, value, 100, 1); /* (3, 4) */
       }
       for (double value : {std::nan(""), (double)INFINITY, -(double)INFINITY})
         for (LocalInt level : {1, 2, 100}) { /* A coupling that is no number is no question of symmetry. */
@@ -762,18 +742,9 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
           CHECK(both.stats.failure == RRB_PIVOT);
           CHECK(one.stats.failure == RRB_PIVOT);
         }
-      const Twin skew(with({{33, 33, -1}}), grid, Levels(100), where); /* (3, 3): level 2 */
-      CHECK(skew.stats.failure == RRB_PIVOT);
-      CHECK(skew.stats.level == 2);
-      CHECK(skew.stats.row == 33);
-      const Twin last(with({{0, 0, -50}}), grid, Levels(100), where);
-      CHECK(last.stats.failure == RRB_PIVOT);
-      CHECK(last.stats.row == 0);
-      CHECK(last.stats.level == last->levels);
-      const Twin remains(with({{44, 44, -50}}), grid, Levels(2), where);
-      CHECK(remains.stats.failure == RRB_PIVOT);
-      CHECK(remains.stats.row == 44);
-      CHECK(remains.stats.level == 2);
+      bad_pivot(33, -1, 100, 2); /* (3, 3) */
+      bad_pivot(0, -50, 100, 0); /* the last one */
+      bad_pivot(44, -50, 2, 2);  /* remains */
       /* This is a definite matrix that is said to be singular. */
       RRBParams params = Levels(100);
       params.singular  = PETSC_TRUE;
@@ -874,17 +845,13 @@ TEST_CASE("rrb: how far entries are from the diagonal", "[rrb]")
     };
     LocalInt  largest;
     PetscBool next;
-    offsets(Stencil({10, 8}, false, 0.01, 15), &largest, &next);
-    CHECK(largest == 10);
-    CHECK(!next);
-    offsets(Stencil({10, 8}, true, 0.01, 15), &largest, &next);
-    CHECK(largest == 11);
-    CHECK(next);
-    offsets(Stencil({10, 1}, true, 0.01, 15), &largest, &next);
-    CHECK(largest == 1);
-    offsets(Stencil({300, 200}, false, 0.01, 15), &largest, &next);
-    CHECK(largest == 300);
-    CHECK(!next);
+    for (const Grid &of : {Grid{10, 8}, Grid{10, 1}, Grid{300, 200}})
+      for (bool nine : {false, true}) {
+        CAPTURE(of.nx, of.ny, nine);
+        offsets(Stencil(of, nine, 0.01, 15), &largest, &next);
+        CHECK(largest == (of.ny == 1 ? 1 : of.nx + nine));
+        if (of.ny > 1) CHECK((bool)next == nine);
+      }
     HostMatrix identity = Stencil({10, 8}, false, 0.01, 15);
     for (LocalInt row = 0; row < identity.n; row++)
       for (LocalInt k = identity.i[row]; k < identity.i[row + 1]; k++) identity.a[k] = identity.j[k] == row;
