@@ -28,34 +28,17 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
   const auto check = [](PC object, PetscInt steps, PetscInt size, PetscReal tolerance, PCAFSAIStopRule rule,
                         PCAFSAISelection selection, PetscInt power, PetscReal prefilter, PetscReal postfilter,
                         FinePCPrecision setup, FinePCPrecision factor, PetscBool reuse) {
-    PetscInt         integer;
-    PetscReal        real;
-    PCAFSAIStopRule  stop_rule;
-    PCAFSAISelection ranking;
-    FinePCPrecision  precision;
-    PetscBool        flag;
-    MUST(PCAFSAIGetMaxSteps(object, &integer));
-    CHECK(integer == steps);
-    MUST(PCAFSAIGetStepSize(object, &integer));
-    CHECK(integer == size);
-    MUST(PCAFSAIGetTolerance(object, &real));
-    CHECK(real == tolerance);
-    MUST(PCAFSAIGetStopRule(object, &stop_rule));
-    CHECK(stop_rule == rule);
-    MUST(PCAFSAIGetSelection(object, &ranking));
-    CHECK(ranking == selection);
-    MUST(PCAFSAIGetInitialPower(object, &integer));
-    CHECK(integer == power);
-    MUST(PCAFSAIGetPrefilter(object, &real));
-    CHECK(real == prefilter);
-    MUST(PCAFSAIGetPostfilter(object, &real));
-    CHECK(real == postfilter);
-    MUST(PCAFSAIGetSetupPrecision(object, &precision));
-    CHECK(precision == setup);
-    MUST(PCAFSAIGetFactorPrecision(object, &precision));
-    CHECK(precision == factor);
-    MUST(PCAFSAIGetReusePattern(object, &flag));
-    CHECK(flag == reuse);
+    CHECK(Got(PCAFSAIGetMaxSteps, object) == steps);
+    CHECK(Got(PCAFSAIGetStepSize, object) == size);
+    CHECK(Got(PCAFSAIGetTolerance, object) == tolerance);
+    CHECK(Got(PCAFSAIGetStopRule, object) == rule);
+    CHECK(Got(PCAFSAIGetSelection, object) == selection);
+    CHECK(Got(PCAFSAIGetInitialPower, object) == power);
+    CHECK(Got(PCAFSAIGetPrefilter, object) == prefilter);
+    CHECK(Got(PCAFSAIGetPostfilter, object) == postfilter);
+    CHECK(Got(PCAFSAIGetSetupPrecision, object) == setup);
+    CHECK(Got(PCAFSAIGetFactorPrecision, object) == factor);
+    CHECK(Got(PCAFSAIGetReusePattern, object) == reuse);
   };
   check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
         PETSC_FALSE);
@@ -88,10 +71,8 @@ TEST_CASE("the view says where too few steps may be worse than Jacobi", "[afsai]
     MUST(VecSet(x, 1));
     MUST(MatMult(A, x, b));
     const auto iterations = [&](KSP ksp) {
-      PetscInt count;
       MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetIterationNumber(ksp, &count));
-      return count;
+      return IterationsOf(ksp);
     };
     const PetscInt jacobi = iterations(MakeKSP(A, options, PCJACOBI));
     for (PetscInt steps : {5, 20}) {

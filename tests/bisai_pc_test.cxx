@@ -71,12 +71,11 @@ TEST_CASE("bisai: MATBAIJ, MATAIJ with a block size, and both sources of the fac
 {
   for (PetscInt bs : {1, 3, 7})
     for (const char *precision : {"single", "double"}) {
-      const HostBlocks  A       = RandomBlocks(RandomGraph(50, 5, 220), bs, 221);
-      const std::string options = std::string("-pc_bisai_power 2 -pc_bisai_factor_precision ") + precision;
-      const MatObject   baij    = CreateBAIJ(A);
-      const PCObject    first   = MakeBISAI(baij, options);
-      MUST(PCSetUp(first));
-      const auto expected = Applied(first);
+      const HostBlocks  A        = RandomBlocks(RandomGraph(50, 5, 220), bs, 221);
+      const std::string options  = std::string("-pc_bisai_power 2 -pc_bisai_factor_precision ") + precision;
+      const MatObject   baij     = CreateBAIJ(A);
+      const PCObject    first    = MakeBISAI(baij, options);
+      const auto        expected = Applied(first);
       for (const Kind &kind : Kinds())
         for (const char *factor : {"petsc", "cuda"}) {
           CAPTURE(bs, precision, kind.name, factor);
@@ -106,7 +105,6 @@ TEST_CASE("bisai: blocks of a MATAIJ that are stored in part are filled up", "[b
   part         = CreateMat(S, MATAIJ);
   MUST(MatSetBlockSize(part, 3));
   const PCObject pc = MakeBISAI(part);
-  MUST(PCSetUp(pc));
   CHECK(SameBits(Applied(pc), Applied(whole)));
 }
 
@@ -176,7 +174,6 @@ TEST_CASE("bisai: transposes have the values of the last set-up, in the old memo
       for (int step = 0; step < 4; step++) {
         const auto before = Applied(pc, true);
         SetValues(mat, Changed(Grid(), 320 + step));
-        MUST(PCSetUp(pc));
         const auto values = Applied(pc, true);
         CHECK(!SameBits(values, before));
         {
@@ -199,7 +196,6 @@ TEST_CASE("bisai: transposes have the values of the last set-up, in the old memo
       MUST(code);
       const MatObject other = kind.create(RandomBlocks(RandomGraph(Grid().n, 6, 330), 3, 331), PETSC_COMM_SELF);
       MUST(PCSetOperators(pc, other, other));
-      MUST(PCSetUp(pc));
       const PCObject fresh = MakeBISAI(other, options);
       CHECK(SameBits(Applied(pc, true), Applied(fresh, true)));
     }
@@ -239,32 +235,16 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
   const auto check = [](PC object, PetscInt power, PetscInt lower, PetscInt upper, PCBISAIFactor factor, PetscInt levels,
                         MatFactorShiftType shift, PetscReal amount, const char *ordering, FinePCPrecision precision,
                         PetscInt sweeps) {
-    PetscInt           integer;
-    PetscReal          real;
-    PCBISAIFactor      source;
-    MatFactorShiftType type;
-    MatOrderingType    order;
-    FinePCPrecision    stored;
-    MUST(PCBISAIGetPower(object, &integer));
-    CHECK(integer == power);
-    MUST(PCBISAIGetPowerLower(object, &integer));
-    CHECK(integer == lower);
-    MUST(PCBISAIGetPowerUpper(object, &integer));
-    CHECK(integer == upper);
-    MUST(PCBISAIGetFactor(object, &source));
-    CHECK(source == factor);
-    MUST(PCBISAIGetFactorLevels(object, &integer));
-    CHECK(integer == levels);
-    MUST(PCBISAIGetFactorShiftType(object, &type));
-    CHECK(type == shift);
-    MUST(PCBISAIGetFactorShiftAmount(object, &real));
-    CHECK(real == amount);
-    MUST(PCBISAIGetFactorMatOrderingType(object, &order));
-    CHECK(std::string(order) == ordering);
-    MUST(PCBISAIGetFactorPrecision(object, &stored));
-    CHECK(stored == precision);
-    MUST(PCBISAIGetSweeps(object, &integer));
-    CHECK(integer == sweeps);
+    CHECK(Got(PCBISAIGetPower, object) == power);
+    CHECK(Got(PCBISAIGetPowerLower, object) == lower);
+    CHECK(Got(PCBISAIGetPowerUpper, object) == upper);
+    CHECK(Got(PCBISAIGetFactor, object) == factor);
+    CHECK(Got(PCBISAIGetFactorLevels, object) == levels);
+    CHECK(Got(PCBISAIGetFactorShiftType, object) == shift);
+    CHECK(Got(PCBISAIGetFactorShiftAmount, object) == amount);
+    CHECK(std::string(Got(PCBISAIGetFactorMatOrderingType, object)) == ordering);
+    CHECK(Got(PCBISAIGetFactorPrecision, object) == precision);
+    CHECK(Got(PCBISAIGetSweeps, object) == sweeps);
   };
   check(defaults, 1, 0, 0, PC_BISAI_FACTOR_AUTO, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL,
         FINEPC_SINGLE, 0);
@@ -303,8 +283,6 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
     const MatObject A    = kind.create(Grid(), PETSC_COMM_SELF);
     const PCObject  pc   = MakeBISAI(A, "-pc_bisai_factor petsc -pc_bisai_factor_precision double"),
                    fresh = MakeBISAI(A, "-pc_bisai_factor finepc -pc_bisai_factor_precision double");
-    MUST(PCSetUp(pc));
-    MUST(PCSetUp(fresh));
     const auto before = Applied(pc), expected = Applied(fresh);
     for (int repeat = 0; repeat < 2; repeat++) {
       MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_CUDA)); /* the old name of PC_BISAI_FACTOR_FINEPC */
@@ -350,7 +328,6 @@ TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai
         if (Contains(options, "0.25")) MUST(PCBISAISetFactorShiftAmount(pc, 0.25));
         else MUST(PCBISAISetFactorShiftType(pc, MAT_SHIFT_INBLOCKS));
         MUST(PCSetUp(pc));
-        MUST(PCSetUp(fresh));
         CHECK(!Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
         CHECK(!SameBits(Applied(pc), before));
@@ -371,9 +348,7 @@ TEST_CASE("bisai: a matrix that is converted in place", "[bisai][pc][cycle]")
     MUST(MatConvert(converted, type, MAT_INPLACE_MATRIX, &converted));
     MUST(MatScale(A, 1.5));
     MUST(PCSetOperators(pc, A, A));
-    MUST(PCSetUp(pc));
     const PCObject fresh = MakeBISAI(A);
-    MUST(PCSetUp(fresh));
     CHECK(Difference(Applied(pc), Applied(fresh)) <= 1e-12);
   }
 }
@@ -397,7 +372,6 @@ TEST_CASE("bisai: a matrix that is transposed in place", "[bisai][pc][cycle][mpi
       const MatObject A       = kind.Create(H, PETSC_COMM_WORLD);
       const PCObject  pc      = MakeBISAI(A, options);
       Mat             changed = A;
-      MUST(PCSetUp(pc));
       Applied(pc);
       for (bool transposed : {true, false, true}) {
         MUST(MatTranspose(A, MAT_INPLACE_MATRIX, &changed));
@@ -405,7 +379,6 @@ TEST_CASE("bisai: a matrix that is transposed in place", "[bisai][pc][cycle][mpi
         MUST(PCSetUp(pc));
         const MatObject copy  = kind.Create(transposed ? TransposeOf(H) : H, PETSC_COMM_WORLD);
         const PCObject  fresh = MakeBISAI(copy, options);
-        MUST(PCSetUp(fresh));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
         /* the product of the matrix itself */
         const VecObject x = RightVec(A, 3), y = RightVec(A), z = RightVec(A);
@@ -432,7 +405,6 @@ TEST_CASE("bisai: choices that do not go together are refused with a remedy", "[
       CHECK(Contains(errors.text, "use -pc_bisai_factor petsc"));
     }
     MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_PETSC));
-    MUST(PCSetUp(pc));
     CHECK(Finite(Applied(pc)));
   }
 }
@@ -607,9 +579,7 @@ TEST_CASE("bisai: new values of a device matrix do not go through the host", "[b
   MUST(MatScale(A, 2));
   MUST(MatScale(B, 2));
   REQUIRE(((Mat)A)->offloadmask == PETSC_OFFLOAD_GPU);
-  MUST(PCSetUp(pc));
   CHECK(((Mat)A)->offloadmask == PETSC_OFFLOAD_GPU);
-  MUST(PCSetUp(fresh));
   CHECK(SameBits(Applied(pc), Applied(fresh)));
 }
 #endif
@@ -700,7 +670,6 @@ TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-up
         CHECK(Contains(ViewText((PC)pc), "patterns kept from the last set-up"));
         const MatObject same  = kind.create(values, PETSC_COMM_SELF);
         const PCObject  fresh = MakeBISAI(same, options);
-        MUST(PCSetUp(fresh));
         CHECK(Finite(Applied(pc)));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
         for (const char *line :
@@ -786,20 +755,17 @@ TEST_CASE("bisai: an entry of L beyond single precision: a fallback without swee
       const MatObject   mat     = kind.create(A, PETSC_COMM_SELF);
       const PCObject    plain = MakeBISAI(mat, options), relaxed = MakeBISAI(mat, options + " -pc_bisai_sweeps 1"),
                      wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
-      PCFailedReason reason;
       MUST(PCSetUp(plain));
       CHECK(Contains(ViewText((PC)plain), "left with the diagonal block alone: NL 1 block rows, NU 0 block rows"));
       CHECK(Finite(Applied(plain)));
       MUST(PCSetUp(relaxed));
-      MUST(PCGetFailedReason(relaxed, &reason));
-      CHECK(reason == PC_FACTOR_OTHER);
+      CHECK(Got(PCGetFailedReason, relaxed) == PC_FACTOR_OTHER);
       CHECK(
         Contains(ViewText((PC)relaxed),
                  "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: "
                  "use -pc_bisai_factor_precision double"));
       MUST(PCSetUp(wide));
-      MUST(PCGetFailedReason(wide, &reason));
-      CHECK(reason == PC_NOERROR);
+      CHECK(Got(PCGetFailedReason, wide) == PC_NOERROR);
       CHECK(Finite(Applied(wide)));
     }
 }
@@ -808,8 +774,7 @@ TEST_CASE("bisai: blocks that are too large are refused with a remedy", "[bisai]
 {
   MatObject large;
   MUST(MatCreateSeqBAIJ(PETSC_COMM_SELF, 33, 66, 66, 1, nullptr, large.put()));
-  MUST(MatAssemblyBegin(large, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(large, MAT_FINAL_ASSEMBLY));
+  Assemble(large);
   const PCObject pc = MakeBISAI(large);
   Errors         errors;
   CHECK(PCSetUp(pc) != 0);
@@ -904,15 +869,11 @@ TEST_CASE("bisai: sherman2 by rows, by columns, and one by each", "[bisai][pc][c
     MUST(VecSet(x, 1));
     MUST(MatMult(A, x, b));
     CAPTURE(kind.name, factor, side);
-    const std::string  options = "-ksp_rtol 1e-8 -pc_bisai_side " + side + " -pc_bisai_factor " + factor;
-    const KSPObject    ksp     = MakeGMRES(A, options, PCBISAI);
-    KSPConvergedReason reason;
-    PetscInt           iterations;
+    const std::string options = "-ksp_rtol 1e-8 -pc_bisai_side " + side + " -pc_bisai_factor " + factor;
+    const KSPObject   ksp     = MakeGMRES(A, options, PCBISAI);
     MUST(KSPSolve(ksp, b, x));
-    MUST(KSPGetConvergedReason(ksp, &reason));
-    MUST(KSPGetIterationNumber(ksp, &iterations));
-    CHECK(reason == KSP_CONVERGED_RTOL);
-    CHECK(std::abs(iterations - count) <= 0.02 * count);
+    CHECK(ReasonOf(ksp) == KSP_CONVERGED_RTOL);
+    CHECK(std::abs(IterationsOf(ksp) - count) <= 0.02 * count);
   }
 }
 

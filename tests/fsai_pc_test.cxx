@@ -11,17 +11,7 @@
 #include <limits>
 #include <map>
 
-#include "pc_support.h"
-
-namespace
-{
-
-std::vector<Type> FSAITypes()
-{
-  return {TypeOf(PCAFSAI), TypeOf(PCSFSAI)};
-}
-
-} // namespace
+#include "spread.h"
 
 /* --------------------------------------- limiting cases --------------------------------------- */
 
@@ -188,8 +178,7 @@ TEST_CASE("a pattern that does not fit new values is found anew", "[fsai][pc][cy
     {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Sheet(n, 1, 0.8, 1e-3), false},
     {"a time step that grows", Sheet(n, 1, 1, 0.02), Sheet(n, 1, 1, 0.01), false},
   };
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int rank = Rank();
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
       for (const Case &change : cases)
@@ -223,10 +212,9 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
         const double      rounding = std::strcmp(precision, "single") ? 1e-12 : 1e-5;
         const MatObject   A        = CreateMat(Plate(), backend.mat);
         const PCObject    pc       = MakePC(A, type, options + " -@reuse_pattern");
-        MUST(PCSetUp(pc));
-        const auto      first = Applied(pc);
-        const PCInverse old   = *InverseOf(pc);
-        MatObject       G_old, G_new;
+        const auto        first    = Applied(pc);
+        const PCInverse   old      = *InverseOf(pc);
+        MatObject         G_old, G_new;
         MUST(type.get_factors(pc, G_old.put(), nullptr));
         CHECK(Contains(ViewText((PC)pc), "pattern kept while the nonzeros of A stay"));
 
@@ -240,7 +228,6 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
 
         /* The same values give the same factor, to rounding. */
         Touch(A);
-        MUST(PCSetUp(pc));
         CHECK(row_size() == first_row_size);
         CHECK(Difference(Applied(pc), first) <= rounding);
         CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up"));
@@ -265,8 +252,6 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
         const MatObject B     = CreateMat(RandomGraph(Plate().n, 7, 5), backend.mat);
         const PCObject  fresh = MakePC(B, type, options);
         MUST(PCSetOperators(pc, B, B));
-        MUST(PCSetUp(pc));
-        MUST(PCSetUp(fresh));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
         CHECK(Contains(ViewText((PC)pc), "pattern kept while the nonzeros of A stay"));
       }
@@ -285,7 +270,6 @@ TEST_CASE("a matrix that is not positive definite is no error: rows fall back", 
       CAPTURE(type.name, backend.name);
       const MatObject A  = CreateMat(H, backend.mat);
       const PCObject  pc = MakePC(A, type);
-      MUST(PCSetUp(pc));
       CHECK(Finite(Applied(pc)));
       CHECK(!Contains(ViewText((PC)pc), "left with the diagonal entry alone 0"));
     }
@@ -310,8 +294,7 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
         CHECK(solution.reason == KSP_CONVERGED_RTOL);
         CHECK(solution.iterations <= 20);
         CHECK(solution.true_residual <= 1e-7);
-        PetscMPIInt rank;
-        MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+        const int         rank = Rank();
         const std::string text = ViewText((KSP)ksp);
         if (rank == 0) CHECK(Contains(text, std::string("type: ") + type.name));
       }
@@ -389,8 +372,7 @@ TEST_CASE("smoother in PCGAMG of elasticity with void", "[fsai][pc][nest][mpi]")
     {PCSFSAI, "", true},
     {PCSFSAI, " -mg_levels_pc_sfsai_power 1", true},
   };
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   for (const Backend &backend : Backends()) {
     const MatObject A = CreateAIJ(ElasticityWithVoid(48, 24, 1e-6), backend.mat, PETSC_COMM_WORLD);
     for (const Smoother &smoother : smoothers) {

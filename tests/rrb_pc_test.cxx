@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -89,8 +90,7 @@ MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny, bool in_x = false, bool in_
       }
       MUST(MatSetValuesStencil(A, 1, &row, count, columns, values, INSERT_VALUES));
     }
-  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  Assemble(A);
   return A;
 }
 
@@ -104,16 +104,10 @@ TEST_CASE("rrb: every key sets what its getter gives", "[rrb][pc][options]")
   const PCObject  defaults = MakePC(A, "", PCRRB),
                  pc        = MakePC(A, "-pc_rrb_levels 5 -pc_rrb_nx 12 -pc_rrb_ny 10 -pc_rrb_lift 0", PCRRB);
   const auto check         = [](PC object, PetscInt levels, PetscInt nx, PetscInt ny, PetscBool lift) {
-    PetscInt  value;
-    PetscBool yes;
-    MUST(PCRRBGetLevels(object, &value));
-    CHECK(value == levels);
-    MUST(PCRRBGetNx(object, &value));
-    CHECK(value == nx);
-    MUST(PCRRBGetNy(object, &value));
-    CHECK(value == ny);
-    MUST(PCRRBGetLift(object, &yes));
-    CHECK(yes == lift);
+    CHECK(Got(PCRRBGetLevels, object) == levels);
+    CHECK(Got(PCRRBGetNx, object) == nx);
+    CHECK(Got(PCRRBGetNy, object) == ny);
+    CHECK(Got(PCRRBGetLift, object) == lift);
   };
   check(defaults, 0, 0, 0, PETSC_TRUE);
   check(pc, 5, 12, 10, PETSC_FALSE);
@@ -137,16 +131,12 @@ TEST_CASE("rrb: rows are lifted, then not, then again", "[rrb][pc][options][lift
     CAPTURE(backend.name);
     const MatObject B      = CreateMat(ShortOf(31, 0.5), backend.mat);
     const PCObject  lifted = MakePC(B, "-pc_rrb_levels 3", PCRRB), as_it_is = MakePC(B, "-pc_rrb_levels 3 -pc_rrb_lift 0", PCRRB);
-    MUST(PCSetUp(lifted));
-    MUST(PCSetUp(as_it_is));
-    const auto with = Applied(lifted);
+    const auto      with = Applied(lifted);
     CHECK(!SameBits(with, Applied(as_it_is)));
     MUST(PCRRBSetLift(lifted, PETSC_FALSE));
-    MUST(PCSetUp(lifted));
     CHECK(SameBits(Applied(lifted), Applied(as_it_is)));
     CHECK(!Contains(ViewText((PC)lifted), "lifted"));
     MUST(PCRRBSetLift(lifted, PETSC_TRUE));
-    MUST(PCSetUp(lifted));
     CHECK(SameBits(Applied(lifted), with));
   }
 }
@@ -166,7 +156,6 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
                    by_dm = MakePC(plain, "-pc_rrb_levels 4", PCRRB);
     MUST(PCSetDM(by_dm, da));
     for (PC pc : {(PC)by_nx, (PC)by_ny, (PC)by_pattern, (PC)by_mat, (PC)by_dm}) {
-      MUST(PCSetUp(pc));
       CHECK(SameBits(Applied(pc), Applied(by_nx)));
       CHECK(Contains(ViewText(pc), "grid of 23 x 14 points"));
       CHECK(Contains(ViewText(pc), "5-point stencil"));
@@ -403,15 +392,12 @@ TEST_CASE("rrb: four times the matrix is a quarter of the inverse; bytes of an a
     const MatObject A  = CreateMat(Diffusion(70, 41, true, 4), backend.mat);
     const PCObject  pc = MakePC(A, "", PCRRB);
     PetscLogDouble  bytes;
-    MUST(PCSetUp(pc));
-    const auto first = Applied(pc);
+    const auto      first = Applied(pc);
     MUST(MatScale(A, 4));
-    MUST(PCSetUp(pc));
     auto quarter = Applied(pc);
     for (double &value : quarter) value *= 4;
     CHECK(Difference(first, quarter) <= 1e-13);
     MUST(MatScale(A, 0.25));
-    MUST(PCSetUp(pc));
     CHECK(SameBits(first, Applied(pc)));
     MUST(PCFinePCGetApplyBytes(pc, &bytes));
     CHECK(bytes >= 70 * 41 * 8. * 12);
@@ -446,24 +432,21 @@ TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
 {
   for (const Backend &backend : Backends())
     for (const auto &expected : {std::pair<PetscInt, PetscInt>{64, 13}, {128, 16}, {256, 19}, {512, 20}}) {
-      const PetscInt  n   = expected.first - 1;
-      const double    h   = 1. / expected.first;
-      const MatObject A   = CreateMat(Poisson(n, n), backend.mat);
-      const KSPObject ksp = MakeKSP(A, "-ksp_norm_type natural -ksp_rtol 1e-6 -pc_rrb_levels 12", PCRRB);
-      const VecObject u = RightVec(A), b = RightVec(A);
-      PetscScalar    *array;
-      PetscInt        iterations;
+      const PetscInt      n   = expected.first - 1;
+      const double        h   = 1. / expected.first;
+      const MatObject     A   = CreateMat(Poisson(n, n), backend.mat);
+      const KSPObject     ksp = MakeKSP(A, "-ksp_norm_type natural -ksp_rtol 1e-6 -pc_rrb_levels 12", PCRRB);
+      const VecObject     u = RightVec(A), b = RightVec(A);
+      std::vector<double> solution;
       CAPTURE(backend.name, n);
-      MUST(VecGetArrayWrite(u, &array));
       for (PetscInt row = 0; row < n * n; row++) {
         const double x = h * (row % n + 1), y = h * (row / n + 1);
-        array[row] = x * (x - 1) * y * (y - 1) * std::exp(x * y);
+        solution.push_back(x * (x - 1) * y * (y - 1) * std::exp(x * y));
       }
-      MUST(VecRestoreArrayWrite(u, &array));
+      SetValues(u, solution);
       MUST(MatMult(A, u, b));
       MUST(KSPSolve(ksp, b, u));
-      MUST(KSPGetIterationNumber(ksp, &iterations));
-      CHECK(std::abs(iterations - expected.second) <= 2);
+      CHECK(std::abs(IterationsOf(ksp) - expected.second) <= 2);
       CHECK(Contains(ViewText(PCOf(ksp)), "levels 12 of"));
     }
 }
@@ -553,8 +536,7 @@ TEST_CASE("rrb: a singular matrix with its null space", "[rrb][pc][converge]")
 
 TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so", "[rrb][pc][mpi][two]")
 {
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name, size);
     const PetscInt  nx = 41, ny = 36;
@@ -568,8 +550,7 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
     CHECK(mine.reason > 0);
     CHECK(mine.true_residual <= 1e-7);
     const std::string text = ViewText(PCOf(ksp));
-    int               rank;
-    MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+    const int         rank = Rank();
     if (rank == 0) {
       CHECK(Contains(text, "block-local") == (size > 1));
       CHECK(Contains(text, "grid of " + std::to_string(info.xm) + " x " + std::to_string(info.ym) + " points (of the DM)"));
@@ -578,14 +559,10 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
     const PCObject  alone = MakePC(block, "-pc_rrb_levels 5 -pc_rrb_nx " + std::to_string(info.xm), PCRRB);
     const VecObject x     = RightVec(A, 5);
     VecObject       y, x_block, y_block;
-    const auto      values = Values(x);
     MUST(VecDuplicate(x, y.put()));
     MUST(PCApply(PCOf(ksp), x, y));
     MUST(MatCreateVecs(block, x_block.put(), y_block.put()));
-    PetscScalar *array;
-    MUST(VecGetArrayWrite(x_block, &array));
-    std::copy(values.begin(), values.end(), array);
-    MUST(VecRestoreArrayWrite(x_block, &array));
+    SetValues(x_block, Values(x));
     MUST(PCSetUp(alone));
     MUST(PCApply(alone, x_block, y_block));
     CHECK(SameBits(Values(y), Values(y_block)));
@@ -600,9 +577,7 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
 /* A line of the view where levels lump strong couplings of 5 % of the rows or more; its counts are of all ranks. */
 TEST_CASE("rrb: the view tells of anisotropic rows", "[rrb][pc][anisotropic][mpi]")
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int      size = Ranks(), rank = Rank();
   const LocalInt nx = 30, lines = 24, n = nx * lines * size;
   const auto     text = [&](const Backend &backend, const char *options, const std::function<double(LocalInt)> &along_y) {
     std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
@@ -638,8 +613,7 @@ TEST_CASE("rrb: the view tells of anisotropic rows", "[rrb][pc][anisotropic][mpi
 /* Blocks of a singular matrix are not singular. Nothing is left out of them, however small pivots are beside the diagonal. */
 TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
 {
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   if (size == 1) return;
   for (const Backend &backend : Backends())
     for (double contrast : {1e4, 1e9}) {
@@ -650,8 +624,7 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
         MakeKSP(A, "-pc_rrb_levels 4 -pc_rrb_nx 30 -ksp_rtol 1e-6 -ksp_norm_type unpreconditioned -ksp_max_it 1000", PCRRB);
       const Solution    solution = Solve(ksp);
       const std::string text     = ViewText(PCOf(ksp));
-      int               rank;
-      MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+      const int         rank     = Rank();
       if (contrast < 1e5) CHECK(solution.reason > 0);
       CHECK((solution.true_residual <= 1e-4 || solution.reason < 0)); /* The solver may fail, but is never silently wrong. */
       if (rank == 0) CHECK(Contains(text, "zero pivots of a singular matrix 0"));
@@ -661,9 +634,7 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
 /* Each second rank's block is so stiff that its couplings to the others are next to nothing beside its diagonal. */
 TEST_CASE("rrb: stiff ranks of a singular matrix", "[rrb][pc][mpi]")
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int       size = Ranks(), rank = Rank();
   const PetscInt  nx = 20, lines = 8;
   const MatObject A = CreateMat(FiniteVolumes(nx, lines * size, [](PetscInt, PetscInt y) { return y / lines % 2 ? 1. : 3e8; }),
                                 MATAIJ, PETSC_COMM_WORLD);
@@ -676,14 +647,12 @@ TEST_CASE("rrb: stiff ranks of a singular matrix", "[rrb][pc][mpi]")
 
 TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi][four]")
 {
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int       size = Ranks();
   const MatObject A = CreateMat(Poisson(10, 12), MATAIJ, PETSC_COMM_WORLD); /* 1, 2, 3 and 4 ranks have whole lines of this one. */
   const KSPObject ksp = MakeKSP(A, "-pc_rrb_nx 10 -pc_rrb_ny 12", PCRRB);
   CHECK(Solve(ksp).reason > 0);
   if (size == 1) return;
-  int rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int       rank   = Rank();
   const MatObject whole  = Distribute(Poisson(7, 2 * size), 14),
                   broken = Distribute(Poisson(7, 2 * size), 14 + (rank == 0          ? 3
                                                                   : rank == size - 1 ? -3
@@ -698,9 +667,7 @@ TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi][f
 /* What is wrong with one rank's block is an error of all ranks, with the same text. No rank waits for another. */
 TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]")
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const int size = Ranks(), rank = Rank();
   for (const Backend &backend : Backends()) {
     const PetscInt   last  = 40 * (size - 1); /* the first row of the last rank */
     const HostMatrix good  = Poisson(10, 4 * size);
@@ -741,8 +708,7 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
 */
 TEST_CASE("rrb: a periodic DMDA over ranks", "[rrb][pc][bad][mpi]")
 {
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  const int size = Ranks();
   for (bool in_x : {true, false}) {
     const DMObject  da  = MakeDA(PETSC_COMM_WORLD, 12, 20, MATAIJ, in_x, !in_x, 1);
     const MatObject A   = PoissonOn(da, 12, 20, in_x, !in_x);

@@ -85,27 +85,14 @@ TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
                                            "-@reuse_pattern false");
   const auto check         = [](PC object, PetscInt power, PetscReal prefilter, PetscReal postfilter, PetscInt max_row,
                         FinePCPrecision precision, PetscBool reuse) {
-    PetscInt        integer;
-    PetscReal       real;
-    FinePCPrecision setup, factor;
-    PetscBool       flag;
-    Mat             pattern;
-    MUST(PCSFSAIGetPower(object, &integer));
-    CHECK(integer == power);
-    MUST(PCSFSAIGetPrefilter(object, &real));
-    CHECK(real == prefilter);
-    MUST(PCSFSAIGetPostfilter(object, &real));
-    CHECK(real == postfilter);
-    MUST(PCSFSAIGetMaxRow(object, &integer));
-    CHECK(integer == max_row);
-    MUST(PCSFSAIGetSetupPrecision(object, &setup));
-    CHECK(setup == precision);
-    MUST(PCSFSAIGetFactorPrecision(object, &factor));
-    CHECK(factor == precision);
-    MUST(PCSFSAIGetReusePattern(object, &flag));
-    CHECK(flag == reuse);
-    MUST(PCSFSAIGetPattern(object, &pattern));
-    CHECK(pattern == nullptr);
+    CHECK(Got(PCSFSAIGetPower, object) == power);
+    CHECK(Got(PCSFSAIGetPrefilter, object) == prefilter);
+    CHECK(Got(PCSFSAIGetPostfilter, object) == postfilter);
+    CHECK(Got(PCSFSAIGetMaxRow, object) == max_row);
+    CHECK(Got(PCSFSAIGetSetupPrecision, object) == precision);
+    CHECK(Got(PCSFSAIGetFactorPrecision, object) == precision);
+    CHECK(Got(PCSFSAIGetReusePattern, object) == reuse);
+    CHECK(Got(PCSFSAIGetPattern, object) == nullptr);
   };
   check(defaults, PETSC_DETERMINE, 0, 0, PETSC_DETERMINE, FINEPC_SINGLE, PETSC_TRUE);
   check(pc, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
@@ -189,7 +176,6 @@ TEST_CASE("sfsai: a row that no kernel solves, and one whose system no memory ho
       CHECK(Contains(errors.text, "lower -pc_sfsai_power, raise -pc_sfsai_prefilter"));
     }
     MUST(PCSFSAISetMaxRow(pc, 30));
-    MUST(PCSetUp(pc));
     CHECK(Finite(Applied(pc)));
     CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 1,"));
   }
@@ -228,7 +214,6 @@ TEST_CASE("sfsai: without a power, rows that would be long have power 1, and wit
       const auto set_up = [&](const HostMatrix &A, const std::string &options) {
         const MatObject mat = CreateMat(A, backend.mat);
         PCObject        pc  = MakePC(mat, SFSAI(), options + " " + postfilter);
-        MUST(PCSetUp(pc));
         CHECK(Finite(Applied(pc)));
         return pc;
       };
@@ -280,8 +265,6 @@ TEST_CASE("sfsai: without a power, usual matrices have power 2, to the last bit"
       CAPTURE(backend.name, name);
       const MatObject A      = CreateMat(*name ? Shared(name) : Plate(), backend.mat);
       const PCObject  chosen = MakePC(A, SFSAI()), asked = MakePC(A, SFSAI(), "-@power 2 -@max_row 0");
-      MUST(PCSetUp(chosen));
-      MUST(PCSetUp(asked));
       CHECK(SameBits(Applied(chosen), Applied(asked)));
       CHECK(Contains(ViewText((PC)chosen), "power 2, chosen since its rows are short"));
       CHECK(Contains(ViewText((PC)asked), "pattern of power 2, prefilter 0., postfilter 0., rows not capped"));
@@ -313,7 +296,6 @@ TEST_CASE("sfsai: a pattern that depends on values stays while it fits, unless i
         CHECK(FactorColumns(pc) != before);
         CHECK(ErrorOfDiagonal(pc, SFSAI()) <= 1e-6);
         const PCObject fresh = MakePC(A, SFSAI(), options);
-        MUST(PCSetUp(fresh));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
       }
 }
@@ -364,7 +346,6 @@ TEST_CASE("fsai: a given pattern, of either memory, in the place of the power", 
           MUST(giving.set(pc, nullptr));
           MUST(giving.get(pc, &given));
           CHECK(given == nullptr);
-          MUST(PCSetUp(pc));
           CHECK(SameBits(Applied(pc), Applied(plain)));
         }
 }
@@ -381,8 +362,6 @@ TEST_CASE("fsai: a given pattern and new values", "[sfsai][afsai][pc][pattern][c
         const auto      check = [&](bool kept) {
           const PCObject fresh = MakePC(A, type, giving.exact);
           MUST(giving.set(fresh, S));
-          MUST(PCSetUp(fresh));
-          MUST(PCSetUp(pc));
           CHECK(SameBits(Applied(pc), Applied(fresh)));
           CHECK(FactorColumns(pc) == LowerColumns(S));
           CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up") == kept);
@@ -402,8 +381,7 @@ TEST_CASE("fsai: a given pattern and new values", "[sfsai][afsai][pc][pattern][c
         MUST(MatSetOption(S, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
         MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATIONS, PETSC_TRUE));
         MUST(MatSetValue(S, 100, column, 1, INSERT_VALUES));
-        MUST(MatAssemblyBegin(S, MAT_FINAL_ASSEMBLY));
-        MUST(MatAssemblyEnd(S, MAT_FINAL_ASSEMBLY));
+        Assemble(S);
         ChangeValues(A, 0.3);
         check(false);
         ChangeValues(A, 0.3);
@@ -436,7 +414,6 @@ TEST_CASE("fsai: patterns that do not fit are refused with a reason", "[sfsai][a
           MPI_Allreduce(MPI_IN_PLACE, &said, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
           CHECK(said);                   /* by the ranks whose part does not fit */
           MUST(giving.set(pc, nullptr)); /* The PC works afterwards. */
-          MUST(PCSetUp(pc));
           CHECK(Finite(Applied(pc)));
         };
         const std::string columns = " columns on this rank, but the operator has " + std::to_string(share(Plate().n, Layouts()[0]));
@@ -520,7 +497,6 @@ TEST_CASE("sfsai: a row of a given pattern that is too long is an error about th
             }
             if (attempt || repeat % 2) continue; /* The objects end with the error, or work on without the pattern. */
             MUST(PCSFSAISetPattern(pc, nullptr));
-            MUST(PCSetUp(pc));
             CHECK(Finite(Applied(pc)));
           }
         }
