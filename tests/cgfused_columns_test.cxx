@@ -69,8 +69,7 @@ MatObject MakeBlock(Mat A, PetscInt columns, MatType type, const std::function<d
   for (PetscInt c = 0; c < columns; c++)
     for (PetscInt i = 0; i < rows + more; i++) x[c * (rows + more) + i] = i < rows ? value(first + i, c) : kNaN;
   MUST(MatDenseRestoreArrayWrite(X, &x));
-  MUST(MatAssemblyBegin(X, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
+  Assemble(X);
   return X;
 }
 
@@ -129,18 +128,14 @@ Outcome SolveColumns(KSP ksp, Mat B, Mat X)
   PetscInt count;
   MUST(MatGetSize(B, nullptr, &count));
   for (PetscInt c = 0; c < count; c++) {
-    Vec                b, x;
-    PetscInt           its;
-    KSPConvergedReason reason;
+    Vec b, x;
     MUST(MatDenseGetColumnVecRead(B, c, &b));
     MUST(MatDenseGetColumnVec(X, c, &x));
     MUST(KSPSolve(ksp, b, x));
     MUST(MatDenseRestoreColumnVec(X, c, &x));
     MUST(MatDenseRestoreColumnVecRead(B, c, &b));
-    MUST(KSPGetIterationNumber(ksp, &its));
-    MUST(KSPGetConvergedReason(ksp, &reason));
-    out.its.push_back(its);
-    out.reasons.push_back(reason);
+    out.its.push_back(IterationsOf(ksp));
+    out.reasons.push_back(ReasonOf(ksp));
   }
   out.x = ColumnsOf(X);
   return out;
@@ -175,6 +170,33 @@ void Compare(const Outcome &mine, const Outcome &theirs, bool on_gpu, double tol
   }
 }
 
+/* Columns that are zero, not finite on one rank, solved by the guess, tiny and huge. */
+double SpecialEntry(PetscInt row, PetscInt column)
+{
+  const double value = RandomEntry(row, column);
+  switch (column) {
+  case 1: return 0.;
+  case 2: return row == 5 ? kNaN : value;
+  case 4: return row == 200 ? (double)std::numeric_limits<double>::infinity() : value;
+  case 5: return 1e-250 * value;
+  case 6: return 1e250 * value;
+  default: return value;
+  }
+}
+
+/* A diagonal matrix of both signs: a column that sees one sign alone converges, and the others break down. */
+HostMatrix BothSigns()
+{
+  std::vector<double> values;
+  for (int i = 0; i < 100; i++) values.push_back(i < 50 ? 1. + i % 5 : -1. - i % 3);
+  return FromDiagonal(values);
+}
+
+double SignEntry(PetscInt row, PetscInt column)
+{
+  return column == 1 ? RandomEntry(row, 1) : column == 2 ? (row == 1) - (row == 50) : row < 50 ? RandomEntry(row, column) : 0.;
+}
+
 /* A block beside its columns, from the same guesses. */
 void CheckBlock(const Place &place, Mat A, PCType pc, const std::string &options, PetscInt columns,
                 const std::function<double(PetscInt, PetscInt)> &value = UnlikeEntry, double tolerance = 1e-7, PetscInt more = 0)
@@ -194,17 +216,14 @@ void CheckBlock(const Place &place, Mat A, PCType pc, const std::string &options
   Compare(mine, theirs, on_gpu, tolerance);
   if (columns) CheckWay(block, place);
 
-  KSPConvergedReason reason;
-  PetscInt           its, most = 0;
-  bool               all = true;
-  MUST(KSPGetConvergedReason(block, &reason));
-  MUST(KSPGetIterationNumber(block, &its));
+  PetscInt most = 0;
+  bool     all  = true;
   for (size_t c = 0; c < theirs.its.size(); c++) {
     most = std::max(most, theirs.its[c]);
     all  = all && theirs.reasons[c] > 0;
   }
-  CHECK(std::abs(its - most) <= (on_gpu ? 1 : 0));
-  CHECK((reason > 0) == all);
+  CHECK(std::abs(IterationsOf(block) - most) <= (on_gpu ? 1 : 0));
+  CHECK((ReasonOf(block) > 0) == all);
 }
 
 } // namespace
@@ -266,14 +285,23 @@ TEST_CASE("columns: few rows", "[cgfused][columns]")
     }
 }
 
+static const char *const kLimits[] = {"-ksp_max_it 0",
+                                      "-ksp_max_it 1",
+                                      "-ksp_max_it 2",
+                                      "-ksp_max_it 4",
+                                      "-ksp_max_it 7 -ksp_rtol 1e-12",
+                                      "-ksp_max_it 30 -ksp_rtol 1e-5 -ksp_converged_maxits",
+                                      "-ksp_min_it 20 -ksp_rtol 1e-2",
+                                      "-ksp_norm_type none -ksp_max_it 9",
+                                      "-ksp_check_norm_iteration 12 -ksp_rtol 1e-2",
+                                      "-ksp_convergence_test skip -ksp_max_it 6",
+                                      "-ksp_divtol 1.0001 -ksp_norm_type unpreconditioned"};
+
 TEST_CASE("columns: limits of iterations and norms", "[cgfused][columns]")
 {
   for (const Place &place : Places()) {
     const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
-    for (const char *options :
-         {"-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-12", "-ksp_max_it 30 -ksp_rtol 1e-5 -ksp_converged_maxits",
-          "-ksp_min_it 20 -ksp_rtol 1e-2", "-ksp_norm_type none -ksp_max_it 9", "-ksp_check_norm_iteration 12 -ksp_rtol 1e-2",
-          "-ksp_convergence_test skip -ksp_max_it 6", "-ksp_divtol 1.0001 -ksp_norm_type unpreconditioned"})
+    for (const char *options : kLimits)
       for (PCType pc : {PCJACOBI, PCAFSAI}) CheckBlock(place, A, pc, options, 5);
   }
 }
@@ -283,25 +311,14 @@ TEST_CASE("columns: some that are special", "[cgfused][columns]")
 {
   for (const Place &place : Places())
     for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
-      const MatObject A       = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
-      const auto      special = [](PetscInt row, PetscInt column) {
-        const double value = RandomEntry(row, column);
-        switch (column) {
-        case 1: return 0.;
-        case 2: return row == 5 ? kNaN : value;
-        case 4: return row == 7 ? (double)std::numeric_limits<double>::infinity() : value;
-        case 5: return 1e-250 * value;
-        case 6: return 1e250 * value;
-        default: return value;
-        }
-      };
+      const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
       for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
         for (PetscInt columns : {5, 8}) {
           CAPTURE(place.backend->name, place.path, pc, norm, columns);
           const std::string options = std::string("-ksp_rtol 1e-6 -ksp_norm_type ") + norm;
-          CheckBlock(place, A, pc, options, columns, special);
+          CheckBlock(place, A, pc, options, columns, SpecialEntry);
           const KSPObject with = MakeFused(A, place, pc, options), without = MakeFused(A, place, pc, options);
-          const MatObject B     = MakeBlock(A, columns, place.backend->dense, special),
+          const MatObject B     = MakeBlock(A, columns, place.backend->dense, SpecialEntry),
                           C     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
                           X     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
                           Y     = MakeBlock(A, columns, place.backend->dense, RandomEntry);
@@ -311,9 +328,7 @@ TEST_CASE("columns: some that are special", "[cgfused][columns]")
             CHECK(SameBits(spoiled.x[c], plain.x[c]));
           }
           CHECK(spoiled.reasons[2] == KSP_DIVERGED_NANORINF);
-          KSPConvergedReason reason;
-          MUST(KSPGetConvergedReason(with, &reason));
-          CHECK(reason == KSP_DIVERGED_NANORINF);
+          CHECK(ReasonOf(with) == KSP_DIVERGED_NANORINF);
         }
     }
 }
@@ -342,20 +357,14 @@ TEST_CASE("columns: one that ends early stays as it is", "[cgfused][columns]")
     }
 }
 
-/* With a diagonal matrix of both signs a column that sees one sign alone converges, and the others break down. */
 TEST_CASE("columns: one that breaks down", "[cgfused][columns]")
 {
-  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
-  for (PetscInt i = 0; i < 100; i++) rows.push_back({{i, i < 50 ? 1. + i % 5 : -1. - i % 3}});
   for (const Place &place : Places()) {
     CAPTURE(place.backend->name, place.path);
-    const MatObject A     = CreateMat(FromRows(rows), place.backend->mat);
-    const auto      parts = [](PetscInt row, PetscInt column) {
-      return column == 1 ? RandomEntry(row, 1) : column == 2 ? (row == 1) - (row == 50) : row < 50 ? RandomEntry(row, column) : 0.;
-    };
-    CheckBlock(place, A, PCNONE, "-ksp_rtol 1e-8", 4, parts);
+    const MatObject A = CreateMat(BothSigns(), place.backend->mat);
+    CheckBlock(place, A, PCNONE, "-ksp_rtol 1e-8", 4, SignEntry);
     const KSPObject ksp = MakeFused(A, place, PCNONE, "-ksp_error_if_not_converged");
-    const MatObject B = MakeBlock(A, 4, place.backend->dense, parts), X = MakeBlock(A, 4, place.backend->dense, RandomEntry);
+    const MatObject B = MakeBlock(A, 4, place.backend->dense, SignEntry), X = MakeBlock(A, 4, place.backend->dense, RandomEntry);
     Errors          errors;
     CHECK((int)KSPMatSolve(ksp, B, X) != 0);
     CHECK(!errors.text.empty());
@@ -366,10 +375,7 @@ TEST_CASE("columns: a preconditioner that fails", "[cgfused][columns]")
 {
   for (const Place &place : Places()) {
     CAPTURE(place.backend->name, place.path);
-    HostMatrix bad = Poisson(70);
-    for (PetscInt k = bad.i[40]; k < bad.i[41]; k++)
-      if (bad.j[k] == 40) bad.a[k] = -1;
-    const MatObject A   = CreateMat(bad, place.backend->mat);
+    const MatObject A   = CreateMat(WithEntry(Poisson(70), 40, 40, -1), place.backend->mat);
     const KSPObject ksp = MakeFused(A, place, PCAFSAI);
     const MatObject B = MakeBlock(A, 3, place.backend->dense, RandomEntry), X = MakeBlock(A, 3, place.backend->dense, RandomEntry);
     const Outcome   out = SolveBlock(ksp, B, X);
@@ -553,10 +559,7 @@ TEST_CASE("columns: several ranks, one by one", "[cgfused][columns][mpi]")
     for (PetscInt c = 0; c < 3; c++) CHECK(Difference(mine.x[c], theirs.x[c]) <= 1e-7);
     CheckWayOnRanks(block, "one by one: a null space");
 
-    HostMatrix bad = Poisson(70);
-    for (PetscInt k = bad.i[40]; k < bad.i[41]; k++)
-      if (bad.j[k] == 40) bad.a[k] = -1;
-    const MatObject C   = Spread(bad, backend.mat, Even);
+    const MatObject C   = Spread(WithEntry(Poisson(70), 40, 40, -1), backend.mat, Even);
     const KSPObject ksp = MakeFused(C, place, PCAFSAI, "-pc_afsai_overlap 1");
     const MatObject D = MakeBlock(C, 3, backend.dense, RandomEntry), Z = MakeBlock(C, 3, backend.dense, RandomEntry);
     for (const KSPConvergedReason reason : SolveBlock(ksp, D, Z).reasons) CHECK(reason == KSP_DIVERGED_PC_FAILED);
@@ -607,10 +610,7 @@ TEST_CASE("columns: NCCL, limits of iterations and norms", "[cgfused][columns][m
 {
   NEEDS_NCCL();
   const MatObject A = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
-  for (const char *options : {"-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 2", "-ksp_max_it 4", "-ksp_max_it 7 -ksp_rtol 1e-12",
-                              "-ksp_max_it 30 -ksp_rtol 1e-5 -ksp_converged_maxits", "-ksp_min_it 20 -ksp_rtol 1e-2",
-                              "-ksp_norm_type none -ksp_max_it 9", "-ksp_check_norm_iteration 12 -ksp_rtol 1e-2",
-                              "-ksp_convergence_test skip -ksp_max_it 6", "-ksp_divtol 1.0001 -ksp_norm_type unpreconditioned"})
+  for (const char *options : kLimits)
     for (PCType pc : {PCJACOBI, PCAFSAI}) CheckBlockByNCCL(A, pc, options, 5);
 }
 
@@ -619,26 +619,16 @@ TEST_CASE("columns: NCCL, some that are special", "[cgfused][columns][mpi][gpu][
 {
   NEEDS_NCCL();
   const Place     place{&DeviceBackend(), "auto"};
-  const MatObject A       = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
-  const auto      special = [](PetscInt row, PetscInt column) {
-    const double value = RandomEntry(row, column);
-    switch (column) {
-    case 1: return 0.;
-    case 2: return row == 5 ? kNaN : value; /* on the first rank alone */
-    case 4: return row == 200 ? (double)std::numeric_limits<double>::infinity() : value;
-    case 5: return 1e-250 * value;
-    case 6: return 1e250 * value;
-    default: return value;
-    }
-  };
+  const MatObject A = Spread(Diffusion(17, 13, true, 3), MATAIJCUSPARSE, Even);
   for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI})
     for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
       for (const char *guess : {"", " -ksp_initial_guess_nonzero"})
         for (PetscInt columns : {5, 8}) {
           const std::string options = std::string("-ksp_rtol 1e-6 -ksp_norm_type ") + norm + guess;
-          CheckBlockByNCCL(A, pc, options, columns, special);
+          CheckBlockByNCCL(A, pc, options, columns, SpecialEntry);
           const KSPObject with = MakeFused(A, place, pc, options + kByNCCL), without = MakeFused(A, place, pc, options + kByNCCL);
-          const MatObject B = MakeBlock(A, columns, MATDENSECUDA, special), C = MakeBlock(A, columns, MATDENSECUDA, RandomEntry),
+          const MatObject B     = MakeBlock(A, columns, MATDENSECUDA, SpecialEntry),
+                          C     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry),
                           X     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry),
                           Y     = MakeBlock(A, columns, MATDENSECUDA, RandomEntry);
           const Outcome spoiled = SolveBlock(with, B, X), plain = SolveBlock(without, C, Y);
@@ -673,12 +663,7 @@ TEST_CASE("columns: NCCL, one that ends early stays as it is, and one that break
       CHECK(SameBits(mixed.x[0], alike.x[0]));
       for (PetscInt c : {1, 2, 3}) CHECK(SameBits(alike.x[c], alike.x[0]));
     }
-  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
-  for (PetscInt i = 0; i < 100; i++) rows.push_back({{i, i < 50 ? 1. + i % 5 : -1. - i % 3}});
-  const MatObject A = Spread(FromRows(rows), MATAIJCUSPARSE, Even);
-  CheckBlockByNCCL(A, PCNONE, "-ksp_rtol 1e-8", 4, [](PetscInt row, PetscInt column) {
-    return column == 1 ? RandomEntry(row, 1) : column == 2 ? (row == 1) - (row == 50) : row < 50 ? RandomEntry(row, column) : 0.;
-  });
+  CheckBlockByNCCL(Spread(BothSigns(), MATAIJCUSPARSE, Even), PCNONE, "-ksp_rtol 1e-8", 4, SignEntry);
 }
 
 /* Where a rank has no rows the columns go one by one; a rank of few rows has none that others do not need. */
@@ -774,11 +759,9 @@ TEST_CASE("columns: NCCL, one solver for many solves", "[cgfused][columns][mpi][
   }
 }
 
-TEST_CASE("columns: NCCL, a stream that others do not wait for", "[cgfused][columns][mpi][gpu][nccl]")
+/* A block in a stream that is not in order with the default one. */
+static void CheckOtherStream(KSP ksp, Mat A)
 {
-  NEEDS_NCCL();
-  const MatObject A   = Spread(Diffusion(40, 30, true, 3), MATAIJCUSPARSE, Even);
-  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, "-ksp_rtol 1e-8 -pc_afsai_overlap 1" + kByNCCL);
   const MatObject B = MakeBlock(A, 5, MATDENSECUDA, RandomEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
   const Outcome   before = SolveBlock(ksp, B, X);
   Outcome         other;
@@ -789,6 +772,13 @@ TEST_CASE("columns: NCCL, a stream that others do not wait for", "[cgfused][colu
   }
   CHECK(other.its == before.its);
   for (size_t c = 0; c < 5; c++) CHECK(SameBits(other.x[c], before.x[c]));
+}
+
+TEST_CASE("columns: NCCL, a stream that others do not wait for", "[cgfused][columns][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = Spread(Diffusion(40, 30, true, 3), MATAIJCUSPARSE, Even);
+  CheckOtherStream(MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, "-ksp_rtol 1e-8 -pc_afsai_overlap 1" + kByNCCL), A);
 }
 
 /* Every kernel of several ranks once or twice. */
@@ -916,16 +906,6 @@ TEST_CASE("columns: the path that is chosen", "[cgfused][columns][gpu]")
 TEST_CASE("columns: a stream that others do not wait for", "[cgfused][columns][gpu]")
 {
   NEEDS_DEVICE();
-  const MatObject A   = CreateMat(Diffusion(40, 30, true, 3), MATAIJCUSPARSE);
-  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "graph"}, PCAFSAI, "-ksp_rtol 1e-8");
-  const MatObject B = MakeBlock(A, 5, MATDENSECUDA, RandomEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
-  const Outcome   before = SolveBlock(ksp, B, X);
-  Outcome         other;
-  {
-    const OtherStream stream;
-    other = SolveBlock(ksp, B, X);
-    stream.Synchronize();
-  }
-  CHECK(other.its == before.its);
-  for (size_t c = 0; c < 5; c++) CHECK(SameBits(other.x[c], before.x[c]));
+  const MatObject A = CreateMat(Diffusion(40, 30, true, 3), MATAIJCUSPARSE);
+  CheckOtherStream(MakeFused(A, {&DeviceBackend(), "graph"}, PCAFSAI, "-ksp_rtol 1e-8"), A);
 }

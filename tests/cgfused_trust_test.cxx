@@ -37,18 +37,12 @@ struct Model {
 
 Outcome SolveInRegion(KSP ksp, Vec b, PetscReal radius)
 {
-  Outcome   out;
   VecObject x;
   MUST(VecDuplicate(b, x.put()));
   MUST(KSPCGSetRadius(ksp, radius));
   MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &out.reason));
-  MUST(KSPGetIterationNumber(ksp, &out.iterations));
-  MUST(KSPGetResidualNorm(ksp, &out.residual));
-  MUST(KSPCGGetNormD(ksp, &out.norm));
-  MUST(KSPCGGetObjFcn(ksp, &out.objective));
-  out.x = Values(x);
-  return out;
+  return {ReasonOf(ksp), IterationsOf(ksp), Got(KSPCGGetNormD, ksp), Got(KSPCGGetObjFcn, ksp), Got(KSPGetResidualNorm, ksp),
+          Values(x)};
 }
 
 Model ModelOf(KSP ksp, Vec b)
@@ -226,14 +220,11 @@ TEST_CASE("cgfused: an objective to reach", "[cgfused][trust][mpi]")
             MUST(KSPSolve(ksp, b, x));
             return ModelOf(ksp, b).objective;
           };
-          const PetscReal    least = solve(fused, 0), target = part * least, reached = solve(fused, target);
-          const bool         possible = part > 0 && part < 1;
-          PetscInt           its, of_cg;
-          KSPConvergedReason reason;
+          const PetscReal least = solve(fused, 0), target = part * least, reached = solve(fused, target);
+          const bool      possible = part > 0 && part < 1;
+          const PetscInt  its      = IterationsOf(fused);
           CHECK(least < 0);
-          MUST(KSPGetIterationNumber(fused, &its));
-          MUST(KSPGetConvergedReason(fused, &reason));
-          CHECK(reason == (possible ? KSP_CONVERGED_ATOL : KSP_CONVERGED_RTOL));
+          CHECK(ReasonOf(fused) == (possible ? KSP_CONVERGED_ATOL : KSP_CONVERGED_RTOL));
           CHECK((reached < target) == (possible || part < 0));
           if (possible && its > 0) {
             MUST(KSPSetTolerances(fused, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT, its - 1));
@@ -241,8 +232,7 @@ TEST_CASE("cgfused: an objective to reach", "[cgfused][trust][mpi]")
           }
           if (single || guess) continue;
           CHECK(Near(solve(cg, target), reached, 1e-9));
-          MUST(KSPGetIterationNumber(cg, &of_cg));
-          CHECK(its == of_cg);
+          CHECK(its == IterationsOf(cg));
         }
 }
 
@@ -252,19 +242,15 @@ TEST_CASE("cgfused: an objective that the guess has reached", "[cgfused][trust][
   for (const Backend &backend : Backends())
     for (double part : {0.999, 1.001}) {
       CAPTURE(backend.name, part);
-      const MatObject    A = CreateMat(Poisson(16, 15), backend.mat, PETSC_COMM_WORLD);
-      const VecObject    b = RightVec(A, 2), x = RightVec(A);
-      const KSPObject    ksp = MakeKSP(A, kFused + "-ksp_max_it 4", PCJACOBI);
-      PetscInt           its;
-      KSPConvergedReason reason;
+      const MatObject A = CreateMat(Poisson(16, 15), backend.mat, PETSC_COMM_WORLD);
+      const VecObject b = RightVec(A, 2), x = RightVec(A);
+      const KSPObject ksp = MakeKSP(A, kFused + "-ksp_max_it 4", PCJACOBI);
       MUST(KSPSolve(ksp, b, x));
       MUST(KSPSetInitialGuessNonzero(ksp, PETSC_TRUE));
       MUST(KSPCGSetObjectiveTarget(ksp, part * ModelOf(ksp, b).objective));
       MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetIterationNumber(ksp, &its));
-      MUST(KSPGetConvergedReason(ksp, &reason));
-      CHECK(reason == KSP_CONVERGED_ATOL);
-      CHECK(its == (part > 1));
+      CHECK(ReasonOf(ksp) == KSP_CONVERGED_ATOL);
+      CHECK(IterationsOf(ksp) == (part > 1));
     }
 }
 
@@ -335,7 +321,7 @@ namespace
 struct Chain {
   static constexpr PetscInt kSize = 30;
 
-  static void Values(const std::vector<double> &x, double *f, std::vector<double> *g)
+  static void Evaluate(const std::vector<double> &x, double *f, std::vector<double> *g)
   {
     *f = 0;
     g->assign(kSize, 0.);
@@ -346,33 +332,17 @@ struct Chain {
       (*g)[i + 1] += 200 * up;
     }
   }
-  static std::vector<double> Read(Vec x)
-  {
-    const PetscScalar  *array;
-    std::vector<double> values;
-    MUST(VecGetArrayRead(x, &array));
-    values.assign(array, array + kSize);
-    MUST(VecRestoreArrayRead(x, &array));
-    return values;
-  }
-  static void Write(Vec g, const std::vector<double> &values)
-  {
-    PetscScalar *array;
-    MUST(VecGetArrayWrite(g, &array));
-    std::copy(values.begin(), values.end(), array);
-    MUST(VecRestoreArrayWrite(g, &array));
-  }
   static PetscErrorCode ObjectiveAndGradient(Tao, Vec x, PetscReal *f, Vec g, void *)
   {
     std::vector<double> values;
-    Values(Read(x), f, &values);
-    Write(g, values);
+    Evaluate(Values(x), f, &values);
+    SetValues(g, values);
     return PETSC_SUCCESS;
   }
   static PetscErrorCode Objective(SNES, Vec x, PetscReal *f, void *)
   {
     std::vector<double> values;
-    Values(Read(x), f, &values);
+    Evaluate(Values(x), f, &values);
     return PETSC_SUCCESS;
   }
   static PetscErrorCode Gradient(SNES, Vec x, Vec g, void *)
@@ -382,7 +352,7 @@ struct Chain {
   }
   static PetscErrorCode FillHessian(Vec at, Mat H)
   {
-    const std::vector<double> x = Read(at);
+    const std::vector<double> x = Values(at);
     PetscFunctionBegin;
     PetscCall(MatZeroEntries(H));
     for (PetscInt i = 0; i + 1 < kSize; i++) {
@@ -412,7 +382,7 @@ struct Chain {
     VecObject           x = RightVec(H);
     std::vector<double> values(kSize);
     for (PetscInt i = 0; i < kSize; i++) values[i] = i % 2 ? 1.5 : 0.5;
-    Write(x, values);
+    SetValues(x, values);
     return x;
   }
 };
@@ -453,7 +423,7 @@ Minimum Minimize(const Backend &backend, TaoType type, const std::string &option
   MUST(TaoGetConvergedReason(tao, &reason));
   MUST(TaoGetIterationNumber(tao, &minimum.iterations));
   CHECK(reason == TAO_CONVERGED_GATOL);
-  minimum.x = Chain::Read(x);
+  minimum.x = Values(x);
   return minimum;
 }
 
@@ -505,7 +475,7 @@ TEST_CASE("cgfused: SNESNEWTONTR", "[cgfused][trust]")
       MUST(SNESGetConvergedReason(snes, &reason));
       MUST(SNESGetIterationNumber(snes, &iterations[k]));
       CHECK(reason > 0);
-      CHECK(Difference(Chain::Read(x), std::vector<double>(Chain::kSize, 1.)) <= 1e-6);
+      CHECK(Difference(Values(x), std::vector<double>(Chain::kSize, 1.)) <= 1e-6);
     }
     CHECK(iterations[0] == iterations[1]);
   }

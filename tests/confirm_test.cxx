@@ -16,39 +16,47 @@ namespace
 
 constexpr char kFar[] = " -ksp_initial_guess_nonzero -ksp_rtol 1e-8 -ksp_divtol 1e30 -ksp_max_it 1000 ";
 
-/* ||b - A x|| / ||b|| */
-double Left(Mat A, Vec b, Vec x)
-{
-  const VecObject r = RightVec(A, 7);
-  PetscReal       norm_r, norm_b;
-  MUST(MatMult(A, x, r));
-  MUST(VecAYPX(r, -1, b));
-  MUST(VecNorm(r, NORM_2, &norm_r));
-  MUST(VecNorm(b, NORM_2, &norm_b));
-  return norm_r / norm_b;
-}
-
 /* The true residual of a solve from a guess of 1e10 everywhere, which the solver has confirmed. */
-double FromAfar(KSP ksp, Mat A, KSPConvergedReason *reason)
+double FromAfar(KSP ksp, Mat A)
 {
   const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
   MUST(VecSet(x, 1e10));
   MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, reason));
-  return Left(A, b, x);
+  return ResidualOf(A, b, x);
 }
 
 /* With a preconditioner in the norm the true residual may be larger by what the preconditioner makes of it. */
 void CheckFromAfar(const char *solver, Mat A, PCType pc, const std::string &options, const char *lost)
 {
   CAPTURE(solver, pc, options);
-  const KSPObject    ksp = MakeKSP(A, std::string("-ksp_type ") + solver + kFar + options, pc);
-  KSPConvergedReason reason;
-  const double       left = FromAfar(ksp, A, &reason);
-  CHECK(reason == KSP_CONVERGED_RTOL);
+  const KSPObject ksp  = MakeKSP(A, std::string("-ksp_type ") + solver + kFar + options, pc);
+  const double    left = FromAfar(ksp, A);
+  CHECK(ReasonOf(ksp) == KSP_CONVERGED_RTOL);
   CHECK(left <= (Contains(options, "unpreconditioned") ? 1.02e-8 : 1e-6));
   const std::string view = ViewText(ksp); /* collective */
   if (Rank() == 0) CHECK(Contains(view, lost));
+}
+
+/* A right-hand side or a guess for each column; A is the matrix on which vectors and dense matrices are. */
+MatObject ColumnsFor(Mat A, PetscInt columns, MatType type, std::uint64_t seed)
+{
+  MatObject B;
+  PetscInt  n, N;
+  MUST(MatGetLocalSize(A, &n, nullptr));
+  MUST(MatGetSize(A, &N, nullptr));
+  MUST(MatCreate(PETSC_COMM_WORLD, B.put()));
+  MUST(MatSetSizes(B, n, PETSC_DECIDE, N, columns));
+  MUST(MatSetType(B, type));
+  MUST(MatSetUp(B));
+  for (PetscInt c = 0; c < columns; c++) {
+    Vec             b;
+    const VecObject random = RightVec(A, seed + (std::uint64_t)c);
+    MUST(MatDenseGetColumnVecWrite(B, c, &b));
+    MUST(VecCopy(random, b));
+    MUST(MatDenseRestoreColumnVecWrite(B, c, &b));
+  }
+  Assemble(B);
+  return B;
 }
 
 } // namespace
@@ -59,10 +67,10 @@ TEST_CASE("confirm: a recurrence that has lost the residual", "[confirm][cgfused
     CAPTURE(backend.name);
     const MatObject A = CreateMat(Poisson(40, 40), backend.mat, PETSC_COMM_WORLD);
     {
-      KSPConvergedReason reason; /* what PETSc's solver makes of it */
-      const KSPObject    cg = MakeKSP(A, std::string("-ksp_type cg -ksp_norm_type unpreconditioned") + kFar, PCJACOBI);
-      CHECK(FromAfar(cg, A, &reason) > 1e-6);
-      CHECK(reason == KSP_CONVERGED_RTOL);
+      /* what PETSc's solver makes of it */
+      const KSPObject cg = MakeKSP(A, std::string("-ksp_type cg -ksp_norm_type unpreconditioned") + kFar, PCJACOBI);
+      CHECK(FromAfar(cg, A) > 1e-6);
+      CHECK(ReasonOf(cg) == KSP_CONVERGED_RTOL);
     }
     for (const char *norm : {"-ksp_norm_type unpreconditioned", "-ksp_norm_type preconditioned", "-ksp_norm_type natural"}) {
       for (PCType pc : {PCJACOBI, PCAFSAI})
@@ -83,24 +91,9 @@ TEST_CASE("confirm: several right-hand sides, of which recurrences have lost som
       CAPTURE(backend.name, pc);
       const MatObject A   = CreateMat(Poisson(30, 30), backend.mat, PETSC_COMM_WORLD);
       const KSPObject ksp = MakeKSP(A, std::string("-ksp_type cgfused -ksp_norm_type unpreconditioned") + kFar, pc);
-      MatObject       B, X;
-      PetscInt        n, N;
-      MUST(MatGetLocalSize(A, &n, nullptr));
-      MUST(MatGetSize(A, &N, nullptr));
-      for (MatObject *M : {&B, &X}) {
-        MUST(MatCreate(PETSC_COMM_WORLD, M->put()));
-        MUST(MatSetSizes(*M, n, PETSC_DECIDE, N, kColumns));
-        MUST(MatSetType(*M, backend.dense));
-        MUST(MatSetUp(*M));
-        MUST(MatAssemblyBegin(*M, MAT_FINAL_ASSEMBLY));
-        MUST(MatAssemblyEnd(*M, MAT_FINAL_ASSEMBLY));
-      }
+      const MatObject B = ColumnsFor(A, kColumns, backend.dense, 10), X = ColumnsFor(A, kColumns, backend.dense, 20);
       for (PetscInt c = 0; c < kColumns; c++) {
-        Vec             b, x;
-        const VecObject random = RightVec(A, 10 + c);
-        MUST(MatDenseGetColumnVecWrite(B, c, &b));
-        MUST(VecCopy(random, b));
-        MUST(MatDenseRestoreColumnVecWrite(B, c, &b));
+        Vec x;
         MUST(MatDenseGetColumnVecWrite(X, c, &x));
         MUST(VecSet(x, c % 2 ? 1e10 : 1));
         MUST(MatDenseRestoreColumnVecWrite(X, c, &x));
@@ -122,7 +115,7 @@ TEST_CASE("confirm: several right-hand sides, of which recurrences have lost som
         MUST(MatDenseRestoreColumnVecRead(X, c, &x));
         MUST(MatDenseRestoreColumnVecRead(B, c, &b));
         CHECK(reasons[c] == KSP_CONVERGED_RTOL);
-        CHECK(Left(A, rhs, solution) <= 1.02e-8);
+        CHECK(ResidualOf(A, rhs, solution) <= 1.02e-8);
         CHECK((its[c] > its[0] + 10) == (c % 2 == 1));
       }
     }
@@ -226,15 +219,13 @@ TEST_CASE("confirm: gmresfused with entries beyond single precision's squares", 
         for (PetscScalar &a : P.a) a *= scale;
         Q.a[Q.i[7]] = -scale; /* one entry, beside ones of usual size */
         for (const HostMatrix *M : {&P, &Q}) {
-          const MatObject    A   = CreateMat(*M, backend.mat, PETSC_COMM_WORLD);
-          const KSPObject    ksp = MakeKSP(A, "-ksp_type gmresfused -ksp_pc_side right -ksp_rtol 1e-8 -ksp_max_it 400", pc);
-          const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
-          KSPConvergedReason reason;
+          const MatObject A   = CreateMat(*M, backend.mat, PETSC_COMM_WORLD);
+          const KSPObject ksp = MakeKSP(A, "-ksp_type gmresfused -ksp_pc_side right -ksp_rtol 1e-8 -ksp_max_it 400", pc);
+          const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
           MUST(VecSet(x, 0));
           MUST(KSPSolve(ksp, b, x));
-          MUST(KSPGetConvergedReason(ksp, &reason));
-          if (M == &P) CHECK(reason > 0);
-          if (reason > 0) CHECK(Left(A, b, x) <= 1.02e-8);
+          if (M == &P) CHECK(ReasonOf(ksp) > 0);
+          if (ReasonOf(ksp) > 0) CHECK(ResidualOf(A, b, x) <= 1.02e-8);
         }
       }
 }
@@ -260,29 +251,6 @@ HostMatrix NearlySingularPieces(LocalInt pieces, double shift)
   return FromRows(rows);
 }
 
-/* A right-hand side or a guess for each column; A is the matrix on which vectors and dense matrices are. */
-MatObject ColumnsFor(Mat A, PetscInt columns, MatType type, std::uint64_t seed)
-{
-  MatObject B;
-  PetscInt  n, N;
-  MUST(MatGetLocalSize(A, &n, nullptr));
-  MUST(MatGetSize(A, &N, nullptr));
-  MUST(MatCreate(PETSC_COMM_WORLD, B.put()));
-  MUST(MatSetSizes(B, n, PETSC_DECIDE, N, columns));
-  MUST(MatSetType(B, type));
-  MUST(MatSetUp(B));
-  for (PetscInt c = 0; c < columns; c++) {
-    Vec             b;
-    const VecObject random = RightVec(A, seed + (std::uint64_t)c);
-    MUST(MatDenseGetColumnVecWrite(B, c, &b));
-    MUST(VecCopy(random, b));
-    MUST(MatDenseRestoreColumnVecWrite(B, c, &b));
-  }
-  MUST(MatAssemblyBegin(B, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(B, MAT_FINAL_ASSEMBLY));
-  return B;
-}
-
 } // namespace
 
 /* The products with these chains are large, and lose what the norm that GMRES knows in a long cycle has gained. */
@@ -294,7 +262,7 @@ TEST_CASE("confirm: gmresfused with bisai on nearly singular pieces", "[confirm]
     MUST(VecSet(x, 0));
     MUST(KSPSolve(ksp, b, x));
     MUST(KSPGetConvergedReason(ksp, reason));
-    return Left(A, b, x);
+    return ResidualOf(A, b, x);
   };
   for (const auto &[backend, pieces, shift] : Covering(Backends(), std::vector<LocalInt>{1, 3}, std::vector<double>{1e-6, 1e-7})) {
     CAPTURE(backend.name, pieces, shift);
@@ -324,13 +292,11 @@ TEST_CASE("confirm: a solve costs one product more, for each column of several",
     Counted         counted{A};
     const MatObject shell = ShellOf(&counted);
     const auto      cost  = [&](const std::string &solver) {
-      const KSPObject    ksp = MakeKSP(shell, solver + options, PCNONE);
-      const VecObject    b = RightVec(A, 2), x = RightVec(A, 5);
-      KSPConvergedReason reason;
+      const KSPObject ksp = MakeKSP(shell, solver + options, PCNONE);
+      const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
       counted.products = 0;
       MUST(KSPSolve(ksp, b, x));
-      MUST(KSPGetConvergedReason(ksp, &reason));
-      CHECK((reason > 0) == claims);
+      CHECK((ReasonOf(ksp) > 0) == claims);
       return counted.products;
     };
     const int theirs = cost("-ksp_type cg ");
