@@ -284,22 +284,16 @@ TEST_CASE("rrbcg: an application of the preconditioner on the way changes nothin
   }
 }
 
-TEST_CASE("rrbcg: the twins solve, and agree, on singular matrices", "[rrbcg][twins]")
-{
-  for (const Size &size : {Size{1, 50}, Size{2, 2}, Size{16, 16}, Size{31, 17}, Size{70, 51}})
-    for (PetscInt levels : {1, 2, 5, 6, 100})
-      for (CGNorm norm : {CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL})
-        for (bool step : {false, true})
-          if (levels >= 5 || size.nx != 70) CheckTwins(size, levels, norm, step, true);
-}
-
-TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
+TEST_CASE("rrbcg: the twins solve, and agree, also on singular matrices", "[rrbcg][twins]")
 {
   for (const Size &size : {Size{1, 1}, Size{2, 1}, Size{1, 50}, Size{77, 1}, Size{2, 2}, Size{16, 16}, Size{31, 17}, Size{70, 51}})
     for (PetscInt levels : {1, 2, 5, 6, 100})
       for (CGNorm norm : {CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL})
-        for (bool step : {false, true})
-          if (levels >= 5 || size.nx != 70) CheckTwins(size, levels, norm, step);
+        for (bool step : {false, true}) {
+          if (levels < 5 && size.nx == 70) continue;
+          CheckTwins(size, levels, norm, step);
+          if (size.nx < 77 && size.nx * size.ny > 2) CheckTwins(size, levels, norm, step, true);
+        }
 }
 
 /* Every kernel with as little work as it can have, for tools that watch every memory access: grids of several blocks and of one,
@@ -414,17 +408,6 @@ TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const MatObject A = CreateMat(Diffusion({45, 38}, true, 7), backend.mat);
-    for (const char *options : {"-ksp_max_it 3", "-ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 5", "-ksp_rtol 0 -ksp_atol 1e-3",
-                                "-ksp_min_it 30", "-ksp_converged_maxits -ksp_max_it 4", "-ksp_rtol 0.9 -ksp_atol 1e9"}) {
-      CAPTURE(options);
-      const std::string         keys  = std::string("-pc_rrb_levels 6 ") + options;
-      const std::vector<double> guess = EliminatedGuess(A, {45, 38});
-      const Run                 mine = SolveFrom(MakeRRBCG(A, keys), &guess), theirs = SolveFrom(MakeRRBCG(A, keys, KSPCG), &guess);
-      CHECK(mine.reason == theirs.reason);
-      CHECK(mine.iterations == theirs.iterations);
-      CHECK(mine.history.size() == theirs.history.size());
-      CHECK(Difference(theirs.x, mine.x) <= 1e-6);
-    }
     /* a convergence test of the program */
     const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_levels 6");
     MUST(KSPSetConvergenceTest(
@@ -600,7 +583,8 @@ TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as K
       for (const char *options :
            {"", "-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-30", "-ksp_min_it 40", "-ksp_check_norm_iteration 5",
             "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm",
-            "-ksp_atol 1e-2 -ksp_rtol 0", "-ksp_divtol 1e-9 -ksp_rtol 1e-30"}) {
+            "-ksp_atol 1e-2 -ksp_rtol 0", "-ksp_divtol 1e-9 -ksp_rtol 1e-30", "-ksp_converged_maxits -ksp_max_it 4",
+            "-ksp_rtol 0.9 -ksp_atol 1e9"}) {
         CAPTURE(options, norm);
         CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options + norm);
       }
