@@ -17,46 +17,23 @@ const Type &AFSAI()
 TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);
-  const PCObject
-    defaults = MakePC(A, AFSAI()),
-    pc =
-      MakePC(A, AFSAI(),
-             "-pc_afsai_max_steps 7 -pc_afsai_step_size 2 -pc_afsai_tolerance 0.25 -pc_afsai_stop_rule ratio -pc_afsai_selection "
-             "gradient -pc_afsai_initial_power 1 -pc_afsai_prefilter 0.125 "
-             "-pc_afsai_postfilter 0.0625 -pc_afsai_setup_precision double -pc_afsai_factor_precision double "
-             "-pc_afsai_reuse_pattern false");
-  const auto check = [](PC object, PetscInt steps, PetscInt size, PetscReal tolerance, PCAFSAIStopRule rule,
-                        PCAFSAISelection selection, PetscInt power, PetscReal prefilter, PetscReal postfilter,
-                        FinePCPrecision setup, FinePCPrecision factor, PetscBool reuse) {
-    CHECK(Got(PCAFSAIGetMaxSteps, object) == steps);
-    CHECK(Got(PCAFSAIGetStepSize, object) == size);
-    CHECK(Got(PCAFSAIGetTolerance, object) == tolerance);
-    CHECK(Got(PCAFSAIGetStopRule, object) == rule);
-    CHECK(Got(PCAFSAIGetSelection, object) == selection);
-    CHECK(Got(PCAFSAIGetInitialPower, object) == power);
-    CHECK(Got(PCAFSAIGetPrefilter, object) == prefilter);
-    CHECK(Got(PCAFSAIGetPostfilter, object) == postfilter);
-    CHECK(Got(PCAFSAIGetSetupPrecision, object) == setup);
-    CHECK(Got(PCAFSAIGetFactorPrecision, object) == factor);
-    CHECK(Got(PCAFSAIGetReusePattern, object) == reuse);
-  };
-  check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
-        PETSC_FALSE);
-
-  /* Every setter does the same, starting from the defaults. */
-  MUST(PCAFSAISetMaxSteps(defaults, 7));
-  MUST(PCAFSAISetStepSize(defaults, 2));
-  MUST(PCAFSAISetTolerance(defaults, 0.25));
-  MUST(PCAFSAISetStopRule(defaults, PC_AFSAI_STOP_RATIO));
-  MUST(PCAFSAISetSelection(defaults, PC_AFSAI_SELECTION_GRADIENT));
-  MUST(PCAFSAISetInitialPower(defaults, 1));
-  MUST(PCAFSAISetPrefilter(defaults, 0.125));
-  MUST(PCAFSAISetPostfilter(defaults, 0.0625));
-  MUST(PCAFSAISetSetupPrecision(defaults, FINEPC_DOUBLE));
-  MUST(PCAFSAISetFactorPrecision(defaults, FINEPC_DOUBLE));
-  MUST(PCAFSAISetReusePattern(defaults, PETSC_FALSE));
-  check(defaults, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
-        PETSC_FALSE);
+  const PCObject  pc =
+    MakePC(A, AFSAI(),
+           "-pc_afsai_max_steps 7 -pc_afsai_step_size 2 -pc_afsai_tolerance 0.25 -pc_afsai_stop_rule ratio -pc_afsai_selection "
+           "gradient -pc_afsai_initial_power 1 -pc_afsai_prefilter 0.125 "
+           "-pc_afsai_postfilter 0.0625 -pc_afsai_setup_precision double -pc_afsai_factor_precision double "
+           "-pc_afsai_reuse_pattern false");
+  CHECK(Got(PCAFSAIGetMaxSteps, pc) == 7);
+  CHECK(Got(PCAFSAIGetStepSize, pc) == 2);
+  CHECK(Got(PCAFSAIGetTolerance, pc) == 0.25);
+  CHECK(Got(PCAFSAIGetStopRule, pc) == PC_AFSAI_STOP_RATIO);
+  CHECK(Got(PCAFSAIGetSelection, pc) == PC_AFSAI_SELECTION_GRADIENT);
+  CHECK(Got(PCAFSAIGetInitialPower, pc) == 1);
+  CHECK(Got(PCAFSAIGetPrefilter, pc) == 0.125);
+  CHECK(Got(PCAFSAIGetPostfilter, pc) == 0.0625);
+  CHECK(Got(PCAFSAIGetSetupPrecision, pc) == FINEPC_DOUBLE);
+  CHECK(Got(PCAFSAIGetFactorPrecision, pc) == FINEPC_DOUBLE);
+  CHECK(Got(PCAFSAIGetReusePattern, pc) == PETSC_FALSE);
 }
 
 /* For b = A 1 ex15 takes 218 iterations with PCJACOBI, eight times as many with 5 steps, and fewer with 20. */
@@ -92,21 +69,4 @@ TEST_CASE("the view says where too few steps may be worse than Jacobi", "[afsai]
       }
     }
   }
-}
-
-TEST_CASE("setters do nothing to other types, getters say so", "[afsai][pc][options]")
-{
-  const MatObject A  = CreateMat(Plate(), MATAIJ);
-  const PCObject  pc = MakePC(A, std::string(), PCJACOBI);
-  PetscInt        steps;
-  MUST(PCAFSAISetMaxSteps(pc, 3));
-  {
-    Errors errors;
-    CHECK(PCAFSAIGetMaxSteps(pc, &steps) != 0);
-  }
-  /* A PC that was of this type and is of another one has forgotten the methods. */
-  const PCObject changed = MakePC(A, AFSAI());
-  MUST(PCSetType(changed, PCJACOBI));
-  Errors errors;
-  CHECK(PCAFSAIGetMaxSteps(changed, &steps) != 0);
 }

@@ -249,31 +249,6 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
   check(defaults, 1, 0, 0, PC_BISAI_FACTOR_AUTO, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL,
         FINEPC_SINGLE, 0);
   check(pc, 3, 2, 4, PC_BISAI_FACTOR_CUDA, 2, MAT_SHIFT_INBLOCKS, 0.125, MATORDERINGRCM, FINEPC_DOUBLE, 5);
-
-  /* Every setter does the same, starting from the defaults. */
-  MUST(PCBISAISetPower(defaults, 3));
-  MUST(PCBISAISetPowerLower(defaults, 2));
-  MUST(PCBISAISetPowerUpper(defaults, 4));
-  MUST(PCBISAISetFactor(defaults, PC_BISAI_FACTOR_CUDA));
-  MUST(PCBISAISetFactorLevels(defaults, 2));
-  MUST(PCBISAISetFactorShiftType(defaults, MAT_SHIFT_INBLOCKS));
-  MUST(PCBISAISetFactorShiftAmount(defaults, 0.125));
-  MUST(PCBISAISetFactorMatOrderingType(defaults, MATORDERINGRCM));
-  MUST(PCBISAISetFactorPrecision(defaults, FINEPC_DOUBLE));
-  MUST(PCBISAISetSweeps(defaults, 5));
-  check(defaults, 3, 2, 4, PC_BISAI_FACTOR_CUDA, 2, MAT_SHIFT_INBLOCKS, 0.125, MATORDERINGRCM, FINEPC_DOUBLE, 5);
-}
-
-TEST_CASE("bisai: setters do nothing to other types, getters say so", "[bisai][pc][options]")
-{
-  const MatObject A  = CreateBAIJ(Grid());
-  const PCObject  pc = MakePC(A, "", PCJACOBI), changed = MakeBISAI(A);
-  PetscInt        power;
-  MUST(PCBISAISetPower(pc, 3));
-  MUST(PCSetType(changed, PCJACOBI));
-  Errors errors;
-  CHECK(PCBISAIGetPower(pc, &power) != 0);
-  CHECK(PCBISAIGetPower(changed, &power) != 0);
 }
 
 TEST_CASE("bisai: another source of the factor after the set-up takes effect", "[bisai][pc][options]")
