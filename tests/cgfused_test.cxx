@@ -2193,7 +2193,7 @@ TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new h
   {
     Recorder recorder;
     MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
-    general("multigrid on several ranks, which takes NCCL");
+    compare();
     CHECK(recorder.calls.size() > 2);
     MUST(KSPMonitorCancel(fused));
   }

@@ -56,12 +56,13 @@ PetscErrorCode FusedWhyNotWithVectors(KSP ksp, FusedReason *why)
 /* Whether the rank's parts of A, of which there are two on several ranks, are on the GPU and may be used there. */
 static PetscErrorCode PartsAreOnDevice(Mat A, PetscBool several, PetscBool blocks, PetscBool *device)
 {
-  Mat             parts[2] = {A, nullptr};
+  Mat             parts[2] = {nullptr, nullptr};
   const PetscInt *columns;
 
   PetscFunctionBegin;
   *device = PETSC_TRUE;
   if (several) PetscCall(MatGetRankParts(A, &parts[0], &parts[1], &columns));
+  else PetscCall(MatGetDiagonalBlock(A, &parts[0])); /* a parallel matrix may be on one rank, too */
   for (Mat part : parts) {
     PetscBool rows, ours = PETSC_FALSE, bound;
     if (!part) continue;
