@@ -93,8 +93,7 @@ constexpr PetscReal kCMATCHSmallStrength = 0.005;
 */
 constexpr LocalInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
-/* The strength with which rows of a level are coupled, relative to the heaviest edges of both, that has so many rows on all ranks.
- */
+/* params.strength as it acts on a level that has so many rows on all ranks: `theta` of the kernels. */
 inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
 {
   return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);

@@ -32,7 +32,7 @@ struct CMATCHArrays {
   std::vector<LocalInt>  add_i;  /* [rows of the next level + 1] where the contributions for a row begin */
   std::vector<T>         values; /* [coarse + foreign] R r, or the correction that is to be interpolated */
   std::vector<T>         added;  /* [contributions] */
-  std::vector<LocalInt>  sent_begin, sent_row, came_begin, came_row; /* see CMATCHRoute */
+  std::vector<LocalInt>  sent_begin, sent_row, came_begin, came_row; /* see CMATCHRowList */
 
   std::vector<T> b, x; /* [n] right-hand side and solution; x and z have ghosts, too */
   std::vector<T> r, z; /* [n] residual and correction of the smoother, and on the coarsest level of a solver */
