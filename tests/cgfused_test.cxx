@@ -1656,39 +1656,30 @@ TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
   const int size = Ranks();
   for (const char *guess : {"", " -ksp_initial_guess_nonzero"}) {
     CAPTURE(guess);
-    const std::string all       = std::string("-ksp_cg_single_reduction 1 -ksp_rtol 1e-8") + guess;
-    const MatObject   A         = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
-    const KSPObject   first     = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
-                    second      = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
-    const VecObject    b        = RightVec(A, 2);
-    const Run          expected = RunOf(first, b);
-    PetscDeviceContext old_context, context;
-    MUST(PetscDeviceContextGetCurrentContext(&old_context));
-    MUST(PetscDeviceContextSynchronize(old_context));
-    MUST(PetscDeviceContextDuplicate(old_context, &context));
-    MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-    MUST(PetscDeviceContextSetUp(context));
+    const std::string all    = std::string("-ksp_cg_single_reduction 1 -ksp_rtol 1e-8") + guess;
+    const MatObject   A      = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+    const KSPObject   first  = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
+                    second   = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
+    const VecObject b        = RightVec(A, 2);
+    const Run       expected = RunOf(first, b);
     for (int round = 0; round < 3; round++)
       for (KSP ksp : {(KSP)first, (KSP)second})
-        for (PetscDeviceContext here : {context, old_context}) {
-          const VecObject x = RightVec(A, 5);
-          MUST(PetscDeviceContextSynchronize(old_context));
-          MUST(PetscDeviceContextSetCurrentContext(here));
-          if (size == 1 && here == context) { /* a KSP whose solve has met an error is not used again */
+        for (bool other : {true, false}) {
+          CAPTURE(round, ksp == second, other);
+          const VecObject                    x    = RightVec(A, 5);
+          const std::unique_ptr<OtherStream> here = other ? std::make_unique<OtherStream>() : nullptr;
+          if (size == 1 && other) { /* a KSP whose solve has met an error is not used again */
             const KSPObject refused = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
             Errors          errors;
             CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
             CHECK(Contains(errors.text, "PETSC_STREAM_DEFAULT"));
-            MUST(PetscDeviceContextSetCurrentContext(old_context));
             continue;
           }
           MUST(KSPSolve(ksp, b, x));
-          MUST(PetscDeviceContextSynchronize(here));
+          if (other) here->Synchronize();
           CHECK(IterationsOf(ksp) == expected.iterations);
           CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
-          MUST(PetscDeviceContextSetCurrentContext(old_context));
         }
-    MUST(PetscDeviceContextDestroy(&context));
   }
 }
 

@@ -35,7 +35,11 @@ class Listener : public TestListenerBase {
 public:
   using TestListenerBase::TestListenerBase;
 
-  void testCaseStarting(const Catch::TestCaseInfo &) override { test_skipped = false; }
+  void testCaseStarting(const Catch::TestCaseInfo &) override
+  {
+    test_skipped = false;
+    if (device_found) PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextGetCurrentContext(&context_));
+  }
   void testCaseEnded(const Catch::TestCaseStats &stats) override
   {
     Counts &counts = IsTogether(stats.testInfo) ? together : alone;
@@ -43,7 +47,12 @@ public:
     if (stats.totals.assertions.failed) failed_cases.push_back(stats.testInfo.name);
     if (stats.totals.assertions.failed) counts.failed++;
     else if (test_skipped) counts.skipped++;
+    /* A case that fails in another stream does not come to the line that leaves it. */
+    if (device_found) PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextSetCurrentContext(context_));
   }
+
+private:
+  PetscDeviceContext context_ = nullptr;
 };
 CATCH_REGISTER_LISTENER(Listener)
 

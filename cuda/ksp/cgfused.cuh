@@ -75,7 +75,7 @@ struct CGFusedWork : ExchangeRanks {
   CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2; with NCCL it is in the graph */
   long         solves  = 0;
   cudaStream_t stream  = nullptr; /* of the last solve */
-  bool         foreign = false;   /* solves have had more than one stream */
+  bool         foreign = false;   /* solves have had more than one stream, or one that PETSc's do not wait for */
 };
 
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */

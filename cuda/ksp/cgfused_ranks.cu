@@ -39,10 +39,12 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
   cudaStream_t stream;
   CGScalars    s{};
   CGTest       test{};
+  bool         non_blocking = false;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (work->solves++ && stream != work->stream) work->foreign = true;
+  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
+  if (non_blocking || (work->solves++ && stream != work->stream)) work->foreign = true;
   work->stream = stream;
   PetscCall(CGRankFence_CUDA(work)); /* PETSc has made the first residual */
   s.stage   = kCGStarting;           /* to the end: the host makes the decisions */

@@ -103,8 +103,7 @@ PetscErrorCode CGGhostsConnect(ExchangeRanks *ranks, CGGhosts *ghosts, PetscObje
 
 /* ------------------------------------------ streams ------------------------------------------- */
 
-/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
-static PetscErrorCode IsNonBlocking(bool *non_blocking)
+PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *non_blocking)
 {
   cudaStream_t stream;
   unsigned int flags;
@@ -121,7 +120,7 @@ PetscErrorCode CGFence_CUDA()
   bool non_blocking = false;
 
   PetscFunctionBegin;
-  PetscCall(IsNonBlocking(&non_blocking));
+  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
   if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -131,7 +130,7 @@ PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
   bool non_blocking = false;
 
   PetscFunctionBegin;
-  PetscCall(IsNonBlocking(&non_blocking));
+  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
   PetscCheck(
     !non_blocking, comm, PETSC_ERR_SUP,
     "KSPCGFUSED on its general path, and KSPRRBCG with a guess, need a device context of the stream type PETSC_STREAM_DEFAULT, "

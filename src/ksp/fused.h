@@ -53,6 +53,8 @@ struct CGSums {
 
 /* ------------------------------------------ streams ------------------------------------------- */
 
+/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
+PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *);
 /*
    Waits for all that the GPU does if the current stream is one that other streams do not wait for by themselves
    (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
