@@ -168,10 +168,10 @@ struct OptionValues {
   PetscInt           degree;
   PetscReal          relaxation;
   PCCMATCHCoarse     coarse;
-  PetscInt           coarse_size, max_levels;
+  PetscInt           coarse_size;
   FinePCPrecision    precision;
   PCCMATCHReach      reach;
-  PetscInt           gather_rows, gather_ranks, gather_factor;
+  PetscInt           gather_rows, gather_ranks;
   PetscBool          stitch;
 
   PCCMATCHCommunication communication;
@@ -197,12 +197,10 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetRelaxation, expected.relaxation);
   CheckGetter(pc, PCCMATCHGetCoarse, expected.coarse);
   CheckGetter(pc, PCCMATCHGetCoarseSize, expected.coarse_size);
-  CheckGetter(pc, PCCMATCHGetMaxLevels, expected.max_levels);
   CheckGetter(pc, PCCMATCHGetPrecision, expected.precision);
   CheckGetter(pc, PCCMATCHGetReach, expected.reach);
   CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
-  CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
   CheckGetter(pc, PCCMATCHGetStitch, expected.stitch);
   CheckGetter(pc, PCCMATCHGetCommunication, expected.communication);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
@@ -212,15 +210,11 @@ void CheckValues(PC pc, const OptionValues &expected)
 
 TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]")
 {
-  const MatObject A     = CreateMat(Poisson(20, 20), MATAIJ);
-  const PCObject  plain = MakePC(A, CMATCH()),
-                 keys   = MakePC(A, CMATCH(),
-                                 "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 "
-                                   "-@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
-                                   "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
-                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@stitch false "
-                                   "-@communication nccl "
-                                   "-@reuse_pattern false");
+  const MatObject    A     = CreateMat(Poisson(20, 20), MATAIJ);
+  const char *const  all   = "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 -@smoother chebyshev4 -@degree 3 "
+                             "-@relaxation 1.75 -@coarse pcg -@coarse_size 100 -@precision double -@reach local "
+                             "-@gather_rows 5 -@gather_ranks 6 -@stitch false -@communication nccl -@reuse_pattern false";
+  const PCObject     plain = MakePC(A, CMATCH()), keys = MakePC(A, CMATCH(), all);
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
                               0.1,
@@ -230,33 +224,16 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               1.5,
                               PC_CMATCH_DENSE,
                               300,
-                              20,
                               FINEPC_SINGLE,
                               PC_CMATCH_GLOBAL,
                               100000,
                               10000,
-                              8,
                               PETSC_TRUE,
                               PC_CMATCH_COMMUNICATION_AUTO,
                               PETSC_TRUE};
-  const OptionValues others{PC_CMATCH_MIS2,
-                            4,
-                            0.25,
-                            7,
-                            PC_CMATCH_CHEBYSHEV4,
-                            3,
-                            1.75,
-                            PC_CMATCH_PCG,
-                            100,
-                            9,
-                            FINEPC_DOUBLE,
-                            PC_CMATCH_LOCAL,
-                            5,
-                            6,
-                            7,
-                            PETSC_FALSE,
-                            PC_CMATCH_COMMUNICATION_NCCL,
-                            PETSC_FALSE};
+  const OptionValues
+    others{PC_CMATCH_MIS2,  4, 0.25, 7,           PC_CMATCH_CHEBYSHEV4,         3,          1.75, PC_CMATCH_PCG, 100, FINEPC_DOUBLE,
+           PC_CMATCH_LOCAL, 5, 6,    PETSC_FALSE, PC_CMATCH_COMMUNICATION_NCCL, PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);
   MUST(PCCMATCHSetCoarsening(plain, others.coarsening));
@@ -268,12 +245,10 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetRelaxation(plain, others.relaxation));
   MUST(PCCMATCHSetCoarse(plain, others.coarse));
   MUST(PCCMATCHSetCoarseSize(plain, others.coarse_size));
-  MUST(PCCMATCHSetMaxLevels(plain, others.max_levels));
   MUST(PCCMATCHSetPrecision(plain, others.precision));
   MUST(PCCMATCHSetReach(plain, others.reach));
   MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
-  MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
   MUST(PCCMATCHSetStitch(plain, others.stitch));
   MUST(PCCMATCHSetCommunication(plain, others.communication));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
@@ -284,7 +259,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
     CHECK(Contains(text, "coarsening by independent sets of distance 2, strength 0.25\n"));
     CHECK(Contains(text, "prolongator smoothed, at most 7 entries per row\n"));
     CHECK(Contains(text, "cycle v, smoother chebyshev4 of degree 3\n"));
-    CHECK(Contains(text, "coarsening ends at 100 rows or 9 levels, coarsest level pcg\n"));
+    CHECK(Contains(text, "coarsening ends at 100 rows, coarsest level pcg\n"));
     CHECK(Contains(text, "hierarchy and cycle in double precision, aggregates and patterns made at each set-up\n"));
     CHECK(Contains(text, "no fixed matrix with pcg on the coarsest level: use -ksp_type fcg\n"));
     MUST(PCCMATCHSetCoarse(pc, PC_CMATCH_DENSE));
@@ -552,7 +527,7 @@ TEST_CASE("cmatch: singular systems with their null space are solved", "[cmatch]
 {
   const std::vector<double> w = Weights(2700);
   for (const Backend &backend : Backends())
-    for (const char *options : {"", "-@coarse pcg -ksp_type fcg", "-@precision double", "-@max_levels 2 -@coarse_size 20"})
+    for (const char *options : {"", "-@coarse pcg -ksp_type fcg", "-@precision double", "-@coarse_size 400"})
       for (bool with_w : {false, true}) {
         CAPTURE(backend.name, options, with_w);
         const HostMatrix plain = Diffusion(60, 45, false, 34);
@@ -838,9 +813,9 @@ TEST_CASE("cmatch: the view says where and why the coarsening has ended, and wha
     {"", Tridiagonal(3000, 1, -0.01),
      "coarsening ended on level 0, all of whose 3000 rows are dominated by their diagonal entries\n",
      "solver of the last level: the smoother, twice\n"},
-    {"-@max_levels 2 -@coarse_size 10", Diffusion(60, 45, true, 39), "coarsening ended on level 1, the last one allowed, with ",
+    {"-test_max_levels 2 -@coarse_size 10", Diffusion(60, 45, true, 39), "coarsening ended on level 1, the last one allowed, with ",
      "solver of the last level: the dense inverse\n"},
-    {"-@max_levels 1", Diffusion(60, 45, true, 39), "coarsening ended on level 0, the last one allowed, with 2700 rows\n",
+    {"-test_max_levels 1", Diffusion(60, 45, true, 39), "coarsening ended on level 0, the last one allowed, with 2700 rows\n",
      "solver of the last level: a polynomial of degree 16, since only 2048 rows can be inverted\n"},
     {"", Poisson(20, 15), "coarsening ended on level 0, whose 300 rows are few enough\n",
      "solver of the last level: the dense inverse\n"},

@@ -23,7 +23,7 @@ const Type &CMATCH()
 
 /* Options with which small matrices have several levels on several ranks, and groups of ranks give their rows to one. */
 constexpr const char *kWide    = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 0 ";
-constexpr const char *kGrouped = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 200 -@gather_factor 2 ";
+constexpr const char *kGrouped = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 200 -test_gather_factor 2 ";
 
 /* Row number[i] of the result is row i of A. */
 HostMatrix Renumbered(const HostMatrix &A, const std::vector<LocalInt> &number)
@@ -203,8 +203,9 @@ TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks
   for (const Case &c : cases) {
     const PetscInt one = IterationsAlone(c.A, "");
     for (const Layout &layout : Layouts())
-      for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0",
-                                  "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2", "-ksp_type fcg", "-ksp_type cgfused"}) {
+      for (const char *options :
+           {"", "-@gather_rows 500 -@gather_ranks 0", "-@gather_rows 500 -@gather_ranks 400 -test_gather_factor 2", "-ksp_type fcg",
+            "-ksp_type cgfused"}) {
         CAPTURE(c.name, layout.name, options);
         if (*options && layout.name != Layouts()[0].name) continue;
         /* Slabs of 3 planes whose rows come together late are not as good. */
@@ -262,7 +263,7 @@ TEST_CASE("cmatch stitches a level if enough of all its rows are cut", "[cmatch]
       if (rank / 2 == (cut_first ? 0 : 1)) return !n ? 0 : rank % 2 ? 13 * plane : 11 * plane;
       return !n ? 0 : rank % 2 ? whole.n - whole.n / 2 : whole.n / 2;
     });
-    const PCObject  pc    = MakePC(A, CMATCH(), "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -@gather_factor 2");
+    const PCObject  pc = MakePC(A, CMATCH(), "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -test_gather_factor 2");
     MUST(PCSetUp(pc));
     const CMATCHHierarchy *hierarchy = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
     CHECK(hierarchy->several == (Rank() % 2 ? 1 : 2));
@@ -297,12 +298,15 @@ TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cm
 
 TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi][slow]")
 {
-  const std::vector<double> w = Weights(1500);
-  const std::string cases[]   = {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 32", "-@max_levels 1", "-@max_levels 2"};
+  const std::vector<double> w       = Weights(1500);
+  const std::string         cases[] = {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 32"};
   for (const Layout &layout : Layouts()) {
     const bool first = layout.name == Layouts()[0].name; /* one in several is enough for the others */
     for (const auto &[options, gathering, precision] :
-         first ? Covering(cases, std::vector{kWide, kGrouped, "-@coarse_size 20 "}, std::vector{"single", "double"})
+         first ? Covering(cases,
+                          std::vector{kWide, kGrouped, "-@coarse_size 20 ", "-@coarse_size 400 -@gather_rows 0 ",
+                                      "-@coarse_size 2048 "},
+                          std::vector{"single", "double"})
                : Covering(cases, std::vector{kWide}, std::vector{"single"})) {
       const bool with_w = *precision == 'd'; /* one in two is enough */
       CAPTURE(layout.name, gathering, options, precision);
@@ -316,7 +320,7 @@ TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmat
       const HostMatrix finest = Gathered(levels.A[0]);
       CHECK(Difference(Dense(finest, H.n), Dense(H, H.n)) <= unit);
       CHECK(ErrorOfGalerkin(levels) <= unit);
-      if (!Contains(options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
+      if (Contains(gathering, "coarse_size 20 ")) CHECK(Gathered(levels.A.back()).n <= 20);
     }
   }
 }
@@ -334,7 +338,7 @@ HostMatrix CutCubes()
   return Checkerboard(10, 2, 1e5);
 }
 constexpr const char *kCutWide    = "-@coarse_size 20 -@gather_rows 300 -@gather_ranks 0 ";
-constexpr const char *kCutGrouped = "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -@gather_factor 2 ";
+constexpr const char *kCutGrouped = "-@coarse_size 20 -@gather_rows 0 -@gather_ranks 100000 -test_gather_factor 2 ";
 
 /* The levels that are stitched, on all ranks. */
 std::vector<LocalInt> StitchedLevels(PC pc)
@@ -431,7 +435,7 @@ TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ra
   for (int owner = 0; owner < Ranks(); owner++)
     for (const char *options : {"", "-@coarse_size 20 -@gather_rows 0", "-@coarsening mis2 -@smoother chebyshev -@degree 2",
                                 "-@smoother sfsai -@coarse_size 20 -@gather_rows 0",
-                                "-@smoother afsai -@degree 2 -@precision double", "-@precision double -@max_levels 1"})
+                                "-@smoother afsai -@degree 2 -@precision double", "-@precision double -@coarse_size 2048"})
       for (const HostMatrix &H : {Diffusion(50, 30, true, 31), Poisson(9, 9)}) {
         CAPTURE(owner, options, H.n);
         const MatObject A  = Spread(H, MATAIJ, [owner](LocalInt n, int rank, int) { return rank == owner ? n : 0; });
@@ -580,7 +584,7 @@ TEST_CASE("cmatch on several ranks: iterations with factored smoothers", "[cmatc
          {std::string("-@smoother sfsai "), std::string("-@smoother afsai "), std::string("-@smoother sfsai -@degree 3 ")}) {
       const PetscInt one = IterationsAlone(c.A, smoother);
       for (const char *options : {"", "-@gather_rows 200 -@gather_ranks 0",
-                                  "-@gather_rows 200 -@gather_ranks 100 -@gather_factor 2 -ksp_type fcg", "-ksp_type cgfused"})
+                                  "-@gather_rows 200 -@gather_ranks 100 -test_gather_factor 2 -ksp_type fcg", "-ksp_type cgfused"})
         for (const Layout &layout : Layouts()) {
           CAPTURE(c.name, smoother, options, layout.name, one);
           if (*options && layout.name != Layouts()[0].name) continue;
@@ -976,7 +980,7 @@ TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch
   if (Ranks() == 1) return;
   for (const Layout &layout : Layouts())
     for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"),
-                                       kGrouped + std::string("-@max_levels 2"), std::string()}) {
+                                       kGrouped + std::string("-@coarse_size 400"), std::string()}) {
       CAPTURE(layout.name, options);
       const HostMatrix H      = Diffusion(50, 30, true, 36);
       const MatObject  A      = Spread(H, MATAIJ, layout.share);
@@ -1061,7 +1065,7 @@ TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch
   if (Ranks() == 1) return;
   const MatObject A     = Spread(Diffusion(50, 30, true, 36), MATAIJ, Even);
   double          first = 0;
-  for (const char *options : {"-@max_levels 2", "-@max_levels 3", "-@max_levels 4"}) {
+  for (const char *options : {"-@coarse_size 400", "-@coarse_size 60", "-@coarse_size 5"}) {
     const PCObject pc = MakePC(A, CMATCH(), kWide + std::string(options));
     MUST(PCSetUp(pc));
     const double reductions = TrafficOf([&] { ViewText((PC)pc); }).reductions;
@@ -1461,8 +1465,9 @@ TEST_CASE("cmatch on several ranks of GPUs takes the iterations of one host", "[
   NEEDS_DEVICE();
   for (const HostMatrix &H : {Poisson(24, 24, 24), Checkerboard(24, 5, 1e4), Poisson(130, 110)}) {
     const PetscInt one = IterationsAlone(H, "");
-    for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0", "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2",
-                                "-ksp_type fcg", "-ksp_type cgfused"}) {
+    for (const char *options :
+         {"", "-@gather_rows 500 -@gather_ranks 0", "-@gather_rows 500 -@gather_ranks 400 -test_gather_factor 2", "-ksp_type fcg",
+          "-ksp_type cgfused"}) {
       CAPTURE(H.n, options);
       CHECK(Iterations(Spread(H, DeviceBackend().mat, Even), options) <= one + (Ranks() > 4 ? 2 : 1));
     }
@@ -1572,7 +1577,7 @@ TEST_CASE("cmatch on several GPUs: NCCL gives the bits of MPI", "[cmatch][ranks]
     for (const std::string &options :
          {std::string(kWide), std::string(kGrouped), std::string(), kGrouped + std::string("-@precision double "),
           kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@smoother chebyshev -@degree 3 "),
-          kWide + std::string("-@coarse pcg "), std::string("-@max_levels 1 "), std::string("-@max_levels 2 ")})
+          kWide + std::string("-@coarse pcg "), std::string("-@coarse_size 2048 ")})
       for (bool with_w : {false, true}) {
         CAPTURE(layout.name, options, with_w);
         const HostMatrix plain = Diffusion(50, 30, true, 35), H = with_w ? Unscaled(plain, w) : plain;

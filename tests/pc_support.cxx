@@ -1,11 +1,13 @@
 #include "pc_support.h"
 
-#include <petsc/private/petscimpl.h>
+#include <petsc/private/pcimpl.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "pc/cmatch/cmatch_face.h"
 
 /* ----------------------------------------- matrices ------------------------------------------- */
 
@@ -563,7 +565,7 @@ Type CMATCH()
   type.asymmetry   = [](const std::string &options) {
     return Contains(options, "coarse pcg") ? 0 : Contains(options, "precision double") ? 1e-13 : 1e-6;
   };
-  type.fresh     = {"-@reuse_pattern false", "-@max_levels 1", "-@precision double -@reuse_pattern false"};
+  type.fresh     = {"-@reuse_pattern false", "-test_max_levels 1", "-@precision double -@reuse_pattern false"};
   type.kept      = "aggregates and patterns kept from the last set-up";
   type.others    = "-@sweeps 2 -@degree 2 -@precision double";
   type.exact     = {"-@precision double", "-@precision double -@coarse_size 2048"};
@@ -572,7 +574,7 @@ Type CMATCH()
   };
   type.view_always     = {"coarsening by matching in 3 sweeps, strength 0.1\n", "prolongator smoothed, at most 4 entries per row\n",
                           "cycle v, smoother l1jacobi of degree 1, relaxation 1.5\n",
-                          "coarsening ends at 300 rows or 20 levels, coarsest level dense\n",
+                          "coarsening ends at 300 rows, coarsest level dense\n",
                           "hierarchy and cycle in single precision, aggregates and patterns kept while the nonzeros of A stay\n"};
   type.view_after      = {"near null vector: the constants\n",
                           "\n  level      rows   nonzeros  a row  of above |",
@@ -607,9 +609,6 @@ Type CMATCH()
              {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
     OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "300", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
              NotBetween(PCCMATCHSetCoarseSize, 1, 2048)),
-    OptionOf("-@max_levels", "PCCMATCHSetMaxLevels", "20", "2", To(PCCMATCHSetMaxLevels, (PetscInt)2),
-             NotBetween(PCCMATCHSetMaxLevels, 1, 32))
-      .With("-@coarse_size 20"),
     OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
              NoPrecision(PCCMATCHSetPrecision)),
     OptionOf("-@reach", "PCCMATCHSetReach", "global", "local", To(PCCMATCHSetReach, PC_CMATCH_LOCAL),
@@ -621,9 +620,6 @@ Type CMATCH()
     OptionOf("-@gather_ranks", "PCCMATCHSetGatherRanks", "10000", "7", To(PCCMATCHSetGatherRanks, (PetscInt)7),
              NotBetween(PCCMATCHSetGatherRanks, 0, 1000000000))
       .Shows("with fewer than 7 a rank on"),
-    OptionOf("-@gather_factor", "PCCMATCHSetGatherFactor", "8", "7", To(PCCMATCHSetGatherFactor, (PetscInt)7),
-             NotBetween(PCCMATCHSetGatherFactor, 2, 1000000000))
-      .Shows("on 1/7 of the ranks"),
     OptionOf("-@stitch", "PCCMATCHSetStitch", "TRUE", "FALSE", To(PCCMATCHSetStitch, PETSC_FALSE), {Text("maybe")})
       .Shows("; pairs that borders had cut stay apart\n"),
     OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
@@ -661,6 +657,20 @@ std::string Type::Keys(const std::string &options) const
   return keys;
 }
 
+/*
+   Two limits of cmatch that are no options: how many ranks give their rows to one, whose eight would be all ranks of a test, and
+   how many levels there are at most.
+*/
+static void SetLimits(PC pc)
+{
+  PetscBool is_cmatch;
+  MUST(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &is_cmatch));
+  if (!is_cmatch) return;
+  CMATCHParams &params = ((PC_CMATCH *)pc->data)->params;
+  MUST(PetscOptionsGetInt(nullptr, nullptr, "-test_gather_factor", &params.gather_factor, nullptr));
+  MUST(PetscOptionsGetInt(nullptr, nullptr, "-test_max_levels", &params.max_levels, nullptr));
+}
+
 KSPObject MakeKSP(Mat A, const std::string &options, PCType type)
 {
   const Options scope(options);
@@ -673,6 +683,7 @@ KSPObject MakeKSP(Mat A, const std::string &options, PCType type)
   MUST(KSPGetPC(ksp, &pc));
   MUST(PCSetType(pc, type));
   MUST(KSPSetFromOptions(ksp));
+  SetLimits(pc);
   return ksp;
 }
 
@@ -684,6 +695,7 @@ PCObject MakePC(Mat A, const std::string &options, PCType type)
   MUST(PCSetType(pc, type));
   MUST(PCSetOperators(pc, A, A));
   MUST(PCSetFromOptions(pc));
+  SetLimits(pc);
   return pc;
 }
 

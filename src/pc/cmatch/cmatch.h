@@ -26,14 +26,14 @@ struct CMATCHParams {
   PetscReal          relaxation      = 1.5; /* of l1-Jacobi, in (0, 2) */
   PCCMATCHCoarse     coarse          = PC_CMATCH_DENSE;
   PetscInt           coarse_size     = 300;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
-  PetscInt           max_levels      = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
+  PetscInt           max_levels      = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels; no option */
   FinePCPrecision    precision       = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
   /* Of levels on several ranks: which of them get the rows of the next level. Rows are such of kCMATCHGatherWidth entries. */
   PCCMATCHReach reach         = PC_CMATCH_GLOBAL;
   PetscInt      gather_rows   = 100000;     /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
   PetscInt      gather_ranks  = 10000;      /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_factor = 8;          /* so many times fewer, 2 .. kCMATCHMostGathered */
+  PetscInt      gather_factor = 8;          /* so many times fewer; no option */
   PetscBool     stitch        = PETSC_TRUE; /* pairs that borders had cut are put together where rows of ranks come together */
 
   /* The vector w, or the constants without one, is in the null space of A. */

@@ -394,7 +394,7 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
   where all rows are dominated by their diagonal entries, and where it stalls, that is if the next level would have 0.9 or more of
   the rows. The view says why it ended.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetCoarseSize()`, `PCCMATCHSetMaxLevels()`
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarseSize()`, `PCCMATCHSetSweeps()`
 @*/
 PetscErrorCode PCCMATCHSetCoarseSize(PC pc, PetscInt coarse_size)
 {
@@ -419,50 +419,6 @@ PetscErrorCode PCCMATCHSetCoarseSize(PC pc, PetscInt coarse_size)
 PetscErrorCode PCCMATCHGetCoarseSize(PC pc, PetscInt *coarse_size)
 {
   return CallGetter(pc, "PCCMATCHGetCoarseSize_C", coarse_size);
-}
-
-/*@
-  PCCMATCHSetMaxLevels - Sets how many levels there are at most, the finest and the coarsest one included
-
-  Logically Collective
-
-  Input Parameters:
-+ pc         - the preconditioner context
-- max_levels - between 1 and 32, 20 (default)
-
-  Options Database Key:
-. -pc_cmatch_max_levels <max_levels> - how many levels there are at most, the finest and the coarsest one included
-
-  Level: intermediate
-
-  Note:
-  With 1 the solver of the coarsest level works on the matrix itself.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetMaxLevels()`, `PCCMATCHSetCoarseSize()`
-@*/
-PetscErrorCode PCCMATCHSetMaxLevels(PC pc, PetscInt max_levels)
-{
-  return CallSetter(pc, "PCCMATCHSetMaxLevels_C", max_levels);
-}
-
-/*@
-  PCCMATCHGetMaxLevels - Gets how many levels there are at most, the finest and the coarsest one included
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. max_levels - see `PCCMATCHSetMaxLevels()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetMaxLevels()`
-@*/
-PetscErrorCode PCCMATCHGetMaxLevels(PC pc, PetscInt *max_levels)
-{
-  return CallGetter(pc, "PCCMATCHGetMaxLevels_C", max_levels);
 }
 
 /*@
@@ -621,9 +577,9 @@ PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
   Level: intermediate
 
   Note:
-  Rows are counted as by `PCCMATCHSetGatherRows()`. Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows
-  of all then. So it does where a level has more rows than a third of the sweeps could leave, half of the rows above with three of
-  them, since borders between ranks keep rows from being put together.
+  Rows are counted as by `PCCMATCHSetGatherRows()`. Of each eight successive ranks the first one gets the rows of all then. So it
+  does where a level has more rows than a third of the sweeps could leave, half of the rows above with three of them, since borders
+  between ranks keep rows from being put together.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRanks()`
 @*/
@@ -650,50 +606,6 @@ PetscErrorCode PCCMATCHSetGatherRanks(PC pc, PetscInt gather_ranks)
 PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
 {
   return CallGetter(pc, "PCCMATCHGetGatherRanks_C", gather_ranks);
-}
-
-/*@
-  PCCMATCHSetGatherFactor - Sets how many ranks give the rows of such a level to one of them
-
-  Logically Collective
-
-  Input Parameters:
-+ pc            - the preconditioner context
-- gather_factor - between 2 and 1000000000, 8 (default)
-
-  Options Database Key:
-. -pc_cmatch_gather_factor <gather_factor> - how many ranks give the rows of such a level to one of them
-
-  Level: intermediate
-
-  Note:
-  See `PCCMATCHSetGatherRanks()`.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetGatherFactor()`
-@*/
-PetscErrorCode PCCMATCHSetGatherFactor(PC pc, PetscInt gather_factor)
-{
-  return CallSetter(pc, "PCCMATCHSetGatherFactor_C", gather_factor);
-}
-
-/*@
-  PCCMATCHGetGatherFactor - Gets how many ranks give the rows of such a level to one of them
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. gather_factor - see `PCCMATCHSetGatherFactor()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetGatherFactor()`
-@*/
-PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
-{
-  return CallGetter(pc, "PCCMATCHGetGatherFactor_C", gather_factor);
 }
 
 /*@

@@ -97,17 +97,9 @@ static const Option<PC> kOptions[] = {
      also ends where all rows are dominated by their diagonal entries, and where it stalls, that is if the next level would have
      0.9 or more of the rows. The view says why it ended.
 
-     See also: `PCCMATCHSetMaxLevels()` */
+     See also: `PCCMATCHSetSweeps()` */
   {"-pc_cmatch_coarse_size", "at how many rows the coarsening ends", "PCCMATCHSetCoarseSize",
    Param<&CMATCHParams::coarse_size>(Between(1, kCMATCHLargestDense))},
-
-  /* max_levels
-
-     With 1 the solver of the coarsest level works on the matrix itself.
-
-     See also: `PCCMATCHSetCoarseSize()` */
-  {"-pc_cmatch_max_levels", "how many levels there are at most, the finest and the coarsest one included", "PCCMATCHSetMaxLevels",
-   Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
 
   /* precision
 
@@ -139,17 +131,11 @@ static const Option<PC> kOptions[] = {
 
   /* gather_ranks
 
-     Rows are counted as by `PCCMATCHSetGatherRows()`. Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets
-     the rows of all then. So it does where a level has more rows than a third of the sweeps could leave, half of the rows above
-     with three of them, since borders between ranks keep rows from being put together. */
+     Rows are counted as by `PCCMATCHSetGatherRows()`. Of each eight successive ranks the first one gets the rows of all then. So it
+     does where a level has more rows than a third of the sweeps could leave, half of the rows above with three of them, since
+     borders between ranks keep rows from being put together. */
   {"-pc_cmatch_gather_ranks", "at how many rows of 80 nonzeros a rank a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
    Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
-
-  /* gather_factor
-
-     See `PCCMATCHSetGatherRanks()`. */
-  {"-pc_cmatch_gather_factor", "how many ranks give the rows of such a level to one of them", "PCCMATCHSetGatherFactor",
-   Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
 
   /* stitch: `PETSC_TRUE` for a level that puts such pairs together, `PETSC_FALSE` for none
 
@@ -222,13 +208,11 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   iterations of the conjugate gradient method with l1-Jacobi; the preconditioner is no fixed matrix then
 . -pc_cmatch_coarse_size <300> - at how many rows the coarsening ends; between 1 and 2048; a level of up to four times as many rows
   is the last one, too, where the coarsening has become slow
-. -pc_cmatch_max_levels <20> - how many levels there are at most, the finest and the coarsest one included; between 1 and 32
 . -pc_cmatch_precision <single> - the precision in which the hierarchy is stored and the cycle computed: `single` or `double`
 . -pc_cmatch_reach <global> - how far a hierarchy reaches on several ranks. `global`: one hierarchy of the whole matrix; `local`: on
   each rank a hierarchy of its diagonal block
 . -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
 . -pc_cmatch_gather_ranks <10000> - at how many rows of 80 nonzeros a rank a level goes to fewer ranks; between 0 and 1000000000
-. -pc_cmatch_gather_factor <8> - how many ranks give the rows of such a level to one of them; between 2 and 1000000000
 . -pc_cmatch_stitch <true> - whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
   together: `true` for a level that puts such pairs together, `false` for none
 . -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application. `auto`: NCCL where it can run,
@@ -274,8 +258,8 @@ single row gets no correction.
   With `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
   `-ksp_type fgmres`.
 
-  The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at `-pc_cmatch_max_levels`
-  levels, where all rows are dominated by their diagonal entries, or where it stalls. The view says which, and what solves on the
+  The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at 20 levels,
+  where all rows are dominated by their diagonal entries, or where it stalls. The view says which, and what solves on the
   last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
 
   When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
@@ -317,7 +301,7 @@ and row.
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`, `MatSetNullSpace()`,
           `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
           `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
-          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
-          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
-          `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
+          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetReach()`,
+          `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`,
+          `PCCMATCHSetReusePattern()`
 M*/

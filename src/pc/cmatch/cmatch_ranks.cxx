@@ -287,8 +287,8 @@ PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLe
   for (PetscInt r = 0; r < level.size; r++) {
     PetscCheck(begin[r + 1] <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
                "A rank would get %" PetscInt_FMT
-               " rows of level %d, but finepc counts what one rank has with 32 bits, so at most %d: lower "
-               "-pc_cmatch_gather_factor",
+               " rows of level %d, but finepc counts what one rank has with 32 bits, so at most %d: take more "
+               "ranks, or lower -pc_cmatch_gather_ranks",
                begin[r + 1], (int)l + 1, LOCAL_INT_MAX);
     begin[r + 1] += begin[r];
   }

@@ -39,9 +39,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, ", relaxation %g", (double)params->relaxation));
   PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
   PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "coarsening ends at %" PetscInt_FMT " rows or %" PetscInt_FMT " levels, coarsest level %s\n",
-                                   params->coarse_size, params->max_levels, PCCMATCHCoarses[params->coarse]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "coarsening ends at %" PetscInt_FMT " rows, coarsest level %s\n", params->coarse_size,
+                                   PCCMATCHCoarses[params->coarse]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "hierarchy and cycle in %s precision, aggregates and patterns %s\n",
                                    FinePCPrecisions[params->precision],
                                    cmatch->reused
