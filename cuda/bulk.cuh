@@ -3,7 +3,7 @@
    One thread begins them, and all threads wait for them at a barrier in shared memory.
 
    They need compute capability 9.0. Code that is compiled for less does nothing here, and a kernel that copies so must not be
-   launched unless KnowsBulkCopies() says that it may. tests/emulator has its own version of this header.
+   launched unless SupportsBulkCopies() says that it may. tests/emulator has its own version of this header.
 */
 #pragma once
 
@@ -59,7 +59,7 @@ private:
 };
 
 /* Whether the kernel's code for this device copies so: it is the code that waits for the kernel ahead, too. */
-inline PetscErrorCode KnowsBulkCopies(const void *kernel, bool *copies)
+inline PetscErrorCode SupportsBulkCopies(const void *kernel, bool *supports)
 {
-  return KnowsToWait(kernel, copies);
+  return SupportsEarlyLaunch(kernel, supports);
 }

@@ -104,13 +104,13 @@ __device__ inline void LetNextStart()
 }
 
 /* Whether the kernel's code for this device waits in WaitForPrevious(), so that it may be launched early. */
-inline PetscErrorCode KnowsToWait(const void *kernel, bool *waits)
+inline PetscErrorCode SupportsEarlyLaunch(const void *kernel, bool *supports)
 {
   cudaFuncAttributes compiled;
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaFuncGetAttributes(&compiled, kernel));
-  *waits = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90;
+  *supports = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -34,10 +34,10 @@ enum class Invalidates { EVERYTHING, VALUES, NOTHING };
    states in one struct; in earlier releases an integer is the state of the values.
 */
 template <typename State>
-void ForgetValues(State *known)
+void ForgetValues(State *last)
 {
-  if constexpr (std::is_integral_v<State>) *known = -1;
-  else known->state = -1;
+  if constexpr (std::is_integral_v<State>) *last = -1;
+  else last->state = -1;
 }
 
 inline void Invalidate(PC pc, Invalidates what)

@@ -422,9 +422,9 @@ TEST_CASE("cmatch on several ranks: stitched levels", "[cmatch][ranks][pc][hiera
       CAPTURE(text, without);
       if (Rank()) continue;
       const std::string words = ", stitched: stiff pairs that borders had cut become rows\n";
-      size_t            told  = 0;
-      for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) told++;
-      CHECK(told == stitched.size());
+      size_t            found = 0;
+      for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) found++;
+      CHECK(found == stitched.size());
       CHECK(!Contains(without, "stitched"));
       CHECK(Contains(without, "pairs that borders had cut stay apart"));
     }
@@ -862,9 +862,9 @@ TEST_CASE("cmatch on several ranks: singular components whose null vectors are a
   const HostMatrix                           H = Pockets(&chains);
   REQUIRE(chains.size() == 8);
   const std::vector<std::string> options = {kWide, kGrouped, "-@precision double ", "", "-@smoother sfsai "};
-  const std::vector<PetscInt>    told    = {1, 8}; /* the longest chain alone, or all of them */
+  const std::vector<PetscInt>    counts  = {1, 8}; /* the longest chain alone, or all of them */
   std::swap(chains[0], *std::max_element(chains.begin(), chains.end(), [](auto x, auto y) { return x.second < y.second; }));
-  for (const auto &[backend, layout, choice, vectors] : Covering(Backends(), Layouts(), options, told)) {
+  for (const auto &[backend, layout, choice, vectors] : Covering(Backends(), Layouts(), options, counts)) {
     CAPTURE(backend.name, layout.name, choice, vectors);
     const MatObject        A = Spread(H, backend.mat, layout.share);
     MatNullSpace           space;

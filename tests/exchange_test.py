@@ -48,10 +48,10 @@ def run(options, ranks, command_line, function, number):
 
 def check(options, ranks, command_line, function, number):
     in_time, code, text, seconds = run(options, ranks, command_line, function, number)
-    told = re.findall(r"PETSC ERROR: (MPI error[^\n]*|An exchange with other ranks failed in the set-up)", text)
-    good = in_time and code != 0 and told
+    reported = re.findall(r"PETSC ERROR: (MPI error[^\n]*|An exchange with other ranks failed in the set-up)", text)
+    good = in_time and code != 0 and reported
     what = "ends" if in_time else f"does not end within {LIMIT} s"
-    print(f"{'ok' if good else 'FAILED'}: {command_line}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}",
+    print(f"{'ok' if good else 'FAILED'}: {command_line}: call {number} of {function}: {what}, {seconds:.1f} s, {reported[:2]}",
           flush=True)
     if not good:
         print(text)

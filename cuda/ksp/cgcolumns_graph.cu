@@ -606,7 +606,7 @@ PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cuda
 PetscErrorCode CGColumnsMayStartEarly(bool *early)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)UpdateResidual<2>, early));
+  PetscCall(SupportsEarlyLaunch((const void *)UpdateResidual<2>, early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -310,7 +310,7 @@ PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 PetscErrorCode CGFusedMayStartEarly(bool *early)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)UpdateResidual<true, false>, early));
+  PetscCall(SupportsEarlyLaunch((const void *)UpdateResidual<true, false>, early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -38,11 +38,11 @@ __host__ __device__ constexpr int GMRESTileSums(int step)
 }
 
 struct GMRESScalars {
-  LocalInt  iteration; /* iterations that are complete */
-  LocalInt  its;       /* as KSPGMRES counts them where it stops so */
-  LocalInt  column;    /* columns that the cycle has and that are not in x: the newest vector is u_column */
-  LocalInt  known;     /* columns of the small matrices */
-  CGStage   stage;     /* kCGDecided: the correction is still to be added to x */
+  LocalInt  iteration;     /* iterations that are complete */
+  LocalInt  its;           /* as KSPGMRES counts them where it stops so */
+  LocalInt  column;        /* columns that the cycle has and that are not in x: the newest vector is u_column */
+  LocalInt  small_columns; /* columns of the small matrices */
+  CGStage   stage;         /* kCGDecided: the correction is still to be added to x */
   GMRESStop stop;
   double    value;                 /* the number that made the method stop */
   double    norm, cycle_norm;      /* of the residual, by the recurrence, and where the cycle began */

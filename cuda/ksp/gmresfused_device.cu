@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
 __device__ void BeginCycle(double norm, const GMRESSmallArrays &small, GMRESState *state)
 {
   GMRESScalars s = state->s;
-  s.column = s.known = 0;
-  s.lacking          = 0;
+  s.column = s.small_columns = 0;
+  s.lacking                  = 0;
   if (!isfinite(norm)) Stop(s, GMRES_NOT_FINITE, norm);
   else if (s.norm > 0 && fabs(norm - s.norm) > s.breakdown * s.cycle_norm) Stop(s, GMRES_BREAKDOWN, norm);
   else {
@@ -546,7 +546,7 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
   PetscCallCUDA(cudaMemcpyAsync(small->rhs.data(), work->small.rhs, rows * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaMemcpyAsync(&s, &work->mailbox.state()->s, sizeof(s), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  *columns = s.known;
+  *columns = s.small_columns;
   for (size_t j = 0; j < (size_t)*columns; j++)
     for (size_t k = 0; k < rows; k++) {
       small->H[j * rows + k] = k <= j + 1 ? from[j * ld + k] : 0;

@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GM
 PetscErrorCode GMRESMayStartEarly(bool *early)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)Orthogonalize<1, double>, early));
+  PetscCall(SupportsEarlyLaunch((const void *)Orthogonalize<1, double>, early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

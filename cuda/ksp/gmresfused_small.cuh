@@ -307,8 +307,8 @@ __device__ inline void Append(LocalInt j, double square, double factor, double *
       Stop(s, GMRES_NOT_FINITE, below);
     } else if (empty) Stop(s, GMRES_SINGULAR, s.norm);
     else {
-      s.column = s.known = j + 1;
-      s.norm             = 0;
+      s.column = s.small_columns = j + 1;
+      s.norm                     = 0;
       if (!happy) {
         const double cosine_j = above / length, sine_j = below / length;
         small.cosine[j]  = cosine_j;

@@ -302,8 +302,8 @@ PetscErrorCode DeviceExchangesMakeRoom(ExchangeRanks *ranks, DeviceExchanges *of
   PetscCall(ArrayCopy_CUDA(of->memory.data(), copy.content.get(), (const char *)packed - of->memory.data(), PETSC_MEMTYPE_CUDA,
                            PETSC_MEMTYPE_HOST));
   of->ready.assign(std::max(most, lists.size()), 1); /* a rank that has no part in an exchange is ready for it */
-  of->heard.resize(parts_to);
-  of->told.resize(parts_from);
+  of->received_offsets.resize(parts_to);
+  of->sent_offsets.resize(parts_from);
   of->words.resize(words);
   of->requests.resize(parts_to + parts_from);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -330,10 +330,10 @@ static bool IsReady(const DeviceExchanges &of, size_t k)
   return SameRanks(e.from, answer.to) && SameRanks(e.to, answer.from);
 }
 
-/* Each rank tells the others into which of its words they write; see IsReady() for what must be so on all of them. */
-static PetscErrorCode TellWords(DeviceExchanges *of, MPI_Comm comm)
+/* Each rank sends the others the offsets of its words that they write to; see IsReady() for what must be so on all of them. */
+static PetscErrorCode ExchangeOffsets(DeviceExchanges *of, MPI_Comm comm)
 {
-  LocalInt    *told = of->told.data(), *heard = of->heard.data();
+  LocalInt    *sent = of->sent_offsets.data(), *received = of->received_offsets.data();
   MPI_Request *request = of->requests.data();
   MPI_Comm     own;
   PetscMPIInt  tag;
@@ -343,10 +343,10 @@ static PetscErrorCode TellWords(DeviceExchanges *of, MPI_Comm comm)
   for (const DeviceExchange &e : of->each) {
     LocalInt at = e.slots;
     if (!e.direct) continue;
-    for (const Neighbours::Part &part : e.to) PetscCallMPI(MPI_Irecv(heard++, 1, MPI_INT, part.rank, tag, own, request++));
+    for (const Neighbours::Part &part : e.to) PetscCallMPI(MPI_Irecv(received++, 1, MPI_INT, part.rank, tag, own, request++));
     for (const Neighbours::Part &part : e.from) {
-      *told = of->own_turns ? at : e.slots + part.begin; /* see TakeWords() */
-      PetscCallMPI(MPI_Isend(told++, 1, MPI_INT, part.rank, tag, own, request++));
+      *sent = of->own_turns ? at : e.slots + part.begin; /* see TakeWords() */
+      PetscCallMPI(MPI_Isend(sent++, 1, MPI_INT, part.rank, tag, own, request++));
       at += (part.end - part.begin) * SlotsOf(*of);
     }
   }
@@ -357,8 +357,8 @@ static PetscErrorCode TellWords(DeviceExchanges *of, MPI_Comm comm)
 
 static PetscErrorCode ConnectWords(ExchangeRanks *ranks, DeviceExchanges *of, MPI_Comm comm, bool *direct)
 {
-  const LocalInt slots = SlotsOf(*of);
-  LocalInt      *heard = of->heard.data();
+  const LocalInt slots    = SlotsOf(*of);
+  LocalInt      *received = of->received_offsets.data();
 
   PetscFunctionBegin;
   for (size_t k = 0; k < of->each.size(); k++) of->ready[k] = IsReady(*of, k);
@@ -370,12 +370,12 @@ static PetscErrorCode ConnectWords(ExchangeRanks *ranks, DeviceExchanges *of, MP
     if (!e.direct && e.slots >= 0) NCCLGiveSlots(ranks->nccl, e.slots);
     if (!e.direct) e.slots = -1;
   }
-  PetscCall(TellWords(of, comm));
+  PetscCall(ExchangeOffsets(of, comm));
   for (DeviceExchange &e : of->each) {
     size_t count = 0;
     if (!e.direct) continue;
     for (const Neighbours::Part &part : e.to) {
-      uint4 *const first = ranks->peers->words[part.rank] + *heard++;
+      uint4 *const first = ranks->peers->words[part.rank] + *received++;
       for (LocalInt k = 0; k < part.end - part.begin; k++) of->words[count++] = first + (size_t)k * slots;
     }
     PetscCall(ArrayCopy_CUDA(e.there, of->words.data(), count * sizeof(void *), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));

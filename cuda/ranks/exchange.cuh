@@ -6,7 +6,8 @@
    between two exchanges, behind the kernels that read the words. The solver's own kernels send and wait then, within what they do
    besides. And own turns: an entry has two words, which successive exchanges use in turns, and kernels from here send and wait.
    That is enough if each rank that gets entries from another one also sends some to it, in the same exchange or in the one that
-   always lies between: who writes the word anew has heard from the other rank since then, which had read it before it wrote.
+   always lies between: who writes the word anew has received words from the other rank since then, which had read it before it
+   wrote.
 
    Where messages are sent, what goes is packed where it does not lie in pieces, one for each neighbour, and what comes goes where
    it belongs, or stays as it comes where the kernel that reads it has a list. Such an exchange is a kernel of NCCL, and mostly one
@@ -76,8 +77,8 @@ struct DeviceExchanges {
 
   /* what DeviceExchangesConnect() needs, with room for it */
   std::vector<int>         ready;
-  std::vector<LocalInt>    told, heard; /* where the parts that come and go have their words */
-  std::vector<void *>      words;       /* of the entries of one exchange */
+  std::vector<LocalInt>    sent_offsets, received_offsets; /* offsets of the words of the parts that come, and of those that go */
+  std::vector<void *>      words;                          /* of the entries of one exchange */
   std::vector<MPI_Request> requests;
 };
 

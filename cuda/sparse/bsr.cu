@@ -531,7 +531,7 @@ PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStre
   PetscFunctionBegin;
   PetscCall(ProcessorCount(&processors));
   const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * BlocksOnChip<Columns>());
-  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<S, BlockSize, Kind, Columns>, &early));
+  if (early) PetscCall(SupportsEarlyLaunch((const void *)MultiplyBlocks<S, BlockSize, Kind, Columns>, &early));
   PetscCall(LaunchEarly(early, MultiplyBlocks<S, BlockSize, Kind, Columns>, blocks, kMultiplyBlock, stream, W, v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -568,7 +568,7 @@ PetscErrorCode LaunchPieces(const BSR &W, const Vectors &v, LocalInt mean, bool 
       constexpr int  rows   = kMultiplyBlock / kWarpSize * PiecePlace<S, BlockSize, Kind>::rows;
       int            room;
 
-      PetscCall(KnowsBulkCopies((const void *)kernel, launched)); /* and so it knows to wait */
+      PetscCall(SupportsBulkCopies((const void *)kernel, launched)); /* and so it knows to wait */
       if (!*launched) PetscFunctionReturn(PETSC_SUCCESS);
       PetscCall((PieceRoom<S, BlockSize, Kind, Columns>(mean, &room)));
       PetscCall(LaunchWith(early, false, kernel, (W.rows - 1) / rows + 1, kMultiplyBlock, Piece<S, BlockSize>::Bytes(room), stream,

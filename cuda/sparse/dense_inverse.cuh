@@ -14,14 +14,14 @@ constexpr int kPanelBlock = 256;
 constexpr int kUpdateSide = 16; /* rows, and columns, of threads in a block that updates */
 constexpr int kUpdateEach = 4;  /* rows, and columns, of entries of one thread */
 
-template <typename Tell>
+template <typename Check>
 struct DenseSweep {
   LocalInt m, first; /* rows and columns first .. first + kSweep - 1 are swept, as far as there are so many */
   LocalInt but;      /* the pivot that is not swept, or -1 */
   double  *M;        /* [m][m] */
   double  *rows;     /* [kSweep][m] the swept rows as they will be */
   double  *columns;  /* [m][kSweep] the swept columns as they were */
-  Tell     tell;
+  Check    check;
 };
 
 /*
@@ -34,11 +34,11 @@ struct DenseSweep {
    The rows move up by one with each pivot. So the row of the next pivot is always the first, and all pivots are done by the same
    few instructions: to fetch other instructions for each pivot took longer than to execute them.
 
-   Pivot `but`, if there is one, is not swept: its row and its column of the answer are zero. told(p, pivot) is called for each
+   Pivot `but`, if there is one, is not swept: its row and its column of the answer are zero. check(p, pivot) is called for each
    pivot.
 */
-template <typename Tell>
-__device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, double *shared, Tell told)
+template <typename Check>
+__device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, double *shared, Check check)
 {
   const int lane  = threadIdx.x % kWarpSize;
   double    scale = 1;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, do
     if (lane == p) scale = inverse;
     a[0]                                = a[1] - column[1] * factor;
     next[(lane - p - 1) & (kSweep - 1)] = scale * a[0]; /* stored first, while the other rows follow */
-    told(p, pivot);
+    check(p, pivot);
 #pragma unroll
     for (int r = 2; r < kSweep; r++) a[r - 1] = a[r] - column[r] * factor;
     a[kSweep - 1] = lane == p ? -1. : factor;
@@ -67,8 +67,8 @@ __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, do
    The first kernel of a sweep. Every block inverts the diagonal block of the swept rows, and block b multiplies the kSweep columns
    from kSweep b on of these rows by that inverse P. The swept columns are copied, because the second kernel overwrites them.
 */
-template <typename Tell>
-__global__ void __launch_bounds__(kPanelBlock) SweepPanel(DenseSweep<Tell> s)
+template <typename Check>
+__global__ void __launch_bounds__(kPanelBlock) SweepPanel(DenseSweep<Check> s)
 {
   static_assert(kSweep == kWarpSize, "each lane has a column");
   constexpr int     kRows = kPanelBlock / kSweep, kEach = kSweep / kRows; /* rows of a step; rows of a thread */
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kPanelBlock) SweepPanel(DenseSweep<Tell> s)
     for (int r = 0; r < kSweep; r++)
       a[r] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
     InvertSymmetric(a, s.but < 0 ? -1 : s.but - s.first, pivots, [&](int p, double pivot) {
-      if (GridThread() == 0 && p < some) s.tell(s.first + p, pivot);
+      if (GridThread() == 0 && p < some) s.check(s.first + p, pivot);
     });
 #pragma unroll
     for (int r = 0; r < kSweep; r++) P[r][c] = a[r];
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kPanelBlock) SweepPanel(DenseSweep<Tell> s)
    The second kernel of a sweep, which updates all entries of M: each block a tile, of which a thread has every kUpdateSide-th row
    and column.
 */
-template <typename Tell>
-__global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSweep<Tell> s, int tiles)
+template <typename Check>
+__global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSweep<Check> s, int tiles)
 {
   constexpr int     kTile = kUpdateSide * kUpdateEach, kThreads = kUpdateSide * kUpdateSide;
   __shared__ double left[kSweep][kTile + 1], right[kSweep][kTile];
@@ -173,21 +173,21 @@ inline size_t DenseInverseWork(LocalInt m)
 }
 
 /*
-   M [m][m] becomes its inverse. Pivot `but`, if there is one, is left out: its row and column of the inverse are zero. tell(p,
+   M [m][m] becomes its inverse. Pivot `but`, if there is one, is left out: its row and column of the inverse are zero. check(p,
    pivot) is called on the device for each pivot, in their order.
 */
-template <typename Tell>
-PetscErrorCode DenseInvert(LocalInt m, double *M, LocalInt but, double *work, Tell tell, cudaStream_t stream)
+template <typename Check>
+PetscErrorCode DenseInvert(LocalInt m, double *M, LocalInt but, double *work, Check check, cudaStream_t stream)
 {
-  const int        tiles = (m + kUpdateSide * kUpdateEach - 1) / (kUpdateSide * kUpdateEach);
-  DenseSweep<Tell> s{m, 0, but, M, work, work + (size_t)kSweep * m, tell};
-  bool             early;
+  const int         tiles = (m + kUpdateSide * kUpdateEach - 1) / (kUpdateSide * kUpdateEach);
+  DenseSweep<Check> s{m, 0, but, M, work, work + (size_t)kSweep * m, check};
+  bool              early;
 
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)SweepPanel<Tell>, &early));
+  PetscCall(SupportsEarlyLaunch((const void *)SweepPanel<Check>, &early));
   for (; s.first < m; s.first += kSweep) {
-    PetscCall(LaunchEarly(early, SweepPanel<Tell>, (m + kSweep - 1) / kSweep, kPanelBlock, stream, s));
-    PetscCall(LaunchEarly(early, SweepUpdate<Tell>, tiles * tiles, kUpdateSide * kUpdateSide, stream, s, tiles));
+    PetscCall(LaunchEarly(early, SweepPanel<Check>, (m + kSweep - 1) / kSweep, kPanelBlock, stream, s));
+    PetscCall(LaunchEarly(early, SweepUpdate<Check>, tiles * tiles, kUpdateSide * kUpdateSide, stream, s, tiles));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

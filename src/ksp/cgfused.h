@@ -119,7 +119,8 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 /* Whether kernels make the sums and all exchanges of a rank among several themselves; false where the operations are NCCL's. */
 PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *direct);
 
-/* To be called before the memory of an exchange is freed: NCCL may have told other GPUs of it when the graph was made. */
+/* To be called before the memory of an exchange is freed: NCCL may have passed its address to other GPUs when the graph was made.
+ */
 PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
 /* After an error of a preparation, on all ranks: none of them takes an exchange for ready that another one has not. */
 PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *);

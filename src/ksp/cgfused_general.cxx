@@ -331,7 +331,7 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSizeQuery, &cg.set_size));
-  if (cg.set_size) PetscCall(cg.set_size(ksp->pc, -1)); /* the solve before may have told */
+  if (cg.set_size) PetscCall(cg.set_size(ksp->pc, -1)); /* the solve before may have set it */
   for (PetscInt i = 0;; i++) {
     PetscCall(Precondition(cg, sums));
     PetscCall(Test(cg, i, sums));

@@ -172,8 +172,8 @@ static PetscErrorCode LookAtLevels(PC pc, Changes *changes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Those with solvers or preconditioners inside. Where `known` becomes false it is none of them. */
-static PetscErrorCode LookInside(PC pc, bool *known, Changes *changes)
+/* Those with solvers or preconditioners inside. Where `recognized` becomes false it is none of them. */
+static PetscErrorCode LookInside(PC pc, bool *recognized, Changes *changes)
 {
   const char *const type = ((PetscObject)pc)->type_name;
   const auto        is   = [type](const char *name) { return !std::strcmp(type, name); };
@@ -181,7 +181,7 @@ static PetscErrorCode LookInside(PC pc, bool *known, Changes *changes)
   KSP               inner, *blocks;
 
   PetscFunctionBegin;
-  *known = true;
+  *recognized = true;
   if (is(PCKSP)) {
     PetscCall(PCKSPGetKSP(pc, &inner));
     PetscCall(LookAt(inner, changes));
@@ -215,7 +215,7 @@ static PetscErrorCode LookInside(PC pc, bool *known, Changes *changes)
       PetscCall(PCCompositeGetPC(pc, k, &part));
       PetscCall(Look(part, changes));
     }
-  } else *known = false;
+  } else *recognized = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,7 +243,7 @@ static PetscErrorCode IsLinear(PC pc, PetscBool *linear)
 static PetscErrorCode Look(PC pc, Changes *changes)
 {
   PetscBool linear, cycle;
-  bool      known;
+  bool      recognized;
 
   PetscFunctionBegin;
   if (*changes == Changes::ITERATES || !((PetscObject)pc)->type_name) PetscFunctionReturn(PETSC_SUCCESS);
@@ -252,8 +252,8 @@ static PetscErrorCode Look(PC pc, Changes *changes)
   if (cycle) PetscCall(LookAtCycle(pc, changes));
   if (linear) PetscFunctionReturn(PETSC_SUCCESS);
   /* what is inside is there after the set-up */
-  if (pc->setupcalled) PetscCall(LookInside(pc, &known, changes));
-  if (!pc->setupcalled || !known) *changes = Worse(*changes, Changes::MAYBE);
+  if (pc->setupcalled) PetscCall(LookInside(pc, &recognized, changes));
+  if (!pc->setupcalled || !recognized) *changes = Worse(*changes, Changes::MAYBE);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

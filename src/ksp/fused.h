@@ -39,8 +39,8 @@ struct CGTest {
 };
 
 /*
-   What the host is told of an iteration: the norm after it, for the history, and for the Lanczos matrix its a, and the b with which
-   its p was made, 0 in the first one.
+   What the host receives of an iteration: the norm after it, for the history, and for the Lanczos matrix its a, and the b with
+   which its p was made, 0 in the first one.
 */
 struct CGRecord {
   PetscReal norm, a, b;

@@ -154,7 +154,7 @@ static void Leading(const GMRESSmall &small, const std::vector<PetscReal> &from,
 static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  const LocalInt        n = g->known;
+  const LocalInt        n = g->small_columns;
   PetscScalar          *H, *work, none = 0;
   PetscReal            *re, *im;
   PetscInt             *order;
@@ -187,7 +187,7 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
 static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  const LocalInt        n = g->known;
+  const LocalInt        n = g->small_columns;
   PetscScalar          *R, *work, none = 0;
   PetscReal            *values;
   PetscBLASInt          bn, lwork, info, one = 1;
@@ -259,8 +259,8 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   g->refuted  = 0;
   g->claim    = KSP_CONVERGED_ITERATING;
   g->shown    = false;
-  g->columns = g->known = 0;
-  g->solved             = PETSC_TRUE;
+  g->columns = g->small_columns = 0;
+  g->solved                     = PETSC_TRUE;
   PetscCall(GMRESFusedLookAtPreconditioner(ksp));
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
   if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));
@@ -411,11 +411,11 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   g->own          = PETSC_FALSE;
   g->why_mpi      = "";
   g->why          = FusedReason{};
-  g->columns = g->known = 0;
-  g->solved             = PETSC_FALSE;
-  g->changes            = Changes::NEVER;
-  g->keeps              = PETSC_FALSE;
-  g->looks              = false;
+  g->columns = g->small_columns = 0;
+  g->solved                     = PETSC_FALSE;
+  g->changes                    = Changes::NEVER;
+  g->keeps                      = PETSC_FALSE;
+  g->looks                      = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -528,7 +528,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   solve goes on where that is not what the rotations say: with a basis in single precision, or where the preconditioner is not the
   same linear map each time, as `PCCMATCH` in single precision with strongly varying coefficients. It goes on as a flexible solve,
   with the preconditioner on the right, if restarts alone would help little. Where one of PETSc's preconditioners has an iterating
-  solver inside, the solve is flexible from the beginning. The view tells all of this.
+  solver inside, the solve is flexible from the beginning. The view shows all of this.
 
   Sums of squares are plain: a product with a vector of the basis whose square overflows or underflows ends the solve with a
   reason that is not convergence.

@@ -240,7 +240,7 @@ struct GMRESStart {
   LocalInt  restart;
   LocalInt  step;      /* products between two orthogonalizations */
   LocalInt  iteration; /* iterations that are done */
-  bool      watched;   /* the caller begins each cycle, so that all that it is told about can still be looked at */
+  bool      watched;   /* the caller begins each cycle, so that all that it receives can still be looked at */
   PetscReal norm;      /* of the residual */
   PetscReal happy_tolerance, breakdown_tolerance;
   CGTest    test;

@@ -69,7 +69,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Who has no memory tells the others, which would wait for it. */
+/* A rank without memory reports it to the others, which would wait for it. */
 PetscErrorCode GMRESFusedNeedMemory(KSP ksp, PetscBool device)
 {
   PetscFunctionBegin;
@@ -211,7 +211,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
   g->cut     = false;
   g->claim   = KSP_CONVERGED_ITERATING;
   g->shown   = true;
-  if (!claim) g->known = 0; /* otherwise no cycle may follow */
+  if (!claim) g->small_columns = 0; /* otherwise no cycle may follow */
   KSPCheckNorm(ksp, norm);
   if (claim && g->basis_precision == FINEPC_DOUBLE && norm <= kConfirmed * claimed) {
     if (!shown) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));

@@ -315,11 +315,11 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreVectors_GMRESFused(ksp, v));
   PetscCall(CGFence_CUDA());
-  g->columns = g->known     = columns;
-  g->late                   = true;
-  const PetscErrorCode code = call();
-  g->late                   = false;
-  g->columns                = 0;
+  g->columns = g->small_columns = columns;
+  g->late                       = true;
+  const PetscErrorCode code     = call();
+  g->late                       = false;
+  g->columns                    = 0;
   PetscCall(code);
   PetscCall(CGFence_CUDA());
   PetscCall(GetVectors_GMRESFused(ksp, v));
@@ -363,12 +363,12 @@ static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *
   if (ksp->reason) {
     g->columns = (LocalInt)(ksp->its - first);
     PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &its));
-    g->known = g->columns;
+    g->small_columns = g->columns;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (*stop != GMRES_FULL) ksp->its = its;
   PetscCall(GMRESFusedFinish_CUDA(g->work));
-  if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &g->known));
+  if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &g->small_columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

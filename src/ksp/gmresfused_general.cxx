@@ -173,7 +173,7 @@ static PetscErrorCode Multiply_GMRESFused(const GMRESSolve &s, LocalInt j, Local
 }
 
 /* Whether the norms by Pythagoras are good enough. */
-static bool AreKnown(const GMRESProjection &of)
+static bool AreAccurate(const GMRESProjection &of)
 {
   for (LocalInt k = 0; k < of.products; k++)
     if (!(of.square[k] >= kGMRESPythagoras * of.ww[k] && of.ww[k] > 0)) return false;
@@ -236,21 +236,21 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
   for (LocalInt k = 0; k < s.step; k++) w[k] = s.w[PetscMin(k, products - 1)];
   PetscCall(Project(s, j, s.step, products, w, &made));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  const bool refine = NeedsRefinement(s.ksp, made.square[0], made.ww[0]); /* there is one product then */
-  bool       known  = AreKnown(made);
-  PetscCall(Update(s, j + 1, made, w, refine || known ? nullptr : squares));
+  const bool refine   = NeedsRefinement(s.ksp, made.square[0], made.ww[0]); /* there is one product then */
+  bool       accurate = AreAccurate(made);
+  PetscCall(Update(s, j + 1, made, w, refine || accurate ? nullptr : squares));
   if (refine) {
     GMRESProjection &more = g->again;
     g->refined++;
     PetscCall(Project(s, j, 1, 1, &s.p, &more));
     if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-    known = AreKnown(more);
-    PetscCall(Update(s, j + 1, more, &s.p, known ? nullptr : squares));
+    accurate = AreAccurate(more);
+    PetscCall(Update(s, j + 1, more, &s.p, accurate ? nullptr : squares));
     for (LocalInt k = 0; k <= j; k++) made.c[0][k] += more.c[0][k] / made.scale[0];
     made.scale[0] *= more.scale[0];
   }
-  if (!known) g->measured++;
-  for (LocalInt k = 0; k < made.products; k++) norm[k] = known ? 1 : PetscSqrtReal(squares[k]);
+  if (!accurate) g->measured++;
+  for (LocalInt k = 0; k < made.products; k++) norm[k] = accurate ? 1 : PetscSqrtReal(squares[k]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -281,7 +281,7 @@ static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt whi
   const GMRESColumn column = GMRESSmallAppend(&g->small, j, which, g->projection, norm, g->happy_tolerance);
   if (column.happy && !column.singular) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
   if (column.singular) PetscCall(GMRESFusedSingularEnd(ksp)); /* KSPGMRES leaves the solution as the cycle found it */
-  else g->columns = g->known = j + 1;
+  else g->columns = g->small_columns = j + 1;
   ksp->its++;
   ksp->rnorm = column.singular ? ksp->rnorm : column.residual;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);

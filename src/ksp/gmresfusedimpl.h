@@ -77,14 +77,14 @@ struct KSP_GMRESFused {
 
   /* the cycle that is under way, or the last one */
   GMRESSmall             small;
-  GMRESProjection        projection, again;  /* of its last step, and of a second pass */
-  std::vector<PetscReal> c;                  /* coefficients of the correction */
-  std::vector<PetscReal> sums;               /* of GMRESDots */
-  PetscReal              cycle_norm = 0;     /* the norm that it has begun with */
-  PetscReal              lacking    = 0;     /* the most that two vectors of a step lack in being orthogonal */
-  bool                   cut        = false; /* it ends before it is full, since its residual cannot become much smaller */
-  LocalInt               columns    = 0;     /* that it has and that are not in the solution yet */
-  LocalInt               known      = 0;     /* columns of the small matrices */
+  GMRESProjection        projection, again;     /* of its last step, and of a second pass */
+  std::vector<PetscReal> c;                     /* coefficients of the correction */
+  std::vector<PetscReal> sums;                  /* of GMRESDots */
+  PetscReal              cycle_norm    = 0;     /* the norm that it has begun with */
+  PetscReal              lacking       = 0;     /* the most that two vectors of a step lack in being orthogonal */
+  bool                   cut           = false; /* it ends before it is full, since its residual cannot become much smaller */
+  LocalInt               columns       = 0;     /* that it has and that are not in the solution yet */
+  LocalInt               small_columns = 0;     /* columns of the small matrices */
 
   Vec solution = nullptr; /* what KSPBuildSolution() lends */
 

@@ -388,7 +388,7 @@ static PetscErrorCode SetUpFactor(Mat A, MatFactorType type, Mat F)
   PetscCall(PetscStrallocpy(MATSOLVERCUDSS, &((PetscObject)F)->type_name));
   F->data         = new MatCUDSS{};
   F->ops->destroy = Entry<MatDestroy_CUDSS>;
-  PetscCall(CUDSSCreate_CUDA(&DataOf(F)->solver)); /* what is missing is told here */
+  PetscCall(CUDSSCreate_CUDA(&DataOf(F)->solver)); /* what is missing is reported here */
   F->factortype     = type;
   F->canuseordering = PETSC_FALSE;
   F->assembled      = PETSC_TRUE;

@@ -191,7 +191,7 @@ private:
   PetscErrorCode Reach()
   {
     std::vector<HaloList>    lists, answers;
-    std::vector<PetscInt>    known, direct;
+    std::vector<PetscInt>    reached, direct;
     std::vector<PetscMPIInt> neighbours;
     bool                     more = true;
 
@@ -214,20 +214,20 @@ private:
     for (PetscInt hop = 1; !phase_->stopped && more; hop++) {
       PetscCall(Step(
         [&] {
-          const size_t before = known.size();
+          const size_t before = reached.size();
           for (const HaloList &answer : answers) {
             if (hop == 1) direct.push_back(answer.rank);
-            known.insert(known.end(), answer.numbers.begin(), answer.numbers.end());
+            reached.insert(reached.end(), answer.numbers.begin(), answer.numbers.end());
           }
           SortUnique(&direct);
-          if (hop == 1) known = direct;
-          SortUnique(&known);
-          known.erase(std::remove(known.begin(), known.end(), (PetscInt)rank_), known.end());
-          more = known.size() > before && hop < wish_.overlap;
+          if (hop == 1) reached = direct;
+          SortUnique(&reached);
+          reached.erase(std::remove(reached.begin(), reached.end(), (PetscInt)rank_), reached.end());
+          more = reached.size() > before && hop < wish_.overlap;
           lists.clear();
           neighbours.clear();
           for (PetscInt neighbour : direct) {
-            lists.push_back({(PetscMPIInt)neighbour, known});
+            lists.push_back({(PetscMPIInt)neighbour, reached});
             neighbours.push_back((PetscMPIInt)neighbour);
           }
           return PETSC_SUCCESS;
@@ -238,7 +238,7 @@ private:
     }
     if (!phase_->stopped)
       PetscCall(Step([&] {
-        for (PetscInt q : known) {
+        for (PetscInt q : reached) {
           (q < rank_ ? halo_->lower : halo_->higher).push_back((PetscMPIInt)q);
           if (q >= rank_ || ranges_[q] == ranges_[q + 1]) continue;
           if (!bounds_.empty() && bounds_.back() == ranges_[q]) bounds_.back() = ranges_[q + 1];
@@ -261,8 +261,8 @@ private:
 
   /*
      Finds the rows to gather. An owner follows the couplings between its own rows to the end by itself. Where they lead to a third
-     rank, it tells the rank that has asked, which asks the third one next. So there are as many rounds as paths change from rank to
-     rank, and not as many as there are layers.
+     rank, it reports that to the rank that has asked, which asks the third one next. So there are as many rounds as paths change
+     from rank to rank, and not as many as there are layers.
   */
   PetscErrorCode Follow()
   {
@@ -304,7 +304,7 @@ private:
   }
 
   /*
-     For each rank that has asked: how many rows it has not heard of yet, these rows, the lengths of these rows, and then columns of
+     For each rank that has asked: how many rows it has not received yet, these rows, the lengths of these rows, and then columns of
      other ranks that its couplings lead to, and their depths.
   */
   PetscErrorCode Answer(const std::vector<HaloList> &asked, std::vector<HaloList> *answers)
@@ -319,17 +319,17 @@ private:
     for (const HaloList &request : asked) {
       const size_t    count = request.numbers.size() / 2;
       const PetscInt *rows = request.numbers.data(), *depth = rows + count;
-      Wanted         &known = wanted_[request.rank];
+      Wanted         &wanted = wanted_[request.rank];
 
       onward.clear();
       if (std::any_of(depth, depth + count, [](PetscInt d) { return d > 1; }))
         PetscCall(follow(&A_, (LocalInt)count, rows, depth, &reached, &onward));
       else reached.assign(rows, rows + count);
       fresh.clear();
-      std::set_difference(reached.begin(), reached.end(), known.rows.begin(), known.rows.end(), std::back_inserter(fresh));
+      std::set_difference(reached.begin(), reached.end(), wanted.rows.begin(), wanted.rows.end(), std::back_inserter(fresh));
       PetscCall(list(&A_, (LocalInt)fresh.size(), fresh.data(), &lengths));
-      Merge(fresh, &known.rows);
-      for (PetscInt length : lengths) known.entries += length;
+      Merge(fresh, &wanted.rows);
+      for (PetscInt length : lengths) wanted.entries += length;
       answers->push_back({request.rank, {(PetscInt)fresh.size()}});
       std::vector<PetscInt> &answer = answers->back().numbers;
       answer.insert(answer.end(), fresh.begin(), fresh.end());
@@ -406,11 +406,11 @@ private:
     halo_->begin = A_.begin;
     halo_->type  = wish_.type;
     PetscCall(LocalIntCast((PetscInt64)halo_->rows.size() + A_.own.n, "rows, with those that it gathers,", &end));
-    for (const auto &[rank, known] : wanted_) {
-      if (!known.entries) continue;
-      wanted.insert(wanted.end(), known.rows.begin(), known.rows.end());
+    for (const auto &[rank, of_rank] : wanted_) {
+      if (!of_rank.entries) continue;
+      wanted.insert(wanted.end(), of_rank.rows.begin(), of_rank.rows.end());
       blocks.to.push_back(rank);
-      PetscCall(LocalIntCast(sent += known.entries, "entries to send to other ranks", &end));
+      PetscCall(LocalIntCast(sent += of_rank.entries, "entries to send to other ranks", &end));
       blocks.to_end.push_back(end);
     }
     for (const auto &[rank, entries] : from_) received += entries;
@@ -664,7 +664,7 @@ PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row)
   return (PetscMPIInt)(std::upper_bound(ranges, ranges + size + 1, row) - ranges) - 1;
 }
 
-/* How long the lists are that come from ranks which are known. */
+/* How long the lists are that come from these ranks. */
 static PetscErrorCode SendLengths(MPI_Comm comm, const std::vector<PetscMPIInt> &to, const std::vector<PetscInt> &sizes,
                                   const std::vector<PetscMPIInt> &from, PetscInt lengths[], MPI_Request requests[])
 {
@@ -684,7 +684,7 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
                              const std::vector<HaloList> &send, std::vector<HaloList> *received)
 {
   std::vector<PetscMPIInt> to;
-  std::vector<PetscInt>    sizes, known; /* of the lists to send, and of those of known senders */
+  std::vector<PetscInt>    sizes, expected; /* of the lists to send, and of those of the senders */
   std::vector<MPI_Request> requests;
   PetscMPIInt              froms = 0, *from = nullptr, tag, count;
   PetscInt                *lengths = nullptr;
@@ -697,8 +697,8 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
       sizes.push_back(count);
     }
     if (senders) {
-      known.resize(senders->size());
-      requests.resize(to.size() + known.size());
+      expected.resize(senders->size());
+      requests.resize(to.size() + expected.size());
     }
     return PETSC_SUCCESS;
   });
@@ -706,14 +706,14 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
-  if (senders) PetscCall(SendLengths(phase->comm, to, sizes, *senders, known.data(), requests.data()));
+  if (senders) PetscCall(SendLengths(phase->comm, to, sizes, *senders, expected.data(), requests.data()));
   else
     PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
                                      (void *)&lengths));
   phase->outcome->exchanging    = false;
   const PetscErrorCode prepared = Alone([&] {
     received->clear();
-    for (size_t k = 0; k < known.size(); k++) received->push_back({(*senders)[k], std::vector<PetscInt>(known[k])});
+    for (size_t k = 0; k < expected.size(); k++) received->push_back({(*senders)[k], std::vector<PetscInt>(expected[k])});
     for (PetscMPIInt k = 0; k < froms; k++) received->push_back({from[k], std::vector<PetscInt>(lengths[k])});
     std::sort(received->begin(), received->end(), [](const HaloList &a, const HaloList &b) { return a.rank < b.rank; });
     requests.clear();

@@ -425,12 +425,12 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  const PetscInt64 told = local->symmetry.one_sided;
+  const PetscInt64 reported = local->symmetry.one_sided;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(ComputeByDiagonal(pc, &outcome));
   if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect_Local, &outcome));
   PetscCall(Conclude_Local(pc, &outcome));
-  if (local->symmetry.one_sided && local->symmetry.one_sided != told)
+  if (local->symmetry.one_sided && local->symmetry.one_sided != reported)
     PetscCall(
       PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
   PetscFunctionReturn(PETSC_SUCCESS);

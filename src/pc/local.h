@@ -135,7 +135,7 @@ struct PC_Local {
    next one if `same_nonzeros` says so, and not by pc->flag, which follows from the nonzero state of PETSc.
 */
 
-/* `compute` calls this function to tell the memory and the number of rows of the factor. */
+/* `compute` calls this function to report the memory and the number of rows of the factor. */
 PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);
 
 /*
@@ -147,7 +147,7 @@ PetscScalar    PCLocalIsolated(const PC_Local *);
 
 /*
    `compute` of such a type borrows rows whose columns may have any order, and goes on with *A, which is a copy then; `sorted` is to
-   be destroyed afterwards. The view tells of the copy.
+   be destroyed afterwards. The view shows the copy.
 */
 PetscErrorCode PCLocalSort(PC, CSRView *A, CSR *sorted);
 

@@ -74,7 +74,7 @@ struct CMATCHHierarchy;
 
 /*
    A PC that has to know in an application how large its vector is on all ranks composes this method, by which a solver spares it a
-   reduction. It tells about how large the next vector will be, the same on all ranks: the 2-norm of one that differs by a few
+   reduction. It gives about how large the next vector will be, the same on all ranks: the 2-norm of one that differs by a few
    powers of 10 at most, as the residual before.
 */
 constexpr const char *kSizeQuery = "PCFinePCSetSize_C";

@@ -56,7 +56,7 @@ struct System {
   /* Rows that are singular by themselves, or nearly so: the right-hand side sums to 0 there, and MatSetNullSpace() may be called.
    */
   PetscInt first = 0, end = 0;
-  bool     told = false;
+  bool     null_space = false;
 
   /* How a sequential MATAIJ has its rows: by columns, in any order, or in any order with each entry in two halves. */
   enum class Order { Sorted, Any, Halves } order = Order::Sorted;

@@ -606,8 +606,8 @@ void Case::Act()
     changed_ = true;
     Do("other values of " + system_.name, [&] { return SetValues(system_, A_); });
     break;
-  case 18:                   /* a time step, and back */
-    if (system_.told) break; /* the null space that the matrix was given would be none */
+  case 18:                         /* a time step, and back */
+    if (system_.null_space) break; /* the null space that the matrix was given would be none */
     system_ = WithTimeStep(system_);
     Do(system_.step > 0 ? "a time step" : "steady", [&] { return SetValues(system_, A_); });
     break;

@@ -69,11 +69,11 @@ System GridOf(const GridTask &task, Random &random)
           if (task.stretch > 1) a *= std::pow(task.stretch, dx ? -(double)x : (double)x);
           Couple(&s, (z * n[1] + y) * n[0] + x, ((z + dz) * n[1] + y + dy) * n[0] + x + dx, a, &diagonal);
         }
-  s.told = random.Chance(task.singular_percent) && s.rows > 1;
-  if (s.told) s.good = false;
-  if (s.told) s.end = s.rows;
-  AddDiagonal(&s, diagonal, s.told ? 0 : task.shift > 0 ? task.shift : random.Between(0.05, 1));
-  if (s.told) s.name += ", singular";
+  s.null_space = random.Chance(task.singular_percent) && s.rows > 1;
+  if (s.null_space) s.good = false;
+  if (s.null_space) s.end = s.rows;
+  AddDiagonal(&s, diagonal, s.null_space ? 0 : task.shift > 0 ? task.shift : random.Between(0.05, 1));
+  if (s.null_space) s.name += ", singular";
   return s;
 }
 
@@ -130,7 +130,7 @@ System Pocket(const System &grid, Random &random)
   s.end   = s.rows += cells;
   for (PetscInt i = s.first; i + 1 < s.end; i++) Couple(&s, i, i + 1, random.Chance(50) ? 0.37 : random.Between(0.1, 1), &diagonal);
   for (PetscInt i = s.first; i < s.end; i++) s.entries.push_back({i, i, diagonal[i]});
-  s.told = random.Chance(50);
+  s.null_space = random.Chance(50);
   s.name += ", pocket of " + std::to_string(cells);
   return s;
 }
@@ -227,7 +227,7 @@ void Spoil(System *s, Random &random)
   const PetscInt    row  = random.Below(s->rows);
   s->good                = false;
   s->hard                = false;
-  s->told                = false;
+  s->null_space          = false;
   s->name += ", " + kind;
   const auto put  = [&](double value) { s->entries[(size_t)random.Below((PetscInt)s->entries.size())].value = value; };
   const auto drop = [&](auto &&which) {
@@ -494,7 +494,7 @@ PetscErrorCode CreateMat(const System &s, MatType type, Random &random, Mat *A)
     }
   }
   PetscCall(CreateSized(s, type, mine, A));
-  if (s.told) {
+  if (s.null_space) {
     MatNullSpace space;
     Vec          v;
     PetscInt     first, last;

@@ -76,13 +76,13 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   bad          = GroupMin<kWarpSize>(bad);
   seen         = __reduce_or_sync(kFullWarp, seen);
   if (lane != 0) return;
-  const unsigned all  = A.bs == kWarpSize ? kFullWarp : (1u << A.bs) - 1u;
-  const auto     tell = [&](BILUFailure kind, Key row) {
+  const unsigned all    = A.bs == kWarpSize ? kFullWarp : (1u << A.bs) - 1u;
+  const auto     report = [&](BILUFailure kind, Key row) {
     atomicMin(&tally->failure, (((Key)i << kKeyKindBits | kind) << kKeyRowBits) | row);
   };
-  if (bad != kNoFailure) tell(BILU_NOT_FINITE, bad % A.bs);
-  else if (seen != all) tell(BILU_ROW_ZERO, __ffs(~seen & all) - 1);
-  else if (!has_diagonal) tell(BILU_DIAGONAL_MISSING, 0);
+  if (bad != kNoFailure) report(BILU_NOT_FINITE, bad % A.bs);
+  else if (seen != all) report(BILU_ROW_ZERO, __ffs(~seen & all) - 1);
+  else if (!has_diagonal) report(BILU_DIAGONAL_MISSING, 0);
 }
 
 /* The places of L, of the diagonal block and of U in each block row. */

@@ -278,7 +278,7 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
     PetscCall(MakeFinest(s, A, keep));
     PetscCall(CMATCHMakeLevels(s, 0, keep, false));
   }
-  CMATCHTellFailure(s);
+  CMATCHRecordFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -311,7 +311,7 @@ PetscErrorCode CMATCHBeginReport(CMATCHSetup *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void CMATCHTellFailure(CMATCHSetup *s)
+void CMATCHRecordFailure(CMATCHSetup *s)
 {
   CMATCHStats *stats = s->stats;
   if (!CMATCHHasFailed(s)) return;
@@ -505,7 +505,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   if (A->n) {
     PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
     PetscCall(Compute(&s, *A, w, keep));
-    CMATCHTellFit(&s);
+    CMATCHRecordFit(&s);
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);
     if (!keep) {

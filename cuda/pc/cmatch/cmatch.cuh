@@ -277,8 +277,8 @@ PetscErrorCode CMATCHReadReport(CMATCHSetup *);
 /* Clears the report. */
 PetscErrorCode CMATCHBeginReport(CMATCHSetup *);
 
-/* Tells in the stats what the host has read of a failure. */
-void        CMATCHTellFailure(CMATCHSetup *);
+/* Puts what the host has read of a failure into the stats. */
+void        CMATCHRecordFailure(CMATCHSetup *);
 inline bool CMATCHHasFailed(const CMATCHSetup *s)
 {
   return s->seen.failure != ~0ull;
@@ -302,10 +302,9 @@ PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
 PetscErrorCode CMATCHMakeLevels(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
 
-/* Counts how well the aggregates of a level fit, once in a set-up; the host reads it with the report, and tells the levels at the
- * end. */
+/* Counts how well the aggregates of a level fit, once in a set-up, in the report; CMATCHRecordFit() puts it into the levels. */
 PetscErrorCode CMATCHMeasureFit(CMATCHSetup *, LocalInt level, bool last);
-void           CMATCHTellFit(const CMATCHSetup *);
+void           CMATCHRecordFit(const CMATCHSetup *);
 
 /* Calls f(T()) for the precision. */
 template <typename F>

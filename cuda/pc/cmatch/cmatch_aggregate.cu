@@ -171,7 +171,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *
     w.M                 = M;
     PetscCall(
       MatchVertices(s, w, (double)M.room / n,
-                    Rules{CMATCHThreshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
+                    Rules{CMATCHStrength(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
@@ -267,7 +267,7 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
     FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     KeepStrongEdges<group>
-      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHThreshold(*s->params, L->all), 0, true, true, false, 0});
+      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHStrength(*s->params, L->all), 0, true, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

@@ -113,12 +113,12 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 
 /* What a sweep is to do. */
 struct Rules {
-  float theta;   /* the share of the heaviest edge of both its ends that an edge has */
-  float least;   /* and the least weight */
-  bool  finds;   /* rows that are left to the smoother */
-  bool  first;   /* it is the first sweep, in which the room is set and not looked at */
-  bool  limited; /* aggregates have a largest size */
-  int   joins;   /* rounds */
+  float strength; /* the share of the heaviest edge of both its ends that an edge has */
+  float least;    /* and the least weight */
+  bool  finds;    /* rows that are left to the smoother */
+  bool  first;    /* it is the first sweep, in which the room is set and not looked at */
+  bool  limited;  /* aggregates have a largest size */
+  int   joins;    /* rounds */
 };
 
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
@@ -127,14 +127,14 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, const Rul
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
-  const float theta = rules.theta;
-  const float big   = i >= 0 ? theta * s.big[i] : 0.f;
-  LocalInt    count = 0;
+  const float strength = rules.strength;
+  const float big      = i >= 0 ? strength * s.big[i] : 0.f;
+  LocalInt    count    = 0;
   for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
     const LocalInt j      = s.M.j[at];
     const bool     here   = j < s.M.n;
     const float    c      = here ? s.c[at] : -s.c[at];
-    bool           strong = c > 0 && !(c < big) && !(here && c < theta * s.big[j]) && !(c < rules.least);
+    bool           strong = c > 0 && !(c < big) && !(here && c < strength * s.big[j]) && !(c < rules.least);
     count += strong;
     if (!rules.first && strong && here) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
     if (!strong) s.c[at] = 0;

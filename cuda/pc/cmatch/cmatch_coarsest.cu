@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kBlockSize)
     }
 }
 
-struct TellPivot {
+struct CheckPivot {
   CMATCHReport *report;
   const double *diagonal;
 
@@ -361,7 +361,7 @@ private:
       AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, false, D);
     }
     FinePCCheckLaunch();
-    PetscCall(DenseInvert(n, D, -1, work, TellPivot{s->report, diagonal}, s->stream));
+    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal}, s->stream));
     if (part) AddToParts<<<entries, kBlockSize, 0, s->stream>>>(n, part, take, -1., D);
     else if (singular) AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, true, D);
     FinePCCheckLaunch();

@@ -73,8 +73,8 @@ struct FirstStep {
   }
 };
 
-/* What a solver knows: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
-struct Known {
+/* What a solver passes: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
+struct SolverState {
   const double *square;
   const int    *stage;
   int           stop;
@@ -82,15 +82,16 @@ struct Known {
 
 /* b = 2^q W r, and the first step. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  BeginCycle(LocalInt n, Ends ends, const double *w, Known known, const T *l, T *b, FirstStep<T> first, CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, Ends ends, const double *w, SolverState solver, const T *l,
+                                                         T *b, FirstStep<T> first, CMATCHControl *control)
 {
   const long long i   = GridThread();
   const T         l_i = i < n ? l[i] : T(0);
   WaitForPrevious();
   LetNextStart();
-  const bool   skip   = known.stage && *known.stage >= known.stop;
-  const double factor = known.square ? PowerFor(*known.square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
+  const bool   skip = solver.stage && *solver.stage >= solver.stop;
+  const double factor =
+    solver.square ? PowerFor(*solver.square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
   if (i == 0) {
     control->factor = factor;
     control->skip   = skip;
@@ -361,15 +362,15 @@ public:
   {
   }
 
-  PetscErrorCode Run(const Known &known)
+  PetscErrorCode Run(const SolverState &solver)
   {
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
     if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll()); /* with NCCL it is known when the graph is launched */
-    else if (!H_->several && !known.square) PetscCall(LaunchFindLargest(&H_->control->largest));
+    else if (!H_->several && !solver.square) PetscCall(LaunchFindLargest(&H_->control->largest));
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, known,
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, solver,
                           (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_ && L.n)
@@ -756,10 +757,11 @@ private:
   bool                  ended_                  = false; /* the last step has given z to the caller */
 };
 
-PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const Known &known, cudaStream_t stream)
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const SolverState &solver, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(known); }));
+  PetscCall(
+    CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(solver); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -778,7 +780,7 @@ PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *H, cudaStream_t stream)
   layout.Place(&H->caller, 2);
   PetscCall(layout.Allocate(&H->common));
   PetscCallCUDA(cudaMemcpyAsync(&H->control->scale, &H->scale, sizeof(H->scale), cudaMemcpyHostToDevice, stream));
-  PetscCall(KnowsToWait((const void *)Restrict<float>, &H->early));
+  PetscCall(SupportsEarlyLaunch((const void *)Restrict<float>, &H->early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -798,7 +800,7 @@ PetscErrorCode CMATCHLaunch(CMATCHHierarchy *H, const double *r, double *z, cons
                             cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, Known{square, stage, stop}, stream));
+  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, SolverState{square, stage, stop}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -822,7 +824,7 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
                          CMATCHWithPrecision(H->params.precision,
                                              [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{}, H->capture).RunAlone(); }),
                          &H->graph));
-  else PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, Known{}, H->capture), &H->graph));
+  else PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, SolverState{}, H->capture), &H->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -836,7 +838,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   PetscCall(CMATCHMakeGraph_CUDA(H));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (H->several && !H->ranks.nccl) {
-    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, Known{}, stream));
+    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, SolverState{}, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (H->several)

@@ -17,7 +17,7 @@ struct Fitted {
   const LocalInt *A_i, *A_j;
   const T        *A_a, *d;
   const LocalInt *aggregate; /* or null, if the level has none */
-  float           theta;
+  float           strength;
   float          *largest; /* the heaviest edge of a row, -1 for a row that is left */
   LocalInt       *parent;  /* another row of the same piece that is smaller, or the row itself */
   CMATCHFit      *fit;
@@ -83,13 +83,13 @@ __global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
       const bool     same = j < f.n && mine >= 0 && f.aggregate[j] == mine;
       if (j >= f.n || f.largest[j] < 0 || (any && !same)) continue;
       const float c = -2.0f * (float)f.A_a[k], sum = own + (float)f.d[j];
-      if (!(c > 0) || c < (f.theta * fmaxf(largest, f.largest[j])) * sum) continue;
+      if (!(c > 0) || c < (f.strength * fmaxf(largest, f.largest[j])) * sum) continue;
       any = true;
       if (!same) continue;
       inside = true;
       Unite(f.parent, row, j);
     }
-  /* all lanes of a warp take part in each of the ballots, whatever the one before has told their group */
+  /* all lanes of a warp take part in each of the ballots, whatever the one before has given their group */
   const unsigned strong = GroupBallot<GroupSize>(any), own_strong = GroupBallot<GroupSize>(inside);
   const unsigned ballot = __ballot_sync(kFullWarp, strong && !own_strong && threadIdx.x % GroupSize == 0);
   const unsigned left   = __ballot_sync(kFullWarp, strong && f.aggregate && mine < 0 && threadIdx.x % GroupSize == 0);
@@ -124,7 +124,7 @@ PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
                 (const T *)L.A_a,
                 (const T *)L.d,
                 last ? nullptr : L.aggregate,
-                CMATCHThreshold(*s->params, L.all),
+                CMATCHStrength(*s->params, L.all),
                 nullptr,
                 nullptr,
                 &s->report->fit[level]};
@@ -148,7 +148,7 @@ PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void CMATCHTellFit(const CMATCHSetup *s)
+void CMATCHRecordFit(const CMATCHSetup *s)
 {
   for (LocalInt l = 0; l < s->H->levels; l++) s->H->level[l].fit = s->seen.fit[l];
 }

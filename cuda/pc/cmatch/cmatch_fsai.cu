@@ -122,13 +122,13 @@ __global__ void __launch_bounds__(kBlockSize) MultiplyRows(ScaledRows<T> L, cons
 }
 
 /* Flags of rows as numbers that are exchanged, and back. A thread takes an entry. */
-__global__ void __launch_bounds__(kBlockSize) TellAlone(LocalInt n, const unsigned char *alone, double *x)
+__global__ void __launch_bounds__(kBlockSize) PackAlone(LocalInt n, const unsigned char *alone, double *x)
 {
   const long long i = GridThread();
   if (i < n) x[i] = alone[i];
 }
 
-__global__ void __launch_bounds__(kBlockSize) HearAlone(LocalInt ghosts, const double *x, unsigned char *alone)
+__global__ void __launch_bounds__(kBlockSize) UnpackAlone(LocalInt ghosts, const double *x, unsigned char *alone)
 {
   const long long i = GridThread();
   if (i < ghosts) alone[i] = x[i] != 0;
@@ -468,13 +468,13 @@ private:
   {
     PetscFunctionBegin;
     if (L_.n) {
-      TellAlone<<<BlocksFor(L_.n), kBlockSize, 0, s_->stream>>>(L_.n, of_.alone, work_.p);
+      PackAlone<<<BlocksFor(L_.n), kBlockSize, 0, s_->stream>>>(L_.n, of_.alone, work_.p);
       FinePCCheckLaunch();
     }
     PetscCall(CMATCHHaloBegin(L_, MPI_DOUBLE, work_.p));
     PetscCall(CMATCHHaloEnd(L_, MPI_DOUBLE, work_.p));
     if (!L_.ghosts) PetscFunctionReturn(PETSC_SUCCESS);
-    HearAlone<<<BlocksFor(L_.ghosts), kBlockSize, 0, s_->stream>>>(L_.ghosts, work_.p + L_.n, of_.alone + L_.n);
+    UnpackAlone<<<BlocksFor(L_.ghosts), kBlockSize, 0, s_->stream>>>(L_.ghosts, work_.p + L_.n, of_.alone + L_.n);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }

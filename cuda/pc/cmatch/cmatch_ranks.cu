@@ -81,7 +81,7 @@ public:
       H->several      = 1;
     }
     if (n) PetscCall(CMATCHReadReport(&s));
-    CMATCHTellFailure(&s);
+    CMATCHRecordFailure(&s);
     if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
     H->scale       = std::ldexp(CMATCHSign(H->params), kCMATCHExponent - exponent);
@@ -111,7 +111,7 @@ public:
     s.arena.Release(level_mark);
     if (Carries())
       s.rows = CMATCHRows{n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz, L.ghosts};
-    CMATCHTellFailure(&s);
+    CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -259,7 +259,7 @@ public:
     if (!keep && Carries()) PetscCall(MergeM(l, next, ghost, ghosts));
     s.arena.Release(level_mark);
     PetscCall(CMATCHReadReport(&s));
-    CMATCHTellFailure(&s);
+    CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -271,7 +271,7 @@ public:
       PetscCall(CMATCHFactorSmoothers(&s, keep));
       if (!CMATCHHasFailed(&s)) PetscCall(CMATCHPrepareCycle(H, s.stream));
     }
-    CMATCHTellFailure(&s);
+    CMATCHRecordFailure(&s);
     for (LocalInt level = 0; level < H->several && !keep; level++) PetscCall(CMATCHListBorder(&s, level));
     PetscCall(CMATCHTakeScaleWork(&s, &scale_work));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -282,7 +282,7 @@ public:
     PetscFunctionBegin;
     for (LocalInt l = 0; l < H->several; l++)
       if (H->level[l].transfer != CMATCH_PASSED) PetscCall(CMATCHScaleFactor(&s, l, scale_work));
-    CMATCHTellFailure(&s);
+    CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -290,7 +290,7 @@ public:
   {
     PetscFunctionBegin;
     PetscCall(CMATCHReadReport(&s));
-    CMATCHTellFit(&s);
+    CMATCHRecordFit(&s);
     PetscCall(CMATCHClose(&s, work));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -478,10 +478,10 @@ PetscErrorCode NeedColumns(RRBFactorCUDA *F)
 
 } // namespace
 
-PetscErrorCode RRBKnowsToWait(bool *waits)
+PetscErrorCode RRBSupportsEarlyLaunch(bool *supports)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)GridDown<false, 1>, waits));
+  PetscCall(SupportsEarlyLaunch((const void *)GridDown<false, 1>, supports));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -528,7 +528,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny,
   *stats = RRBStats{};
   if (!F) {
     *factor = F = new RRBFactorCUDA();
-    if (A->n) PetscCall(RRBKnowsToWait(&F->early));
+    if (A->n) PetscCall(RRBSupportsEarlyLaunch(&F->early));
   }
   F->where = PETSC_MEMTYPE_CUDA;
   if (!A->n) {

@@ -6,7 +6,8 @@
 
 #include "rrb.cuh"
 
-/* What the kernels of a set-up tell the host. Of several failures the one with the smallest key is the host twin's first one. */
+/* What the kernels of a set-up report to the host. Of several failures the one with the smallest key is the host twin's first one.
+ */
 struct RRBReport {
   unsigned long long pattern;   /* key: row in the upper 32 bits, then column, and the last bit is 1 for one that is unsymmetric */
   unsigned long long pivot;     /* key: RRBStage() in the upper 31 bits, then row, and the last bit is 1 for one out of range */
@@ -77,7 +78,7 @@ size_t         RRBInverseWork(LocalInt remainder);
 PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination, double *work, cudaStream_t);
 
 /* rrb_apply.cu: whether its kernels may be launched early; the bytes that an application moves; and its graph, if there is none. */
-PetscErrorCode RRBKnowsToWait(bool *);
+PetscErrorCode RRBSupportsEarlyLaunch(bool *);
 size_t         RRBApplyBytes(const RRBFactorCUDA *);
 PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *);
 /* Memory for the values of kRRBColumns vectors, and the grids with them. */

@@ -69,7 +69,7 @@ __device__ LocalInt RemainderRow(const RRBElimination &v, LocalInt p)
 }
 
 /* Reports pivots that fail. */
-struct TellPivot {
+struct CheckPivot {
   RRBElimination v;
   LocalInt       but;
 
@@ -97,6 +97,6 @@ PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination v, double *wo
   if (v.g.half) FillSkew<<<BlocksFor((long long)v.g.cx * v.g.cy), kBlockSize, 0, stream>>>(v, m, M);
   else FillStraight<<<BlocksFor(m), kBlockSize, 0, stream>>>(v, m, M);
   FinePCCheckLaunch();
-  PetscCall(DenseInvert(m, M, but, work, TellPivot{v, but}, stream));
+  PetscCall(DenseInvert(m, M, but, work, CheckPivot{v, but}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -330,7 +330,7 @@ private:
   __device__ void Join(int column, bool listed)
   {
     bool fresh = false, new_word = false;
-    if (words_.Value() > MostWords(task_.size.slots, Threads)) TellOverflow();
+    if (words_.Value() > MostWords(task_.size.slots, Threads)) ReportOverflow();
     else fresh = column <= row_ && Insert(column, new_word);
     __syncwarp();
     words_.Add(new_word);
@@ -338,10 +338,10 @@ private:
     if (!listed) return;
     const int at = appended_.Add(fresh);
     if (fresh && at < task_.size.list) list_[at] = column;
-    else if (fresh) TellOverflow();
+    else if (fresh) ReportOverflow();
   }
   /* Other warps may look at the flag at the same time. */
-  __device__ void TellOverflow() { atomicExch(overflow_, 1); }
+  __device__ void ReportOverflow() { atomicExch(overflow_, 1); }
 
   /* Moves the words of the table to its front and sorts them. */
   __device__ void SortWords()
@@ -983,7 +983,7 @@ private:
   unsigned char   *row_level_ = nullptr; /* [n] */
   unsigned        *place_     = nullptr; /* [n] */
   LocalInt        *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
-  size_t           pool_size_ = 0;       /* there is no pool where no sample told its size */
+  size_t           pool_size_ = 0;       /* there is no pool where no sample gave its size */
   CubScratch       scratch_;
   Buffer<LocalInt> filtered_i_, filtered_j_;    /* A~ */
   Buffer<char>     tables_;                     /* work spaces in global memory */

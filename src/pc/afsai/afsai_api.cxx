@@ -474,7 +474,7 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij / a_ii)^2 over the others.
   A row has changed if one of both differs from that of the set-up that found the pattern by more than 0.4 of the larger one and by
   more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks those of a
-  factor that reaches other ranks decide together, and each other rank about its own block. The view tells how many rows have
+  factor that reaches other ranks decide together, and each other rank about its own block. The view shows how many rows have
   changed. Both numbers take 8 bytes a row.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`

@@ -42,7 +42,7 @@ static PetscErrorCode Reserve_CMATCH(PC pc, PetscBool, LocalInt)
 
 /*
    On several ranks a cycle needs to know how large x is on all of them. A solver that has tested the norm of its residual before
-   has left it with the vector, on all ranks alike, and cgfused tells how large the residual before was. Then an application needs
+   has left it with the vector, on all ranks alike, and cgfused passes how large the residual before was. Then an application needs
    neither its only reduction nor its only copy to the host.
 */
 static PetscErrorCode PCApply_CMATCH(PC pc, Vec x, Vec y)

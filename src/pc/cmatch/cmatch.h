@@ -93,8 +93,8 @@ constexpr PetscReal kCMATCHSmallStrength = 0.005;
 */
 constexpr LocalInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
-/* params.strength as it acts on a level that has so many rows on all ranks: `theta` of the kernels. */
-inline float CMATCHThreshold(const CMATCHParams &params, PetscInt64 all)
+/* params.strength as it acts on a level that has so many rows on all ranks. */
+inline float CMATCHStrength(const CMATCHParams &params, PetscInt64 all)
 {
   return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
 }

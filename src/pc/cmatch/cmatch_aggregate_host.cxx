@@ -225,7 +225,7 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all,
 {
   const LocalInt        n        = M->n();
   const bool            small    = all < kCMATCHSmall;
-  const float           strength = CMATCHThreshold(params, all);
+  const float           strength = CMATCHStrength(params, all);
   CMATCHAggregation     result{std::vector<LocalInt>(n), 0, 0, 0};
   std::vector<char>     left = LeftRows(*M, &result.left);
   std::vector<LocalInt> size(n, 1), room(n);
@@ -275,7 +275,7 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all,
 CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, const CMATCHGraph &M, size_t *work_bytes)
 {
   const LocalInt           n        = M.n();
-  const float              strength = CMATCHThreshold(params, all);
+  const float              strength = CMATCHStrength(params, all);
   CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
   const std::vector<char>  left = LeftRows(M, &result.left);
   const std::vector<float> c    = Weights(M, strength, left);

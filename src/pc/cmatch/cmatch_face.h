@@ -51,7 +51,7 @@ struct PC_CMATCH : PC_Local {
   MatPoints    others     = {};      /* on several ranks, the single entries of a MATBAIJ in columns of other ranks */
   CMATCHRanks *ranks      = nullptr; /* what the hierarchy of all ranks has; null if it is one of the rank's block */
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
-  PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has told it */
+  PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has passed it */
 
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };

@@ -31,8 +31,8 @@ LocalInt Root(LocalInt i, std::vector<LocalInt> *parent)
 template <typename T>
 CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, bool last, const CMATCHArrays<T> &L)
 {
-  const LocalInt        n     = level.n;
-  const float           theta = CMATCHThreshold(params, level.all);
+  const LocalInt        n        = level.n;
+  const float           strength = CMATCHStrength(params, level.all);
   std::vector<float>    largest(n, 0.f); /* the heaviest edge of a row, -1 for a row that is left */
   std::vector<LocalInt> parent(n);
   CMATCHFit             fit{};
@@ -60,7 +60,7 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
       const bool     here = j < n && mine >= 0 && L.aggregate[j] == mine;
       if (j >= n || largest[j] < 0 || (any && !here)) continue;
       const float c = -2.0f * (float)L.A_a[k], sum = own + (float)L.d[j];
-      if (!(c > 0) || c < (theta * PetscMax(heaviest, largest[j])) * sum) continue;
+      if (!(c > 0) || c < (strength * PetscMax(heaviest, largest[j])) * sum) continue;
       any = true;
       if (!here) continue;
       inside = true;

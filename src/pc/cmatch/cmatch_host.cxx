@@ -47,9 +47,9 @@
    summed up with the entries.
 
    A row of a coarse operator without couplings is a whole component. Where that is singular, nothing but rounding errors are on the
-   diagonal, which are told by the diagonal entries that the row was made of: the component ends here. Where the ones are in the
-   null space of A, every component is singular. Of rows with couplings a diagonal entry that rounding has made negative becomes a
-   small positive one. It counts in sums of magnitudes alone.
+   diagonal, which show by comparison with the diagonal entries that the row was made of: the component ends here. Where the ones
+   are in the null space of A, every component is singular. Of rows with couplings a diagonal entry that rounding has made negative
+   becomes a small positive one. It counts in sums of magnitudes alone.
 */
 template <typename T>
 LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHSums *sums, CMATCHStats *stats)

@@ -177,7 +177,7 @@ static const Option<PC> kOptions[] = {
      aggregates fall if only strong couplings hold them together, and the rows of the prolongator that lose entries, since their
      pattern does not have them. If there are more of them than when the aggregates were made, by more than a tenth of the rows
      of a level, a tenth of its aggregates, or 0.3 of its rows of the prolongator, and by more than 16, the set-up coarsens anew;
-     on several ranks those of one hierarchy decide together. The view tells these counts. A set-up with `PETSC_FALSE` keeps no
+     on several ranks those of one hierarchy decide together. The view shows these counts. A set-up with `PETSC_FALSE` keeps no
      memory, so that after a change to `PETSC_TRUE` the next set-up coarsens once more. */
   {"-pc_cmatch_reuse_pattern", "whether aggregates and patterns are kept when only values have changed", "PCCMATCHSetReusePattern",
    Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
@@ -286,7 +286,7 @@ the number of ranks; the view says so. On GPUs ranks exchange values of an appli
 else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
   A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
-zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both.
+zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both.
 
   Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not
 finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level

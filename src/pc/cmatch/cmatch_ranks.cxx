@@ -145,7 +145,7 @@ PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, Lo
 }
 
 /*
-   What one rank tells the others of its level: whether it has failed, whether it guesses that the level is stitched, its pairs
+   What one rank sends to the others of its level: whether it has failed, whether it guesses that the level is stitched, its pairs
    then, its aggregates otherwise, rows that are left, and entries of M on the aggregates, and the entries of the level.
 */
 enum { ERROR, STITCHES, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, COUNTS };

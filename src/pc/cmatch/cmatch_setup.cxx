@@ -457,7 +457,7 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global)
 namespace
 {
 
-/* What a rank knows before the set-up of a hierarchy of all ranks. */
+/* What a rank has before the set-up of a hierarchy of all ranks. */
 struct OwnData {
   PetscBool      global, keep;
   NearNullSums   sums; /* of w, of all ranks */
@@ -469,7 +469,7 @@ struct OwnData {
 
 } // namespace
 
-static PetscErrorCode ReadRows(PC pc, const CSRView *A, OwnData *known)
+static PetscErrorCode ReadRows(PC pc, const CSRView *A, OwnData *data)
 {
   PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
   const auto largest = PetscMemTypeDevice(A->where) ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host;
@@ -478,30 +478,30 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, OwnData *known)
 
   PetscFunctionBegin;
   PetscCall(MatGetOtherColumns(EntriesOf(pc), &ghosts));
-  known->where        = A->where;
-  PetscErrorCode code = GetNearNullVector(pc, &known->sums, A, &known->w);
-  if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), known->w.array, A->n);
-  if (!code) code = largest(A, known->w.array, known->w.zero, &known->largest);
-  PetscCall(RestoreNearNullVector(&known->w));
+  data->where         = A->where;
+  PetscErrorCode code = GetNearNullVector(pc, &data->sums, A, &data->w);
+  if (!code && data->w.array) code = data->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), data->w.array, A->n);
+  if (!code) code = largest(A, data->w.array, data->w.zero, &data->largest);
+  PetscCall(RestoreNearNullVector(&data->w));
   PetscCall(code);
-  KeepNearNull(known->w, cmatch);
+  KeepNearNull(data->w, cmatch);
   cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
-  known->keep             = (PetscBool)CanKeepPattern_CMATCH(pc, true, A, &known->w);
+  data->keep              = (PetscBool)CanKeepPattern_CMATCH(pc, true, A, &data->w);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What this rank knows without others. */
-static PetscErrorCode ReadOwnRows(PC pc, OwnData *known)
+/* What this rank finds without others. */
+static PetscErrorCode ReadOwnRows(PC pc, OwnData *data)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
   CSRMat     own;
 
   PetscFunctionBegin;
-  PetscCall(PCCMATCHIsGlobal(pc, &known->global));
-  if (!known->global) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCCMATCHIsGlobal(pc, &data->global));
+  if (!data->global) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
   cmatch->has_points        = true;
-  const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, known), restored = MatRestoreCSR(&own);
+  const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, data), restored = MatRestoreCSR(&own);
   PetscCall(code);
   PetscCall(restored);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -519,24 +519,24 @@ PetscErrorCode PCCMATCHFreeRanks(PC_CMATCH *cmatch)
 }
 
 /* Makes what the finest level has for its exchanges, unless it is kept. */
-static PetscErrorCode PrepareRanks(PC pc, OwnData *known)
+static PetscErrorCode PrepareRanks(PC pc, OwnData *data)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
 
   PetscFunctionBegin;
-  if (!known->keep) {
+  if (!data->keep) {
     PetscCall(PCCMATCHFreeHierarchy(cmatch));
     PetscCall(PCCMATCHFreeRanks(cmatch));
-    PetscCall(CMATCHRanksCreate(EntriesOf(pc), known->where, &cmatch->params, &cmatch->ranks));
+    PetscCall(CMATCHRanksCreate(EntriesOf(pc), data->where, &cmatch->params, &cmatch->ranks));
   }
   CMATCHRanks *ranks = cmatch->ranks;
   PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
   ranks->setup.reset();
-  ranks->keep      = known->keep;
+  ranks->keep      = data->keep;
   ranks->keep_work = cmatch->reuse_pattern;
-  ranks->largest   = known->largest;
-  ranks->has_w     = known->w.vec != nullptr;
-  ranks->w.Swap(&known->w_entries);
+  ranks->largest   = data->largest;
+  ranks->has_w     = data->w.vec != nullptr;
+  ranks->w.Swap(&data->w_entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -600,24 +600,24 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
 {
   PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
   PetscMPIInt size;
-  OwnData     known{};
+  OwnData     data{};
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CopyEntries(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SumOfAllRanks(pc, phase, &known.sums));
+  PetscCall(SumOfAllRanks(pc, phase, &data.sums));
   if (!phase->outcome->code) {
-    phase->outcome->code = CallGuarded(ReadOwnRows, pc, &known);
+    phase->outcome->code = CallGuarded(ReadOwnRows, pc, &data);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
   }
-  double all[]               = {(double)!known.global,
-                                (double)!known.keep,
-                                (double)!known.w.singular,
-                                known.largest,
+  double all[]               = {(double)!data.global,
+                                (double)!data.keep,
+                                (double)!data.w.singular,
+                                data.largest,
                                 (double)(phase->outcome->code != PETSC_SUCCESS),
-                                (double)!PetscMemTypeDevice(known.where)};
+                                (double)!PetscMemTypeDevice(data.where)};
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
   phase->outcome->exchanging = false;
@@ -629,20 +629,20 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
-  known.keep              = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
-  known.largest           = all[3];
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &known), nullptr));
+  data.keep               = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
+  data.largest            = all[3];
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &data), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->ranks->on_devices  = !(all[5] > 0);
   cmatch->reaches_others     = true;
   cmatch->connect            = Connect_CMATCH;
-  cmatch->reused             = known.keep;
+  cmatch->reused             = data.keep;
   cmatch->anew               = false;
   cmatch->misfit             = CMATCHMisfit{};
   cmatch->complete           = false;
   cmatch->has_work           = cmatch->reuse_pattern;
   phase->outcome->exchanging = true;
-  if (!known.keep) PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
+  if (!data.keep) PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
   if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);

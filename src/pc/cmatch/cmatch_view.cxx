@@ -233,7 +233,7 @@ static PetscErrorCode ViewFactors_CMATCH(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Shows what rounding, or components of the matrix, have made of coarse levels, if there is anything to be told. */
+/* Shows what rounding, or components of the matrix, have made of coarse levels, if there is anything to show. */
 static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
 {
   const PC_CMATCH *cmatch   = (const PC_CMATCH *)pc->data;

@@ -34,19 +34,19 @@ PetscReal PolynomialLowerEnd(LocalInt degree)
 */
 PetscReal LargestRitzValue(LocalInt steps, const PetscReal rz[], const PetscReal pq[])
 {
-  LocalInt   known = 0;
-  const auto d     = [&](LocalInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
-  const auto e2    = [&](LocalInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
+  LocalInt   usable = 0;
+  const auto d      = [&](LocalInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
+  const auto e2     = [&](LocalInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
 
-  while (known < steps && rz[known] > 0 && (!known || pq[known - 1] > 0) && std::isfinite(d(known))) known++;
+  while (usable < steps && rz[usable] > 0 && (!usable || pq[usable - 1] > 0) && std::isfinite(d(usable))) usable++;
   PetscReal low = 0, high = 0;
-  for (LocalInt k = 0; k < known; k++)
-    high = PetscMax(high, d(k) + (k ? std::sqrt(e2(k - 1)) : 0) + (k + 1 < known ? std::sqrt(e2(k)) : 0));
+  for (LocalInt k = 0; k < usable; k++)
+    high = PetscMax(high, d(k) + (k ? std::sqrt(e2(k - 1)) : 0) + (k + 1 < usable ? std::sqrt(e2(k)) : 0));
   for (;;) {
     const PetscReal x     = (low + high) / 2;
     PetscReal       pivot = -1;
     if (x <= low || x >= high) return high;
-    for (LocalInt k = 0; k < known && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
+    for (LocalInt k = 0; k < usable && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
     if (pivot < 0) high = x;
     else low = x;
   }

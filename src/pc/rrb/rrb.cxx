@@ -58,7 +58,7 @@ static const Option<PC> kOptions[] = {
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
 
-/* The share of anisotropic rows from which on the view tells of them: fewer may still be lines that iterations do not feel. */
+/* The share of anisotropic rows from which on the view shows them: fewer may still be lines that iterations do not feel. */
 static constexpr PetscReal kAnisotropicShare = 0.05;
 
 static PetscErrorCode FreeFactor_RRB(PC_RRB *rrb)
@@ -303,7 +303,7 @@ static PetscErrorCode Create_RRB(PC pc)
   Level: intermediate
 
   Notes:
-  The grid is told by the options, or by a `DMDA` with one unknown per point that was given to `KSPSetDM()` or that `MatGetDM()`
+  The grid is given by the options, or by a `DMDA` with one unknown per point that was given to `KSPSetDM()` or that `MatGetDM()`
   gives, or it is recognised from the pattern of the matrix, whose rows must be in natural ordering. Any number of points, variable
   coefficients, Dirichlet rows kept as rows of the identity, Neumann and mixed boundaries are fine. Periodic and irregular patterns
   are errors that name the first row that does not fit.
@@ -328,7 +328,7 @@ static PetscErrorCode Create_RRB(PC pc)
   with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The
   inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
 
-  `KSPCG` stops by the preconditioned norm unless told otherwise, and `KSPRRBCG`, which does not have this norm, by the norm of the
+  `KSPCG` stops by the preconditioned norm unless set otherwise, and `KSPRRBCG`, which does not have this norm, by the norm of the
   residual: their iterations are to be compared with `-ksp_norm_type unpreconditioned`, or `natural`, for both.
 
   Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
@@ -339,7 +339,7 @@ static PetscErrorCode Create_RRB(PC pc)
   pivots count.
 
   If the diagonal of the matrix is negative throughout, all pivots have to be negative, and rows are judged as those of -A: M is
-negative definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view tells of both.
+negative definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view shows both.
 
   A pivot below 2.2e-308 or above 4.5e307, whose inverse is no normal number, makes the set-up fail, too: scale such a matrix.
 

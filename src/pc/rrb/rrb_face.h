@@ -16,13 +16,13 @@ struct PC_RRB : PC_Local {
 
   RRBFactor  *factor    = nullptr;
   RRBStats    stats     = RRBStats{};
-  const char *source    = nullptr; /* tells in the view where the size of the grid comes from */
+  const char *source    = nullptr; /* says in the view where the size of the grid comes from */
   PetscInt64  mat_id    = 0;       /* PetscObjectId of the matrix that was factored */
   PetscInt64  mat_state = -1;      /* PetscObjectState of that matrix at the set-up */
 };
 
 /*
-   Finds the grid of the rank's rows and computes their factor on that grid, or tells in the outcome why there is none. A pivot that
-   fails is told in `stats` alone.
+   Finds the grid of the rank's rows and computes their factor on that grid, or says in the outcome why there is none. A pivot that
+   fails is recorded in `stats` alone.
 */
 PetscErrorCode RRBComputeOnItsGrid(PC, const CSRView *A, PCLocalOutcome *);

@@ -202,7 +202,7 @@ PetscErrorCode RRBComputeOnItsGrid(PC pc, const CSRView *A, PCLocalOutcome *outc
   PC_RRB   *rrb = (PC_RRB *)pc->data;
   DM        dm;
   LocalInt  nx, ny;
-  PetscBool known = PETSC_TRUE;
+  PetscBool fits = PETSC_TRUE;
 
   PetscFunctionBegin;
   if (rrb->nx || rrb->ny) {
@@ -212,13 +212,13 @@ PetscErrorCode RRBComputeOnItsGrid(PC pc, const CSRView *A, PCLocalOutcome *outc
   } else {
     rrb->source = "of the DM";
     PetscCall(PCGetDM(pc, &dm));
-    PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
-    if (!known) {
+    PetscCall(GridFromDM(dm, A->n, &nx, &ny, &fits));
+    if (!fits) {
       PetscCall(MatGetDM(pc->pmat, &dm));
-      PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
+      PetscCall(GridFromDM(dm, A->n, &nx, &ny, &fits));
     }
   }
-  if (known) {
+  if (fits) {
     PetscCall(Compute_RRB(pc, A, nx, ny));
     PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
   } else PetscCall(ComputeByPattern(pc, A, outcome));

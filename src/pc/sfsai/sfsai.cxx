@@ -473,10 +473,10 @@ which shorten it.
   gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have
   stayed, and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered
   rows are in double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the
-  view tells their number and their bytes.
+  view shows their number and their bytes.
 
   The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
+  `MATBAIJCUDA` on the GPU; the view shows the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
   `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
 
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a
@@ -487,7 +487,7 @@ which shorten it.
   that are not equal. For such couplings each set-up copies the values of the matrix.
 
   A matrix whose diagonal entries are all negative is preconditioned as -A with the other sign, so that M^{-1} = -G^T G. Rows of
-  zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view tells of both. Any other
+  zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both. Any other
   diagonal entry that is missing or has another sign than the rest, or an entry that is not finite, makes the set-up fail with a
   `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
 

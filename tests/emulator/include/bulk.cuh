@@ -55,7 +55,7 @@ private:
   Copy     copy_[kMost];
 };
 
-inline PetscErrorCode KnowsBulkCopies(const void *kernel, bool *copies)
+inline PetscErrorCode SupportsBulkCopies(const void *kernel, bool *supports)
 {
-  return KnowsToWait(kernel, copies);
+  return SupportsEarlyLaunch(kernel, supports);
 }
