@@ -15,9 +15,20 @@ struct Kept {
   Kept    *next           = nullptr;
 };
 
-/* The key of the attribute, and all that is kept: the package forgets them when PETSc ends, since it may be unloaded then. */
-static PetscMPIInt key  = MPI_KEYVAL_INVALID;
-static Kept       *kept = nullptr;
+/*
+   The key of the attribute, and all that is kept: a communicator may live on when PETSc ends and the package is unloaded, so that
+   NCCLFinalize() deletes the attributes of all, and MPI does not call DeleteKept() any more.
+*/
+struct Registry {
+  PetscMPIInt key   = MPI_KEYVAL_INVALID;
+  Kept       *first = nullptr;
+};
+
+static Registry &AllKept()
+{
+  static Registry all;
+  return all;
+}
 
 PetscBool AreDistinct(int count, const char names[], size_t length)
 {
@@ -31,7 +42,7 @@ PetscBool AreDistinct(int count, const char names[], size_t length)
 static int MPIAPI DeleteKept(MPI_Comm, PetscMPIInt, void *value, void *)
 {
   Kept *const mine = (Kept *)value;
-  Kept      **at   = &kept;
+  Kept      **at   = &AllKept().first;
   while (*at && *at != mine) at = &(*at)->next;
   if (*at) *at = mine->next;
   const PetscErrorCode error = NCCLDestroy_CUDA(&mine->nccl, PETSC_TRUE);
@@ -41,9 +52,11 @@ static int MPIAPI DeleteKept(MPI_Comm, PetscMPIInt, void *value, void *)
 
 PetscErrorCode NCCLFinalize()
 {
+  Registry &all = AllKept();
+
   PetscFunctionBegin;
-  while (kept) PetscCallMPI(MPI_Comm_delete_attr(kept->comm, key));
-  if (key != MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_free_keyval(&key));
+  while (all.first) PetscCallMPI(MPI_Comm_delete_attr(all.first->comm, all.key));
+  if (all.key != MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_free_keyval(&all.key));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -157,7 +170,7 @@ static PetscErrorCode CreateKept(Kept **mine)
 }
 
 /* An error is one of all ranks. It leaves nothing that would be found, so that the next solve makes all anew. */
-static PetscErrorCode MakeKept(MPI_Comm comm, Kept **made)
+static PetscErrorCode MakeKept(MPI_Comm comm, Registry *all, Kept **made)
 {
   Kept *mine = nullptr;
 
@@ -170,23 +183,24 @@ static PetscErrorCode MakeKept(MPI_Comm comm, Kept **made)
     PetscCall(code);
   }
   mine->comm = comm;
-  mine->next = kept;
-  kept       = mine;
-  PetscCallMPI(MPI_Comm_set_attr(comm, key, mine));
+  mine->next = all->first;
+  all->first = mine;
+  PetscCallMPI(MPI_Comm_set_attr(comm, all->key, mine));
   *made = mine;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode NCCLOf(MPI_Comm comm, NCCL **nccl, const char **why)
 {
+  Registry   &all = AllKept();
   Kept       *mine;
   PetscMPIInt found;
 
   PetscFunctionBegin;
-  if (key == MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, DeleteKept, &key, nullptr));
-  PetscCallMPI(MPI_Comm_get_attr(comm, key, &mine, &found));
+  if (all.key == MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, DeleteKept, &all.key, nullptr));
+  PetscCallMPI(MPI_Comm_get_attr(comm, all.key, &mine, &found));
   if (!found) {
-    PetscCall(MakeKept(comm, &mine));
+    PetscCall(MakeKept(comm, &all, &mine));
     PetscCall(PetscInfo(nullptr, "%s\n", mine->nccl ? "made a communicator of NCCL" : mine->why));
   }
   *nccl = mine->nccl;
