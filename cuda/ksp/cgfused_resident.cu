@@ -33,6 +33,32 @@ struct Resident {
   CGState      *state;
 };
 
+/* A block's rows of the vectors, which stay in shared memory. */
+struct ResidentRows {
+  LocalInt first, count; /* rows first .. first + count - 1 of the system */
+  double  *x, *r, *p, *z, *w, *d;
+
+  __device__ __forceinline__ void Load(const Resident &g) const
+  {
+    for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
+      x[i] = g.x[first + i];
+      r[i] = g.r[first + i];
+      p[i] = g.p[first + i];
+      z[i] = g.z[first + i];
+      d[i] = g.d ? g.d[first + i] : 1.;
+    }
+  }
+
+  __device__ __forceinline__ void Store(const Resident &g) const
+  {
+    for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
+      g.x[first + i] = x[i];
+      g.r[first + i] = r[i];
+      g.p[first + i] = p[i];
+    }
+  }
+};
+
 /* Copies elements first .. last - 1 of an array to `to`, in pieces of 16 bytes, and gives where element 0 would be then. */
 template <typename T>
 __device__ T *CopyIn(const T *from, size_t first, size_t last, char *&to)
@@ -169,7 +195,7 @@ __device__ __forceinline__ void GridSum(double (&x)[Count], double *slots, int *
    need goes through the L2. New entries of p = z + b p and r = r - a w are computed by whoever needs them from the old ones, so
    that an iteration has two barriers, and with a factored inverse three.
 
-   The kernel is one function, because its registers change when its steps become functions of their own.
+   The steps of an iteration are one function, because its registers change when they become functions of their own.
 */
 template <int Lanes, bool Factored>
 __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
@@ -182,11 +208,12 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
                  end = count ? (first + count + per_slice - 1) / per_slice : begin;
   double *const x_s = (double *)shared, *const r_s = x_s + g.rows, *const p_s = r_s + g.rows, *const z_s = p_s + g.rows,
                 *const w_s = z_s + g.rows, *const d_s = w_s + g.rows;
-  char             *to    = (char *)shared + ResidentVectorBytes(g.rows);
-  const char *const limit = (char *)shared + g.bytes;
-  const CGNorm      norm  = g.state->test.norm;
-  double           *p_old = g.p, *p_new = g.p_next, *r_old = g.r, *r_new = g.r_next;
-  int               turn = 0;
+  const ResidentRows rows{first, count, x_s, r_s, p_s, z_s, w_s, d_s};
+  char              *to    = (char *)shared + ResidentVectorBytes(g.rows);
+  const char *const  limit = (char *)shared + g.bytes;
+  const CGNorm       norm  = g.state->test.norm;
+  double            *p_old = g.p, *p_new = g.p_next, *r_old = g.r, *r_new = g.r_next;
+  int                turn = 0;
 
   if (threadIdx.x == 0) s = g.state->s;
   BringSlices(g.A, &A, begin, end, to, limit);
@@ -194,13 +221,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     BringSlices(g.W1, &W1, begin, end, to, limit);
     BringSlices(g.W2, &W2, begin, end, to, limit);
   }
-  for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
-    x_s[i] = g.x[first + i];
-    r_s[i] = g.r[first + i];
-    p_s[i] = g.p[first + i];
-    z_s[i] = g.z[first + i];
-    d_s[i] = g.d ? g.d[first + i] : 1.;
-  }
+  rows.Load(g);
   __syncthreads();
 
   for (int step = 0; step < g.steps && s.stage == kCGRunning; step++) {
@@ -269,11 +290,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     });
   }
 
-  for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
-    g.x[first + i] = x_s[i];
-    g.r[first + i] = r_s[i];
-    g.p[first + i] = p_s[i];
-  }
+  rows.Store(g);
   if (blockIdx.x == 0 && threadIdx.x == 0) g.state->s = s;
 }
 
