@@ -664,19 +664,20 @@ PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row)
   return (PetscMPIInt)(std::upper_bound(ranges, ranges + size + 1, row) - ranges) - 1;
 }
 
-/* How long the lists are that come from these ranks. */
-static PetscErrorCode SendLengths(MPI_Comm comm, const std::vector<PetscMPIInt> &to, const std::vector<PetscInt> &sizes,
-                                  const std::vector<PetscMPIInt> &from, PetscInt lengths[], MPI_Request requests[])
+/* Sends these lists, and receives others, which have the lengths of those that come; there is room for the requests. */
+static PetscErrorCode ExchangeLists(MPI_Comm comm, const std::vector<HaloList> &send, std::vector<HaloList> *received,
+                                    std::vector<MPI_Request> *requests)
 {
-  PetscMPIInt tag, posted = 0;
+  MPI_Request *request = requests->data();
+  PetscMPIInt  tag;
 
   PetscFunctionBegin;
   PetscCall(PetscCommGetNewTag(comm, &tag));
-  for (size_t k = 0; k < from.size(); k++)
-    PetscCallMPI(MPI_Irecv(lengths + k, 1, MPIU_INT, from[k], tag, comm, requests + posted++));
-  for (size_t k = 0; k < to.size(); k++)
-    PetscCallMPI(MPI_Isend(sizes.data() + k, 1, MPIU_INT, to[k], tag, comm, requests + posted++));
-  PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+  for (HaloList &list : *received)
+    PetscCallMPI(MPI_Irecv(list.numbers.data(), (PetscMPIInt)list.numbers.size(), MPIU_INT, list.rank, tag, comm, request++));
+  for (const HaloList &list : send)
+    PetscCallMPI(MPI_Isend(list.numbers.data(), (PetscMPIInt)list.numbers.size(), MPIU_INT, list.rank, tag, comm, request++));
+  PetscCallMPI(MPI_Waitall((PetscMPIInt)(request - requests->data()), requests->data(), MPI_STATUSES_IGNORE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -684,10 +685,11 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
                              const std::vector<HaloList> &send, std::vector<HaloList> *received)
 {
   std::vector<PetscMPIInt> to;
-  std::vector<PetscInt>    sizes, expected; /* of the lists to send, and of those of the senders */
+  std::vector<PetscInt>    sizes;             /* of the lists to send */
+  std::vector<HaloList>    lengths, expected; /* the same as lists of one number, and those of the lists that come */
   std::vector<MPI_Request> requests;
-  PetscMPIInt              froms = 0, *from = nullptr, tag, count;
-  PetscInt                *lengths = nullptr;
+  PetscMPIInt              froms = 0, *from = nullptr, count;
+  PetscInt                *counts = nullptr;
 
   PetscFunctionBegin;
   const PetscErrorCode listed = Alone([&] {
@@ -695,47 +697,35 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
       PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
       to.push_back(list.rank);
       sizes.push_back(count);
+      lengths.push_back({list.rank, {count}});
     }
-    if (senders) {
-      expected.resize(senders->size());
-      requests.resize(to.size() + expected.size());
-    }
+    if (senders)
+      for (PetscMPIInt rank : *senders) expected.push_back({rank, {0}});
+    requests.resize(lengths.size() + expected.size());
     return PETSC_SUCCESS;
   });
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(listed, size), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
-  PetscCall(PetscCommGetNewTag(phase->comm, &tag));
-  if (senders) PetscCall(SendLengths(phase->comm, to, sizes, *senders, expected.data(), requests.data()));
+  if (senders) PetscCall(ExchangeLists(phase->comm, lengths, &expected, &requests));
   else
     PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
-                                     (void *)&lengths));
+                                     (void *)&counts));
   phase->outcome->exchanging    = false;
   const PetscErrorCode prepared = Alone([&] {
     received->clear();
-    for (size_t k = 0; k < expected.size(); k++) received->push_back({(*senders)[k], std::vector<PetscInt>(expected[k])});
-    for (PetscMPIInt k = 0; k < froms; k++) received->push_back({from[k], std::vector<PetscInt>(lengths[k])});
+    for (PetscMPIInt k = 0; k < froms; k++) expected.push_back({from[k], {counts[k]}});
+    for (const HaloList &list : expected) received->push_back({list.rank, std::vector<PetscInt>(list.numbers[0])});
     std::sort(received->begin(), received->end(), [](const HaloList &a, const HaloList &b) { return a.rank < b.rank; });
-    requests.clear();
-    requests.reserve(to.size() + received->size());
+    requests.resize(send.size() + received->size());
     return PETSC_SUCCESS;
   });
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(prepared, size), nullptr));
   PetscCall(PetscFree(from));
-  PetscCall(PetscFree(lengths));
+  PetscCall(PetscFree(counts));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
-  for (HaloList &list : *received) {
-    count = (PetscMPIInt)list.numbers.size();
-    requests.push_back(MPI_REQUEST_NULL);
-    PetscCallMPI(MPI_Irecv(list.numbers.data(), count, MPIU_INT, list.rank, tag, phase->comm, &requests.back()));
-  }
-  for (const HaloList &list : send) {
-    count = (PetscMPIInt)list.numbers.size();
-    requests.push_back(MPI_REQUEST_NULL);
-    PetscCallMPI(MPI_Isend(list.numbers.data(), count, MPIU_INT, list.rank, tag, phase->comm, &requests.back()));
-  }
-  PetscCallMPI(MPI_Waitall((PetscMPIInt)requests.size(), requests.data(), MPI_STATUSES_IGNORE));
+  PetscCall(ExchangeLists(phase->comm, send, received, &requests));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
