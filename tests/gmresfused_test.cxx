@@ -1225,6 +1225,25 @@ TEST_CASE("gmresfused: there is no solution before a solve, nor after one that e
     }
 }
 
+/* The vector of the solution is known then, but there are no work vectors. */
+TEST_CASE("gmresfused: the solution after a solve by another type that has refused the preconditioner is the guess", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Convection(9, 9, 1), backend.mat);
+    const KSPObject ksp = MakeKSP(A, "-ksp_type rrbcg", PCJACOBI);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5), copy = RightVec(A, 6);
+    Errors          errors;
+    Vec             v;
+    CHECK((int)KSPSolve(ksp, b, x) == PETSC_ERR_SUP);
+    MUST(KSPSetType(ksp, KSPGMRESFUSED));
+    MUST(KSPBuildSolution(ksp, nullptr, &v));
+    CHECK(Values(v) == Values(x));
+    MUST(KSPBuildSolution(ksp, copy, nullptr));
+    CHECK(Values(copy) == Values(x));
+  }
+}
+
 /* ---------------------------------------- on the GPU ------------------------------------------ */
 
 namespace

@@ -113,14 +113,14 @@ static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
 PetscErrorCode GMRESFusedBuildSolution(KSP ksp, Vec x)
 {
   KSP_GMRESFused *g     = (KSP_GMRESFused *)ksp->data;
-  const Vec       t     = ksp->work[1];
   bool            found = true;
 
   PetscFunctionBegin;
-  if (!g->columns) {
+  if (!g->columns) { /* as before the set-up, without work vectors */
     if (x != ksp->vec_sol) PetscCall(VecCopy(ksp->vec_sol, x));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  const Vec t = ksp->work[1];
   PetscCall(Correction(ksp, t, &found));
   if (!found) {
     ksp->reason = KSP_DIVERGED_BREAKDOWN;
