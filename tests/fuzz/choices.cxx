@@ -99,6 +99,19 @@ std::vector<Key> KeysOf(const std::string &type, bool is_pc)
   return keys;
 }
 
+/*
+   The largest value that is drawn. More and larger steps, or a higher power on a graph, fill rows of some 900 entries, and
+   more sweeps make an apply as many products, both of which takes minutes on a host.
+*/
+long MostOf(const std::string &key)
+{
+  if (key == "-pc_afsai_max_steps") return 40;
+  if (key == "-pc_afsai_step_size") return 8;
+  if (key == "-pc_afsai_initial_power") return 3;
+  if (key == "-pc_bisai_sweeps") return 40;
+  return 1000;
+}
+
 std::string ValueFor(const Key &key, Random &random)
 {
   if (!key.names.empty()) return random.Chance(95) ? random.Of(key.names) : "nonsense";
@@ -110,9 +123,7 @@ std::string ValueFor(const Key &key, Random &random)
   if (real) return random.Of(std::vector<std::string>{"0", "0.001", "0.01", "0.1", "0.3", "0.5", "0.9", "0.999", "1", "1.5", "2"});
   const std::string value =
     random.Of(std::vector<std::string>{"0", "1", "1", "2", "2", "3", "3", "4", "5", "7", "8", "16", "40", "256", "1000"});
-  /* More steps, or a higher power on a graph, fill rows of some 900 entries, which takes minutes on a host. */
-  const long most = key.key == "-pc_afsai_max_steps" ? 100 : key.key == "-pc_afsai_initial_power" ? 3 : 1000;
-  return std::to_string(std::min(std::stol(value), most));
+  return std::to_string(std::min(std::stol(value), MostOf(key.key)));
 }
 
 std::string SomeOf(const std::vector<Key> &keys, Random &random)
