@@ -113,6 +113,7 @@ private:
   Code        View();
   Code        NewOptions();
   Code        NewNonzeros();
+  bool        PetscFactors() const;
   Code        Second();
   Code        Destroy();
 
@@ -500,9 +501,17 @@ PetscErrorCode ApplyShell(PC pc, Vec x, Vec y)
 
 /* Preconditioners around the type, with the options of each, and whether they are linear maps where the type is. */
 struct Wrapper {
-  std::string name, options; /* # stands for the type */
-  bool        steady = true;
+  std::string name, options;                  /* # stands for the type */
+  bool        steady = true, factors = false; /* PETSc factors the matrix in it */
 };
+
+/* Whether PETSc's ICC, the default for sbaij, comes to an end: see docs/known-faults.md. */
+bool Case::PetscFactors() const
+{
+  bool finite = true;
+  for (const Entry &e : system_.entries) finite = finite && std::isfinite(e.value);
+  return finite || choice_.mat != "sbaij";
+}
 
 /*
    Another solver of the same matrix, once, also with the type within another preconditioner, which may iterate or change by itself.
@@ -523,7 +532,10 @@ PetscErrorCode Case::Second()
                                           false},
                                          {"composite", "-second_pc_composite_type multiplicative "
                                                             "-second_pc_composite_pcs #,jacobi"},
-                                         {"composite", "-second_pc_composite_pcs ksp,# -second_sub_0_ksp_ksp_max_it 3", false},
+                                         {"composite",
+                                          "-second_pc_composite_pcs ksp,# "
+                                               "-second_sub_0_ksp_ksp_max_it 3",
+                                          false, true},
                                          {"shell", "", false}};
   const bool                 safe     = system_.good || (system_.hard && choice_.pc != "bisai");
   constexpr double           rtol     = 1e-6;
@@ -536,6 +548,8 @@ PetscErrorCode Case::Second()
                         "-second_pc_telescope_reduction_factor 2 -second_telescope_ksp_type cg -second_telescope_ksp_max_it 3 "
                         "-second_telescope_pc_type #",
                         false});
+  if (!PetscFactors())
+    wrappers.erase(std::remove_if(wrappers.begin(), wrappers.end(), [](const Wrapper &w) { return w.factors; }), wrappers.end());
   const Wrapper     wrapper = random_.Of(wrappers);
   const std::string type = random_.Of(std::vector<std::string>{"bcgs", "gmres", "fgmres", "gmresfused", "gmresfused", "cgfused"});
   std::string       options = wrapper.options;
