@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdio>
 #include <dlfcn.h>
+#include <set>
 
 #include "device.h"
 #include "fuzz.h"
@@ -505,12 +506,16 @@ struct Wrapper {
   bool        steady = true, factors = false; /* PETSc factors the matrix in it */
 };
 
-/* Whether PETSc's ICC, the default for sbaij, comes to an end: see docs/known-faults.md. */
+/* Whether PETSc's ICC, the default for sbaij, comes to an end, and its ILU on all ranks alike: see docs/known-faults.md. */
 bool Case::PetscFactors() const
 {
-  bool finite = true;
-  for (const Entry &e : system_.entries) finite = finite && std::isfinite(e.value);
-  return finite || choice_.mat != "sbaij";
+  std::set<PetscInt> diagonal; /* rows that have a diagonal entry */
+  bool               finite = true;
+  for (const Entry &e : system_.entries) {
+    finite = finite && std::isfinite(e.value);
+    if (e.row == e.column) diagonal.insert(e.row);
+  }
+  return (finite || choice_.mat != "sbaij") && (size_ == 1 || (PetscInt)diagonal.size() == system_.rows);
 }
 
 /*
