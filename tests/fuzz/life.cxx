@@ -651,7 +651,10 @@ void Case::Act()
   case 7: Do("apply", [&] { return Apply(); }); break;
   case 8: Do("several columns", [&] { return ManyColumns(); }); break;
   case 9: Do("what is built", [&] { return Build(); }); break;
-  case 10: Do("view", [&] { return View(); }); break;
+  case 10: /* ranks do not agree on whether a dense matrix is assembled; see docs/known-faults.md */
+    if (size_ > 1 && choice_.mat == "dense" && !system_.assembled) break;
+    Do("view", [&] { return View(); });
+    break;
   case 11:
   case 12: Do("options", [&] { return NewOptions(); }); break;
   case 13: {
