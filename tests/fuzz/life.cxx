@@ -336,7 +336,7 @@ PetscErrorCode Case::Solve()
   PCFailedReason     failed;
   PC                 pc;
   PetscInt           its;
-  PetscReal          guess;
+  PetscReal          guess, norm_b;
   PetscBool          nonzero;
   Norms              of_guess;
 
@@ -344,6 +344,7 @@ PetscErrorCode Case::Solve()
   if (random_.Chance(50)) PetscCall(VecSet(x_, random_.Between(-1, 1)));
   if (!well_ && random_.Chance(2)) PetscCall(VecSet(x_, NAN));
   PetscCall(VecNorm(x_, NORM_INFINITY, &guess));
+  PetscCall(VecNorm(b_, NORM_INFINITY, &norm_b));
   PetscCall(KSPGetInitialGuessNonzero(ksp_, &nonzero));
   const bool sound = !nonzero || std::isfinite(guess);
   if (nonzero && sound && system_.assembled) PetscCall(Residual(system_, A_, b_, x_, &of_guess));
@@ -364,8 +365,15 @@ PetscErrorCode Case::Solve()
   if (!reason) Fault("the solve gives no reason");
   if (well_ && reason < 0) Fault("a good matrix is not solved: " + std::string(KSPConvergedReasons[reason]));
   if (reason == KSP_DIVERGED_PC_FAILED && failed == PC_NOERROR) Fault("the preconditioner does not say why it failed");
-  const bool diverged_guess = nonzero && reason == KSP_DIVERGED_DTOL && !its; /* PETSc compares it with the right-hand side */
-  if (sound && MustConverge() && reason < 0 && !diverged_guess)
+  /*
+     PETSc compares the norm with that of the right-hand side, or where that is 0 with that of the guess. A guess that is constant
+     has next to no residual where the matrix is nearly singular, and conjugate gradients, which make the error smaller in the
+     norm of A, may make the residual larger by the root of the condition number on their way, whatever M is.
+  */
+  const bool diverged_guess = nonzero && reason == KSP_DIVERGED_DTOL && (!its || (norm_b == 0 && !system_.good));
+  /* A pattern that is fixed knows nothing of couplings that differ by up to 1e9, and neither does PCJACOBI. */
+  const bool slow = reason == KSP_DIVERGED_ITS && choice_.pc == "sfsai" && system_.name.find("stretched") != std::string::npos;
+  if (sound && MustConverge() && reason < 0 && !diverged_guess && !slow)
     Fault(std::string(system_.good ? "a good" : "a hard") +
           " matrix with default options is not solved: " + KSPConvergedReasons[reason]);
   /*
