@@ -88,7 +88,7 @@ PetscErrorCode ChangeNonzeros(const System &from, const System &to, Random &, Ma
 struct Norms {
   double b = 0, r = 0, size = 0;
 };
-PetscErrorCode Residual(const System &, Mat, Vec b, Vec x, Norms *);
+PetscErrorCode Residual(const System &, Mat, Vec b, Vec x, Norms *, Vec residual = nullptr);
 
 /* ------------------------------------------ choices ------------------------------------------- */
 

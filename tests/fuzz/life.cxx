@@ -102,11 +102,13 @@ private:
   Code        Start();
   Code        Create();
   Code        StartWell();
+  Code        SetNorm();
   void        SetSide();
   void        ActWell();
   void        Act();
   bool        MustConverge() const;
   Code        Solve();
+  Code        NormOf(KSP, Vec, PetscReal *norm);
   Code        Judge(KSP, const std::string &type, bool steady, Vec x, double rtol, double guess);
   Code        Apply();
   Code        ManyColumns();
@@ -249,12 +251,29 @@ PetscErrorCode Case::Create()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Mostly the norm of the residual, and sometimes another one that the solver has. MINRES has its own. */
+PetscErrorCode Case::SetNorm()
+{
+  std::vector<KSPNormType> others;
+
+  PetscFunctionBegin;
+  if (choice_.ksp == "cg" || choice_.ksp == "cgfused") others = {KSP_NORM_PRECONDITIONED, KSP_NORM_NATURAL};
+  else if (choice_.ksp == "rrbcg") others = {KSP_NORM_NATURAL};
+  else if (choice_.ksp != "minres") others = {KSP_NORM_PRECONDITIONED};
+  const bool        true_one = others.empty() || !random_.Chance(25);
+  const KSPNormType norm  = choice_.ksp == "minres" ? KSP_NORM_DEFAULT : true_one ? KSP_NORM_UNPRECONDITIONED : random_.Of(others);
+  const bool        sided = choice_.ksp == "bcgs" || choice_.ksp == "gmresfused";
+  PetscCall(KSPSetPCSide(ksp_, !sided ? PC_SIDE_DEFAULT : true_one ? PC_RIGHT : PC_LEFT));
+  PetscCall(KSPSetNormType(ksp_, norm));
+  if (!true_one) log_ += std::string("  -ksp_norm_type ") + KSPNormTypes[norm] + "\n";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode Case::Start()
 {
   PetscFunctionBegin;
   PetscCall(Create());
-  if (choice_.ksp == "bcgs") PetscCall(KSPSetPCSide(ksp_, PC_RIGHT));
-  if (choice_.ksp != "minres") PetscCall(KSPSetNormType(ksp_, KSP_NORM_UNPRECONDITIONED));
+  PetscCall(SetNorm());
   if (random_.Chance(10)) PetscCall(KSPSetErrorIfNotConverged(ksp_, PETSC_TRUE));
   if (random_.Chance(10)) PetscCall(KSPSetInitialGuessNonzero(ksp_, PETSC_TRUE));
   if (random_.Chance(5)) eigenvalues_ = PETSC_TRUE; /* KSPCG has no room for more iterations than at its set-up */
@@ -274,21 +293,51 @@ bool IsOurPC(const std::string &pc)
   return pc == "afsai" || pc == "sfsai" || pc == "bisai" || pc == "rrb" || pc == "cmatch";
 }
 
+/* The norm that the solver tests, as it is for this vector. */
+PetscErrorCode Case::NormOf(KSP ksp, Vec v, PetscReal *norm)
+{
+  KSPNormType  type;
+  PC           pc;
+  MatNullSpace space;
+  PetscScalar  product;
+  Vec          z;
+
+  PetscFunctionBegin;
+  PetscCall(KSPGetNormType(ksp, &type));
+  if (type == KSP_NORM_UNPRECONDITIONED) {
+    PetscCall(VecNorm(v, NORM_2, norm));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecDuplicate(v, &z));
+  PetscCall(KSPGetPC(ksp, &pc));
+  PetscCall(PCApply(pc, v, z));
+  PetscCall(MatGetNullSpace(A_, &space));
+  if (space) PetscCall(MatNullSpaceRemove(space, z));
+  PetscCall(VecDot(v, z, &product));
+  PetscCall(VecNorm(z, NORM_2, norm));
+  if (type == KSP_NORM_NATURAL) *norm = std::sqrt(std::fabs(product));
+  PetscCall(VecDestroy(&z));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-   Whoever says that he has converged is asked for the true residual. Our solvers may leave what rounding leaves: in proportion to
-   |A| |x|, and where the residual is a recurrence, as with conjugate gradients, to the number of iterations. PETSc's solvers are
-   given more, since their residuals may follow much larger iterates, and are not asked at all where the preconditioner is not
-   `steady`, one linear map, except for the flexible one. Neither do they notice that the solution overflows, and they take r.z = 0
-   for convergence whatever the norm is, or, with FGMRES, an M r of nothing. BCGS and MINRES are not asked, since on nearly singular
-   and on indefinite matrices the recurrences of their residuals come to nothing while the true residual does not.
+   Whoever says that he has converged is asked for the true residual, in the norm that he tests. Our solvers may leave what rounding
+   leaves: in proportion to |A| |x|, and where the residual is a recurrence, as with conjugate gradients, to the number of
+   iterations. PETSc's solvers are given more, since their residuals may follow much larger iterates, and are not asked at all where
+   the preconditioner is not `steady`, one linear map, except for the flexible one. Neither do they notice that the solution
+   overflows, and they take r.z = 0 for convergence whatever the norm is, or, with FGMRES, an M r of nothing. BCGS and MINRES are
+   not asked, since on nearly singular and on indefinite matrices the recurrences of their residuals come to nothing while the true
+   residual does not.
 */
 PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x, double rtol, double guess)
 {
   PetscReal          claimed, absolute, norm_x, norm_b, largest = 0;
   PetscInt           its;
+  PetscInt           first, last;
   KSPNormType        norm;
   KSPConvergedReason reason;
   Norms              norms;
+  Vec                r;
 
   PetscFunctionBegin;
   PetscCall(KSPGetConvergedReason(ksp, &reason));
@@ -296,7 +345,7 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   PetscCall(KSPGetNormType(ksp, &norm));
   PetscCall(KSPGetResidualNorm(ksp, &claimed));
   PetscCall(KSPGetTolerances(ksp, nullptr, &absolute, nullptr, nullptr));
-  if (norm != KSP_NORM_UNPRECONDITIONED) PetscFunctionReturn(PETSC_SUCCESS);
+  if (norm == KSP_NORM_NONE) PetscFunctionReturn(PETSC_SUCCESS);
   for (const Entry &e : system_.entries) largest = std::isfinite(e.value) ? std::max(largest, std::fabs(e.value)) : INFINITY;
   PetscCall(VecNorm(b_, NORM_INFINITY, &norm_b));
   PetscCall(VecNorm(x, NORM_INFINITY, &norm_x));
@@ -307,13 +356,28 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   if (reason != KSP_CONVERGED_RTOL && !(reason == KSP_CONVERGED_ATOL && (ours || (type != "fgmres" && claimed <= absolute))) &&
       !(ours && reason == KSP_CONVERGED_HAPPY_BREAKDOWN))
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Residual(system_, A_, b_, x, &norms));
+  PetscCall(VecDuplicate(b_, &r));
+  PetscCall(Residual(system_, A_, b_, x, &norms, r));
+  double scale = 1; /* of rounding: at most the norm of M, or its root, since signs at random have its Frobenius norm */
+  if (norm != KSP_NORM_UNPRECONDITIONED) {
+    PetscCall(NormOf(ksp, r, &norms.r));
+    PetscCall(NormOf(ksp, b_, &norms.b));
+    PetscCall(VecGetOwnershipRange(r, &first, &last));
+    for (PetscInt i = first; i < last; i++)
+      PetscCall(VecSetValue(r, i, Random((std::uint64_t)i).Chance(50) ? 1 : -1, INSERT_VALUES));
+    PetscCall(VecAssemblyBegin(r));
+    PetscCall(VecAssemblyEnd(r));
+    PetscCall(NormOf(ksp, r, &scale));
+  }
+  PetscCall(VecDestroy(&r));
+  if (!std::isfinite(scale) || !std::isfinite(norms.b)) PetscFunctionReturn(PETSC_SUCCESS); /* M of a tiny matrix overflows */
   const double units = !ours ? 4e6 : type == "gmresfused" ? 100 : 100. + 10. * (double)its;
-  const double bound = 10 * rtol * (norms.b > 0 ? norms.b : guess) + units * 0x1p-52 * (norms.size + guess) + 1e-49;
+  const double bound = 10 * rtol * (norms.b > 0 ? norms.b : scale * guess) + units * 0x1p-52 * scale * (norms.size + guess) + 1e-49;
   if (!(norms.r <= bound)) {
     char text[200];
-    PetscCall(PetscSNPrintf(text, sizeof(text), "%s says %s in %d, but the true residual is %g, ||b|| %g, || |A| |x| || %g",
-                            type.c_str(), KSPConvergedReasons[reason], (int)its, norms.r, norms.b, norms.size));
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "%s says %s in %d, but the true residual is %g, ||b|| %g, || |A| |x| || %g, norm %s", type.c_str(),
+                            KSPConvergedReasons[reason], (int)its, norms.r, norms.b, scale * norms.size, KSPNormTypes[norm]));
     Fault(text);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -678,8 +742,9 @@ void Case::Act()
     choice_.ksp        = other.ksp;
     changed_           = true;
     Do("KSPSetType " + other.ksp, [&] {
-      const Code code = KSPSetComputeEigenvalues(ksp_, other.ksp == "cgfused" ? eigenvalues_ : PETSC_FALSE);
-      return code ? code : KSPSetType(ksp_, other.ksp.c_str());
+      Code code = KSPSetComputeEigenvalues(ksp_, other.ksp == "cgfused" ? eigenvalues_ : PETSC_FALSE);
+      if (!code) code = KSPSetType(ksp_, other.ksp.c_str());
+      return code ? code : SetNorm();
     });
     break;
   }

@@ -558,7 +558,7 @@ PetscErrorCode ChangeNonzeros(const System &from, const System &to, Random &rand
 }
 
 /* What a symmetric matrix stores of an unsymmetric system is PETSc's choice, and so it multiplies itself. */
-PetscErrorCode Residual(const System &s, Mat A, Vec b, Vec x, Norms *norms)
+PetscErrorCode Residual(const System &s, Mat A, Vec b, Vec x, Norms *norms, Vec residual)
 {
   const PetscScalar       *of_x, *of_b;
   PetscScalar             *of_r;
@@ -606,6 +606,7 @@ PetscErrorCode Residual(const System &s, Mat A, Vec b, Vec x, Norms *norms)
   for (size_t k = 0; k < sum.size(); k++) squares[1] += (long double)of_b[k] * of_b[k];
   for (long double m : magnitude) squares[2] += m * m;
   PetscCall(VecRestoreArrayRead(r, &of_b));
+  if (residual) PetscCall(VecCopy(r, residual));
   PetscCall(VecDestroy(&r));
   MPI_Allreduce(MPI_IN_PLACE, squares, 3, MPI_LONG_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A));
   norms->b    = (double)std::sqrt(squares[0]);
