@@ -107,11 +107,13 @@ private:
   void        ActWell();
   void        Act();
   bool        MustConverge() const;
+  bool        HasEstimates() const { return choice_.ksp == "cgfused" || choice_.ksp == "gmresfused"; }
   Code        Solve();
   Code        NormOf(KSP, Vec, PetscReal *norm);
   Code        Judge(KSP, const std::string &type, bool steady, Vec x, double rtol, double guess);
   Code        Apply();
   Code        ManyColumns();
+  Code        Estimate();
   Code        Build();
   Code        View();
   Code        NewOptions();
@@ -276,8 +278,8 @@ PetscErrorCode Case::Start()
   PetscCall(SetNorm());
   if (random_.Chance(10)) PetscCall(KSPSetErrorIfNotConverged(ksp_, PETSC_TRUE));
   if (random_.Chance(10)) PetscCall(KSPSetInitialGuessNonzero(ksp_, PETSC_TRUE));
-  if (random_.Chance(5)) eigenvalues_ = PETSC_TRUE; /* KSPCG has no room for more iterations than at its set-up */
-  if (choice_.ksp == "cgfused") PetscCall(KSPSetComputeEigenvalues(ksp_, eigenvalues_));
+  if (random_.Chance(10)) eigenvalues_ = PETSC_TRUE; /* KSPCG has no room for more iterations than at its set-up */
+  if (HasEstimates()) PetscCall(KSPSetComputeEigenvalues(ksp_, eigenvalues_));
   PetscCall(PetscOptionsInsertString(options_, choice_.options.c_str()));
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -490,6 +492,19 @@ PetscErrorCode Case::ManyColumns()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The estimates of a solver, which is an error where they have not been asked for. */
+PetscErrorCode Case::Estimate()
+{
+  PetscReal              largest, smallest;
+  PetscInt               count;
+  std::vector<PetscReal> real(kMostIterations + 1), imaginary(kMostIterations + 1);
+
+  PetscFunctionBegin;
+  PetscCall(KSPComputeExtremeSingularValues(ksp_, &largest, &smallest));
+  PetscCall(KSPComputeEigenvalues(ksp_, kMostIterations, real.data(), imaginary.data(), &count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What a program gets out of a solver and a preconditioner. */
 PetscErrorCode Case::Build()
 {
@@ -500,6 +515,7 @@ PetscErrorCode Case::Build()
   PetscFunctionBegin;
   PetscCall(KSPGetPC(ksp_, &pc));
   if (random_.Chance(50)) PetscCall(KSPBuildSolution(ksp_, nullptr, &v));
+  else if (IsOurs(choice_.ksp) && (eigenvalues_ || random_.Chance(10))) PetscCall(Estimate());
   else if (choice_.pc == "afsai") PetscCall(PCAFSAIGetFactors(pc, &first, &second));
   else if (choice_.pc == "sfsai") PetscCall(PCSFSAIGetFactors(pc, &first, &second));
   else if (choice_.pc == "bisai") PetscCall(PCBISAIGetFactors(pc, &first, &second));
@@ -742,7 +758,7 @@ void Case::Act()
     choice_.ksp        = other.ksp;
     changed_           = true;
     Do("KSPSetType " + other.ksp, [&] {
-      Code code = KSPSetComputeEigenvalues(ksp_, other.ksp == "cgfused" ? eigenvalues_ : PETSC_FALSE);
+      Code code = KSPSetComputeEigenvalues(ksp_, HasEstimates() ? eigenvalues_ : PETSC_FALSE);
       if (!code) code = KSPSetType(ksp_, other.ksp.c_str());
       return code ? code : SetNorm();
     });
