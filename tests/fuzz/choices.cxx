@@ -107,7 +107,7 @@ long MostOf(const std::string &key)
 {
   if (key == "-pc_afsai_max_steps") return 40;
   if (key == "-pc_afsai_step_size") return 8;
-  if (key == "-pc_afsai_initial_power") return 3;
+  if (key == "-pc_afsai_initial_power" || key == "-pc_sfsai_power") return 3;
   if (key == "-pc_bisai_sweeps") return 40;
   return 1000;
 }
