@@ -243,8 +243,9 @@ static std::string NearestOption(const std::string &misspelt)
 /* Whether an option can be of one of PETSc's objects, or one that PETSc asks for later */
 static bool CanBePetscs(const std::string &name)
 {
-  static const std::set<std::string> words = {"ksp", "pc",      "mat",    "matload", "vec",  "vecload", "sf",  "is",       "viewer",
-                                              "log", "options", "malloc", "memory",  "cuda", "device",  "gpu", "citations"};
+  static const std::set<std::string> words = {"ksp",    "pc",   "mat",    "matload", "vec",       "vecload",
+                                              "sf",     "is",   "viewer", "log",     "options",   "malloc",
+                                              "memory", "cuda", "device", "gpu",     "citations", "finepc"};
   std::istringstream                 stream(name);
   std::string                        word;
 
@@ -294,6 +295,9 @@ PetscErrorCode CommandLineRead(int argc, char **argv, Config *config, int *exit_
   if (help) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s\nSystems: %s\n", option_list.c_str(), kSystemKinds));
   else PetscCall(PetscOptionsClearValue(nullptr, "-help"));
   PetscCall(OptionsUnused(nullptr, &config->command_line));
+  const auto asks = [](const Option &option) { return option.name == "finepc_backend"; };
+  if (config->choice == "host" && std::none_of(config->command_line.begin(), config->command_line.end(), asks))
+    config->command_line.push_back(Option{"finepc_backend", "host", true}); /* what the host has is for the host */
   PetscCall(CommandLineProblem(argc, argv, *config, &problem));
   if (problem.empty()) PetscFunctionReturn(PETSC_SUCCESS);
   *exit_code = help && config->systems.empty() ? 0 : 2;

@@ -51,6 +51,21 @@ typedef enum { FINEPC_SINGLE, FINEPC_DOUBLE } FinePCPrecision;
 PETSC_EXTERN const char *const FinePCPrecisions[];
 
 /*E
+  FinePCBackend - where the rows of matrices are used that the host has, such as `MATAIJ`, `MATBAIJ` and `MATSBAIJ`
+
+  Values:
++ `FINEPC_BACKEND_AUTO` (auto)     - on the GPU if each rank has one of its own and some 50000 rows, and on the host otherwise
+. `FINEPC_BACKEND_HOST` (host)     - on the host
+- `FINEPC_BACKEND_DEVICE` (device) - on the GPU, which gets a copy of the rows; an error where there is none
+
+  Level: intermediate
+
+.seealso: `PCFinePCSetBackend()`, `KSPFinePCSetBackend()`
+E*/
+typedef enum { FINEPC_BACKEND_AUTO, FINEPC_BACKEND_HOST, FINEPC_BACKEND_DEVICE } FinePCBackend;
+PETSC_EXTERN const char *const FinePCBackends[];
+
+/*E
   PCAFSAIStopRule - when `PCAFSAI` stops adding entries to a row
 
   Values:
@@ -424,6 +439,10 @@ PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP, FinePCPrecision)
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP, FinePCPrecision *);
 /* End of what scripts/options writes. */
 
+PETSC_EXTERN PetscErrorCode PCFinePCSetBackend(PC, FinePCBackend);
+PETSC_EXTERN PetscErrorCode PCFinePCGetBackend(PC, FinePCBackend *);
+PETSC_EXTERN PetscErrorCode KSPFinePCSetBackend(KSP, FinePCBackend);
+PETSC_EXTERN PetscErrorCode KSPFinePCGetBackend(KSP, FinePCBackend *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetPattern(PC, Mat);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);

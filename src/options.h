@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "entry.h"
+#include "sparse/offload.h"
 
 /* A changed option makes useless all that a set-up has made, or the values but not the patterns, or nothing. */
 enum class Invalidates { EVERYTHING, VALUES, NOTHING };
@@ -342,5 +343,6 @@ PetscErrorCode SetFromOptionTable(Object object, PetscOptionItems items)
 {
   PetscFunctionBegin;
   PetscCall(Data::options.SetFromOptions(object, items));
+  PetscCall(BackendFromOptions((PetscObject)object, items));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -10,7 +10,7 @@
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_SFSAIPattern, FinePC_SFSAIValues, FinePC_BISAIAnalyse,
   FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues,
   FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather, FinePC_HaloConnect, FinePC_CGFusedCopy,
-  FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;
+  FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy, FinePC_SendMat, FinePC_SendVec;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -54,6 +54,8 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscCall(PetscLogEventRegister("GMRESFusedCopy", KSP_CLASSID, &FinePC_GMRESFusedCopy));
   PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
+  PetscCall(PetscLogEventRegister("FinePCSendMat", MAT_CLASSID, &FinePC_SendMat));
+  PetscCall(PetscLogEventRegister("FinePCSendVec", VEC_CLASSID, &FinePC_SendVec));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -138,6 +140,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 {
   PetscFunctionBegin;
   PetscCall(NCCLFinalize());
+  if (kHasCUDA) PetscCall(TransferFinalize_CUDA());
   FinePCPackageInitialized = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -70,7 +70,7 @@ CSR Send(const TestCSR &W, FinePCPrecision precision, PetscMemType where)
 void CheckSame(const CSR &W, const TestCSR &expected)
 {
   CSR host;
-  MUST(CSRCopyToHost(&W, &host));
+  MUST(CSRDuplicate(&W, PETSC_MEMTYPE_HOST, &host));
   REQUIRE(host.rows == expected.rows);
   REQUIRE(host.columns == expected.columns);
   REQUIRE(host.nnz == (LocalInt)expected.j.size());

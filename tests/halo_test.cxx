@@ -659,7 +659,7 @@ HostFactor FactorRows(const HostMatrix &A, LocalInt first, const SFSAIParams &pa
     MUST(compute(&copy.view, first, S ? &pattern.view : nullptr, &params, keep, &G, (PetscReal *)d, &work, &F.stats));
   }
   REQUIRE((G.rows == rows && G.columns == A.n));
-  MUST(CSRCopyToHost(&G, &host));
+  MUST(CSRDuplicate(&G, PETSC_MEMTYPE_HOST, &host));
   F.first = first;
   F.rows  = rows;
   F.i.assign(host.i, host.i + rows + 1);
@@ -757,7 +757,7 @@ static HostMatrix OnHost(const CSR &W)
 {
   HostMatrix A;
   CSR        host;
-  MUST(CSRCopyToHost(&W, &host));
+  MUST(CSRDuplicate(&W, PETSC_MEMTYPE_HOST, &host));
   A.n = W.rows;
   A.i.assign(host.i, host.i + W.rows + 1);
   A.j.assign(host.j, host.j + W.nnz);

@@ -171,7 +171,9 @@ TEST_CASE("-help shows every key with its default and its setter", "[local][pc][
     const std::string all  = "pc_" + std::string(type.name) + "_";
     size_t            keys = 0;
     for (size_t at = help.find(all); at != std::string::npos; at = help.find(all, at + 1)) keys++;
-    CHECK(keys == type.options.size());
+    CHECK(keys == type.options.size() + 1); /* and the one that all types have */
+    CHECK(ValueInHelp(help, "-" + all + "backend") == BothInHelp("auto"));
+    CHECK(Contains(help, "(PCFinePCSetBackend)"));
   }
 }
 

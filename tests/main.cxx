@@ -69,9 +69,13 @@ const char *MemoryOption()
 PetscErrorCode SetDefaultOptions()
 {
   const char *given = std::getenv("PETSC_OPTIONS");
+  PetscBool   found;
 
   PetscFunctionBegin;
   PetscCall(PetscOptionsSetValue(nullptr, MemoryOption(), "true"));
+  /* what the host has is for the host, unless a case asks for something else */
+  if (!given || !std::strstr(given, "finepc_backend")) PetscCall(PetscOptionsSetValue(nullptr, "-finepc_backend", "host"));
+  PetscCall(PetscOptionsHasName(nullptr, nullptr, "-finepc_backend", &found)); /* there may be no case that looks for it */
   if (!given || !std::strstr(given, "gpu_aware_mpi")) PetscCall(PetscOptionsSetValue(nullptr, "-use_gpu_aware_mpi", "false"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -107,7 +107,7 @@ HostMatrix Fetch(const CSR &A)
 {
   CSR        host;
   HostMatrix result;
-  MUST(CSRCopyToHost(&A, &host));
+  MUST(CSRDuplicate(&A, PETSC_MEMTYPE_HOST, &host));
   result.n = host.rows;
   result.i.assign(host.i, host.i + host.rows + 1);
   result.j.assign(host.j, host.j + host.nnz);

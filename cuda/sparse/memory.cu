@@ -1,6 +1,7 @@
 /* CUDA twin of src/sparse/memory_host.cxx and of a function in src/sparse/local_int.cxx: device memory is allocated without a pool.
  */
 #include "launch.cuh"
+#include "sparse/transfer.cuh"
 
 static __global__ void CopyLocalInts(size_t count, const PetscInt *from, LocalInt *to)
 {
@@ -36,6 +37,7 @@ PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
   size_t all;
 
   PetscFunctionBegin;
+  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of this rank where that has not been done */
   PetscCallCUDA(cudaMemGetInfo(free, &all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -69,10 +71,27 @@ PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMem
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   const bool to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
+  if (to_device != from_device) {
+    bool done;
+
+    PetscCall(ArrayTransfer(to, from, bytes, to_device, stream, &done));
+    if (done) PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCallCUDA(
     cudaMemcpyAsync(to, from, bytes,
                     to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost,
                     stream));
   if (!to_device) PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayZero_CUDA(void *data, size_t bytes)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaMemsetAsync(data, 0, bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,6 +4,7 @@
 #include "options.h"
 #include "cgfusedimpl.h"
 #include "confirm.h"
+#include "sparse/offload.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFusedCommunication", "KSP_CGFUSED_COMMUNICATION_",
@@ -63,43 +64,56 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
+PetscErrorCode CGFusedNeedWorkVecs(KSP ksp)
 {
   PetscBool single;
 
   PetscFunctionBegin;
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
+  if (!ksp->work || ksp->nwork < (single ? 5 : 3)) PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A solve whose vectors are sent has those that it works with on the GPU alone, unless something else asks for them. */
+static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
+{
+  PetscBool given, sent = PETSC_FALSE;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (given) {
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+    PetscCall(FusedIsSent(ksp, &sent));
+  }
+  PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work)); /* another type of solver may have made others */
+  ksp->nwork = 0;
+  if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------ the solve ----------------------------------------- */
 
-/* z = A x by the products of the solve. */
-static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
+/* z = b - A x by PETSc's product, and the norms of r, the residual by the recurrence, and of z - r. */
+static PetscErrorCode TrueResidual_CGFused(KSP ksp, PetscReal *norm, PetscReal *difference)
 {
-  KSP_CGFused       *cg = (KSP_CGFused *)ksp->data;
-  const PetscScalar *x;
-  PetscScalar       *y;
-  PetscBool          device;
-  Mat                A;
+  const Vec r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
+  PetscBool device;
+  Mat       A;
 
   PetscFunctionBegin;
-  if (own) {
-    PetscCall(CGGetRead(PETSC_TRUE, ksp->vec_sol, &x));
-    PetscCall(CGGetWrite(PETSC_TRUE, z, &y));
-    PetscCall(CGTimeBegin(PETSC_TRUE));
-    PetscCall(CGFusedProduct_CUDA(cg->work, x, y));
-    PetscCall(CGTimeEnd(PETSC_TRUE));
-    PetscCall(CGRestoreWrite(PETSC_TRUE, z, &y));
-    PetscCall(CGRestoreRead(PETSC_TRUE, ksp->vec_sol, &x));
-  } else {
-    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-    PetscCall(FusedIsOnDevice(z, &device));
-    if (device) PetscCall(CGFence_CUDA());
-    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, z));
-    if (device) PetscCall(CGFence_CUDA());
-  }
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(FusedIsOnDevice(z, &device));
+  if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations may run in another stream, each of them */
+  PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, z));
+  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
+  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(VecWAXPY(p, -1, r, z));
+  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(VecNorm(p, NORM_2, difference));
+  PetscCall(VecNorm(r, NORM_2, norm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -110,26 +124,17 @@ static PetscErrorCode MultiplySolution(KSP ksp, PetscBool own, Vec z)
 static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const Vec          r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
   PetscReal          norm, difference;
-  PetscBool          device;
   bool               confirmed;
 
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
   if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MultiplySolution(ksp, own, z));
-  PetscCall(FusedIsOnDevice(z, &device));
-  if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations on vectors may run in another stream, each of them */
-  PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
-  if (device) PetscCall(CGFence_CUDA());
-  PetscCall(VecWAXPY(p, -1, r, z));
-  if (device) PetscCall(CGFence_CUDA());
-  PetscCall(VecNorm(p, NORM_2, &difference));
-  PetscCall(VecNorm(r, NORM_2, &norm));
+  PetscCall((own ? CGFusedTrueResidual : TrueResidual_CGFused)(ksp, &norm, &difference));
   if (difference <= (kConfirmed - 1) * norm) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(VecCopy(z, r));
-  PetscCall(ConfirmsClaim(ksp, r, p, z, &norm, &confirmed));
+  if (own) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_SOLUTION));
+  else PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
+  PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[2], ksp->work[1], &norm, &confirmed));
   if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -157,9 +162,14 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
     const PetscBool own    = (PetscBool)!cg->why,
                     device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
 
+    cg->sent = PETSC_FALSE;
+    if (!device) PetscCall(CGFusedNeedWorkVecs(ksp));
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
     else PetscCall(CGFusedSolveByHost(ksp, own));
-    if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+    if (ksp->reason > 0 && cg->sent && (cg->range.left || cg->range.orthogonal || cg->wants_model))
+      PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
+    if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))
+      PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
     if (ksp->reason > 0) PetscCall(Confirm_CGFused(ksp, device));
     if (!ksp->reason) { /* the next time from the solution, which the general path does */
       cg->before      = ksp->its;
@@ -223,6 +233,7 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
+  if (cg->sent) PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",
                                    (double)status.copied_bytes, (double)status.bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -253,6 +264,9 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(CGFusedResetColumns(ksp));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  cg->array_rows = 0;
+  cg->sent       = PETSC_FALSE;
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(ExchangeDestroy(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));
@@ -284,11 +298,20 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode KSPBuildSolution_CGFused(KSP ksp, Vec v, Vec *V)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedFetchSolution(ksp));
+  PetscCall(KSPBuildSolutionDefault(ksp, v, V));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
 {
   PetscFunctionBegin;
-  PetscCheck(ksp->work, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+  PetscCheck(ksp->work || ((const KSP_CGFused *)ksp->data)->sent, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
              "There is no residual before KSPSolve(), nor after KSPReset()");
+  if (((const KSP_CGFused *)ksp->data)->sent) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
   PetscCall(VecCopy(ksp->work[0], v));
   *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -309,7 +332,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
   ksp->ops->view                         = Entry<KSPView_CGFused>;
   ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
-  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
+  ksp->ops->buildsolution                = Entry<KSPBuildSolution_CGFused>;
   ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
   ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
   ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;

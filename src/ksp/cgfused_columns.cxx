@@ -143,6 +143,7 @@ static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
 static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, FusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscBool    sent;
 
   PetscFunctionBegin;
   *why = FusedReason{};
@@ -151,7 +152,9 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
   *why = cg->why;
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
-  if (M->cycle) why->text = "a cycle of multigrid";
+  PetscCall(FusedIsSent(ksp, &sent));
+  if (sent) why->text = "the matrix is on the host";
+  else if (M->cycle) why->text = "a cycle of multigrid";
   else if (cg->several && !cg->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -31,6 +31,42 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Room for copies of the vectors of a solve. */
+static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
+{
+  PetscFunctionBegin;
+  if (cg->arrays && cg->array_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedForgetGraph_CUDA(cg->work)); /* which has the addresses */
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  PetscCall(ArrayCreate(6 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  cg->array_rows = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The array of that number among the copies. */
+static PetscScalar *Copy_CGFused(const KSP_CGFused *cg, int number)
+{
+  return cg->arrays + number * (size_t)cg->array_rows;
+}
+
+/* The diagonal of PCJACOBI where the GPU has it. */
+static PetscErrorCode GetDiagonal_CGFused(KSP ksp, const PetscScalar **lent, const PetscScalar **d)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(ApplyToOnes(ksp));
+  if (cg->sent) {
+    PetscCall(FusedSend(cg->diagonal, Copy_CGFused(cg, 5)));
+    *d = Copy_CGFused(cg, 5);
+  } else {
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, lent, &where));
+    *d = *lent;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Operations of an iteration: the products, and the vectors' */
 static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
@@ -71,20 +107,19 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators *op = &now->op;
   Mat               block;
-  PetscMemType      where;
+  LocalInt          n;
 
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWork(cg));
+  PetscCall(FusedIsSent(ksp, &cg->sent));
+  PetscCall(CGGetLocalSize(ksp->vec_rhs, &n));
+  if (cg->sent) PetscCall(NeedArrays_CGFused(cg, n));
   PetscCall(MatGetDiagonalBlock(now->A, &block));
   PetscCall(FusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
   PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
   if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  if (M->jacobi) {
-    PetscCall(ApplyToOnes(ksp));
-    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
-    op->d = now->diagonal;
-  }
+  if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, &now->diagonal, &op->d));
   PetscCall(MatGetCSR(now->A, &now->csr));
   now->lent = true;
   op->A     = &now->csr.A;
@@ -101,7 +136,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
 }
 
 /* What a rank does alone with the exchange. */
-static PetscErrorCode Copy_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+static PetscErrorCode CopyOperators_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
 {
   KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators *op = &now->op;
@@ -139,7 +174,7 @@ static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, P
     code = AgreeOnError(comm, code, kText);
     if (!code) code = ExchangeFromMat(now->A, now->columns, &cg->exchange);
   }
-  if (!code) code = CallGuarded(Copy_CGFused, ksp, M, now);
+  if (!code) code = CallGuarded(CopyOperators_CGFused, ksp, M, now);
   if (cg->several) code = AgreeOnError(comm, code, kText);
   if (code && cg->several && cg->work) PetscCall(CGFusedForgetExchanges_CUDA(cg->work));
   PetscCall(code);
@@ -164,6 +199,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
+  if (M.jacobi) PetscCall(CGFusedNeedWorkVecs(ksp)); /* for its diagonal */
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now), back = GiveBack(ksp, &now);
   PetscCall(code);
@@ -183,9 +219,14 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 /* The arrays of the solve, for as long as the GPU works with them. */
 static PetscErrorCode GetVectors_CGFused(KSP ksp, CGFusedVectors *v)
 {
-  PetscMemType where;
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscMemType       where;
 
   PetscFunctionBegin;
+  if (cg->sent) {
+    *v = CGFusedVectors{Copy_CGFused(cg, 0), Copy_CGFused(cg, 1), Copy_CGFused(cg, 2), Copy_CGFused(cg, 3), Copy_CGFused(cg, 4)};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
   PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
   PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->r, &where));
@@ -197,6 +238,7 @@ static PetscErrorCode GetVectors_CGFused(KSP ksp, CGFusedVectors *v)
 static PetscErrorCode RestoreVectors_CGFused(KSP ksp, CGFusedVectors *v)
 {
   PetscFunctionBegin;
+  if (((const KSP_CGFused *)ksp->data)->sent) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
   PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
   PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->r));
@@ -272,6 +314,7 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
       a_before = records[k].a;
       ksp->its = ++done;
       if (CGHasNoNorm(test.norm, *stop, *its, done)) continue;
+      cg->x_away = cg->sent;
       if (one_by_one) PetscCall(CGFusedTestNorm(ksp, done, records[k].norm));
       else {
         ksp->rnorm = records[k].norm;
@@ -283,7 +326,7 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
+static PetscErrorCode SolveWithArrays(KSP ksp)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   CGSums       sums;
@@ -303,5 +346,66 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
     PetscCall(CGSetReason(ksp, stop, its, value));
   }
   PetscCall(PetscLogGpuFlops(ksp->its * cg->flops));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(FusedIsSent(ksp, &cg->sent));
+  if (cg->sent) {
+    PetscCall(FusedSend(ksp->vec_rhs, Copy_CGFused(cg, 0)));
+    if (ksp->guess_zero) PetscCall(ArrayZero(Copy_CGFused(cg, 1), cg->array_rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
+    else PetscCall(FusedSend(ksp->vec_sol, Copy_CGFused(cg, 1)));
+  }
+  cg->x_away = PETSC_FALSE;
+  PetscCall(SolveWithArrays(ksp));
+  cg->x_away = cg->sent;
+  PetscCall(CGFusedFetchSolution(ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedTrueResidual(KSP ksp, PetscReal *norm, PetscReal *difference)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscReal    sums[4];
+  LocalInt     n;
+
+  PetscFunctionBegin;
+  PetscCall(CGGetLocalSize(ksp->vec_rhs, &n));
+  PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
+    PetscFunctionBegin;
+    PetscCall(CGFusedProduct_CUDA(cg->work, v.x, v.z));
+    PetscCall(CGDirection_CUDA(n, -1, v.b, v.z, nullptr, nullptr)); /* z = b - z */
+    PetscCall(CGDots_CUDA(cg->work, n, v.z, v.r, nullptr, sums));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  const PetscReal square = sums[1] - 2 * sums[0] + sums[2];
+  *norm                  = PetscSqrtReal(sums[2]);
+  *difference            = PetscSqrtReal(square < 0 ? 0 : square); /* which leaves a NaN one */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedFetchSolution(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  if (cg->x_away) PetscCall(FusedFetch(Copy_CGFused(cg, 1), ksp->vec_sol));
+  cg->x_away = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedFetchResidual(KSP ksp, Residual which)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedNeedWorkVecs(ksp));
+  if (cg->sent) PetscCall(FusedFetch(Copy_CGFused(cg, which == Residual::OF_SOLUTION ? 3 : 2), ksp->work[0]));
+  else if (which == Residual::OF_SOLUTION) PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,6 +2,7 @@
 #include "cgfusedimpl.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/local.h"
+#include "sparse/offload.h"
 
 PetscErrorCode CGFusedSingleReduction(KSP ksp, PetscBool *single)
 {
@@ -72,15 +73,16 @@ static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPrecondit
 /* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
 static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
-  PetscBool single;
+  PetscBool single, sent;
 
   PetscFunctionBegin;
   *M = CGFusedPreconditioner{};
   PetscCall(CGFusedSingleReduction(ksp, &single));
   *why = FusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
-  if (!*why) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->several, PETSC_FALSE, why));
+  PetscCall(FusedIsSent(ksp, &sent));
+  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->several, PETSC_FALSE, why));
   if (!*why) PetscCall(WhyNotWithNullSpace_CGFused(ksp, why));
-  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, why));
+  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_CGFused(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -108,13 +110,15 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
-  PetscBool    single, same = PETSC_FALSE;
+  PetscBool    single, sent, same = PETSC_FALSE;
   int          all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and go ahead */
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
+  PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+  PetscCall(FusedIsSent(ksp, &sent));
   PetscCall(WhyGeneralHere_CGFused(ksp, M, why));
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
@@ -134,7 +138,8 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL), &cg->nccl,
                           &cg->why_mpi));
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
+  if (!cg->nccl && sent) why->text = "several ranks without NCCL, and a matrix of the host";
+  else if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
   else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -72,6 +72,12 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
+  /* where the host has the matrix and the vectors */
+  PetscBool    x_away     = PETSC_FALSE; /* x of the iteration that the program looks at is there alone */
+  PetscBool    sent       = PETSC_FALSE; /* the last solve has worked with copies, whose residual is there alone */
+  PetscScalar *arrays     = nullptr;     /* [6 array_rows] on the GPU: b, x, r, z, p, and the diagonal of PCJACOBI */
+  LocalInt     array_rows = 0;
+
   Exchange         exchange;                    /* of the ghosts of A */
   PetscBool        same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
   const PCInverse *crossing      = nullptr;     /* factors that reach other ranks by MPI, during a solve */
@@ -112,6 +118,11 @@ PetscErrorCode CGFusedModel(KSP, PetscReal *norm, PetscReal *objective);
 /* The length of the step from x, which is not outside, along p to the boundary, from x.x, x.p and p.p. */
 PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, PetscReal pp);
 
+/* -------------------------------------- cgfused.cxx ------------------------------------------- */
+
+/* Makes the vectors that the KSP works with where the host has them, unless they are there. Collective. */
+PetscErrorCode CGFusedNeedWorkVecs(KSP);
+
 /* -------------------------------------- cgfused_path.cxx -------------------------------------- */
 
 /* Whether an iteration has a single reduction, where the host decides about it. */
@@ -130,6 +141,13 @@ PetscErrorCode CGFusedNeedWork(KSP_CGFused *);
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
 /* The solve of one rank, or of several with NCCL, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);
+/* After such a solve: z = b - A x, and the norms of r, the residual by the recurrence, and of z - r; over all ranks. */
+PetscErrorCode CGFusedTrueResidual(KSP, PetscReal *norm, PetscReal *difference);
+/* Brings r of such a solve, or z, to work[0], if the arrays of the solve were copies. */
+enum class Residual { OF_RECURRENCE, OF_SOLUTION };
+/* Brings x of the iteration that the program looks at. */
+PetscErrorCode CGFusedFetchSolution(KSP);
+PetscErrorCode CGFusedFetchResidual(KSP, Residual);
 
 /* ------------------------------------- cgfused_general.cxx ------------------------------------ */
 

@@ -2,7 +2,9 @@
 #include <petsc/private/kspimpl.h>
 
 #include "fusedimpl.h"
+#include "finepcimpl.h"
 #include "sparse/bsr_mat.h"
+#include "sparse/offload.h"
 
 PetscErrorCode FusedHasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
 {
@@ -32,7 +34,54 @@ PetscErrorCode FusedIsOnDevice(Vec x, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FusedWhyNotWithVectors(KSP ksp, FusedReason *why)
+PetscErrorCode FusedIsSent(KSP ksp, PetscBool *sent)
+{
+  PetscBool rows;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatIsOffloaded(A, sent));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &rows, MATSEQAIJ, MATMPIAIJ, ""));
+  if (!rows || !kHasCUDA) *sent = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedSend(Vec v, PetscScalar *to)
+{
+  const PetscScalar *from;
+  PetscInt           n;
+  PetscMemType       where;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_SendVec, v, 0, 0, 0));
+  PetscCall(VecGetLocalSize(v, &n));
+  PetscCall(VecGetArrayReadAndMemType(v, &from, &where));
+  PetscCall(ArrayCopy(to, from, n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, where));
+  if (!PetscMemTypeDevice(where)) PetscCall(PetscLogCpuToGpu(n * (PetscLogDouble)sizeof(PetscScalar)));
+  PetscCall(VecRestoreArrayReadAndMemType(v, &from));
+  PetscCall(PetscLogEventEnd(FinePC_SendVec, v, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedFetch(const PetscScalar *from, Vec v)
+{
+  PetscScalar *to;
+  PetscInt     n;
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_SendVec, v, 0, 0, 0));
+  PetscCall(VecGetLocalSize(v, &n));
+  PetscCall(VecGetArrayWriteAndMemType(v, &to, &where));
+  PetscCall(ArrayCopy(to, from, n * sizeof(PetscScalar), where, PETSC_MEMTYPE_CUDA));
+  if (!PetscMemTypeDevice(where)) PetscCall(PetscLogGpuToCpu(n * (PetscLogDouble)sizeof(PetscScalar)));
+  PetscCall(VecRestoreArrayWriteAndMemType(v, &to));
+  PetscCall(PetscLogEventEnd(FinePC_SendVec, v, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedWhyNotWithVectors(KSP ksp, PetscBool sent, FusedReason *why)
 {
   PetscBool devices = PETSC_TRUE, sizes = PETSC_TRUE, device;
   PetscInt  n, rows;
@@ -41,13 +90,13 @@ PetscErrorCode FusedWhyNotWithVectors(KSP ksp, FusedReason *why)
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetLocalSize(A, &rows, nullptr));
-  for (Vec v : {ksp->vec_rhs, ksp->vec_sol, ksp->work[0]}) {
+  for (Vec v : {ksp->vec_rhs, ksp->vec_sol, ksp->work ? ksp->work[0] : ksp->vec_sol}) {
     PetscCall(FusedIsOnDevice(v, &device));
     PetscCall(VecGetLocalSize(v, &n));
     if (!device) devices = PETSC_FALSE;
     if (n != rows) sizes = PETSC_FALSE;
   }
-  if (!devices) why->text = "the vectors are on the host";
+  if (!devices && !sent) why->text = "the vectors are on the host";
   else if (!sizes) why->text = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
   else if (!rows) why->text = "no rows";
   PetscFunctionReturn(PETSC_SUCCESS);

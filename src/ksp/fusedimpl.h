@@ -32,9 +32,20 @@ struct FusedReason {
 PetscErrorCode FusedIsOfType(PetscObject, const char text[], FusedReason *);
 /* Whether a vector is on the GPU and may be used there. */
 PetscErrorCode FusedIsOnDevice(Vec, PetscBool *device);
-/* Why products cannot be our own: by the type and the place of the matrix, which may be one of `blocks`, and by the vectors. */
+/*
+   Why products cannot be our own: by the type and the place of the matrix, which may be one of `blocks`, and by the vectors, which
+   may be anywhere if they are sent.
+*/
 PetscErrorCode FusedWhyNotWithMatrix(KSP, PetscBool several, PetscBool blocks, FusedReason *);
-PetscErrorCode FusedWhyNotWithVectors(KSP, FusedReason *);
+PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
+
+/*
+   Whether the rows of the matrix are sent from the host (sparse/offload.h): vectors, which the host has then, are sent, too. A copy
+   of a vector on the GPU, and back.
+*/
+PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
+PetscErrorCode FusedSend(Vec, PetscScalar *to);
+PetscErrorCode FusedFetch(const PetscScalar *from, Vec);
 /*
    Finds NCCL for a solve of several ranks, all of which want it, or else the reason why there is none, in which `why_mpi` is that
    of this rank before. It is an error if the program has asked for NCCL and it cannot be had. Collective.

@@ -261,6 +261,7 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   g->shown    = false;
   g->columns = g->small_columns = 0;
   g->solved                     = PETSC_TRUE;
+  g->sent                       = PETSC_FALSE;
   PetscCall(GMRESFusedLookAtPreconditioner(ksp));
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
   if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));
@@ -314,6 +315,7 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionBegin;
   PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  path: device\n"));
+  if (g->sent) PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
   const double inverse = (double)g->d_rows * g->d_bs * sizeof(*g->d);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g, for the blocks of M %g\n",
@@ -406,6 +408,8 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscCall(ExchangeDestroy(&g->exchange));
   PetscCall(VecDestroy(&g->solution));
   PetscCall(GMRESFusedResetBlocks(g));
+  PetscCall(GMRESFusedResetArrays(g));
+  g->sent = PETSC_FALSE;
   g->A = g->block = CopiedFrom{};
   g->nccl         = nullptr;
   g->own          = PETSC_FALSE;

@@ -22,6 +22,30 @@ static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The copies of the vectors of a solve, and room for them. */
+static PetscScalar *Copy_GMRESFused(const KSP_GMRESFused *g, LocalInt number)
+{
+  return g->arrays + number * (size_t)g->array_rows;
+}
+
+static PetscErrorCode NeedArrays_GMRESFused(KSP_GMRESFused *g, LocalInt n)
+{
+  PetscFunctionBegin;
+  if (g->arrays && g->array_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GMRESFusedResetArrays(g));
+  PetscCall(ArrayCreate((4 + kGMRESMostStep) * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&g->arrays));
+  g->array_rows = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *g)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->arrays));
+  g->array_rows = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Column k of all blocks of d, which is what the preconditioner makes of a vector, whatever its options. */
 static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
 {
@@ -32,9 +56,14 @@ static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
   PetscMemType       where;
 
   PetscFunctionBegin;
-  PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &x, &where));
-  PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, x));
-  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &x));
+  if (g->sent) {
+    PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, Copy_GMRESFused(g, 2)));
+    PetscCall(FusedFetch(Copy_GMRESFused(g, 2), ksp->work[0]));
+  } else {
+    PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &x, &where));
+    PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, x));
+    PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &x));
+  }
   PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
   PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &y, &where));
   PetscCall(ArrayCopy(g->d + k * n, y, n * sizeof(*y), PETSC_MEMTYPE_CUDA, where));
@@ -132,6 +161,7 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
 
   PetscFunctionBegin;
   PetscCall(FindParts(ksp, p));
+  if (g->sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
   if (!g->own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
@@ -242,9 +272,18 @@ PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops)
 /* The arrays of the solve, for as long as the GPU works with them. */
 static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 {
-  PetscMemType where;
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  PetscMemType          where;
 
   PetscFunctionBegin;
+  if (g->sent) {
+    v->b = Copy_GMRESFused(g, 0);
+    v->x = Copy_GMRESFused(g, 1);
+    v->p = Copy_GMRESFused(g, 2);
+    v->t = Copy_GMRESFused(g, 3);
+    for (LocalInt k = 0; k < kGMRESMostStep; k++) v->w[k] = Copy_GMRESFused(g, 4 + k);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
   PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
   PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->p, &where));
@@ -256,6 +295,7 @@ static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 static PetscErrorCode RestoreVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 {
   PetscFunctionBegin;
+  if (((const KSP_GMRESFused *)ksp->data)->sent) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
   PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
   PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->p));
@@ -393,8 +433,14 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   bool            held = false;
 
   PetscFunctionBegin;
+  PetscCall(FusedIsSent(ksp, &g->sent));
   PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
   PetscCall(GMRESFusedPrepare(ksp, &product_flops));
+  if (g->sent) {
+    PetscCall(FusedSend(ksp->vec_rhs, Copy_GMRESFused(g, 0)));
+    if (guess) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));
+    else PetscCall(ArrayZero(Copy_GMRESFused(g, 1), g->array_rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
+  }
   do {
     const PetscInt before = ksp->its;
 
@@ -414,6 +460,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(Iterate_GMRESFused(ksp, norm, &v, &stop, &value, &held));
     PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
+    if (g->sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
     if (g->columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
     g->columns = 0;
     PetscCall(CGLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +

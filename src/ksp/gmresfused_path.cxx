@@ -2,6 +2,7 @@
 #include <petsc/private/pcimpl.h>
 
 #include "gmresfusedimpl.h"
+#include "sparse/offload.h"
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
 
@@ -128,14 +129,16 @@ static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperator
 static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  PetscBool             can;
+  PetscBool             can, sent;
 
   PetscFunctionBegin;
   *op  = GMRESOperators{};
   *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
-  if (!*why) PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, why));
+  PetscCall(FusedIsSent(ksp, &sent));
+  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, why));
+  if (!*why && sent && GMRESFusedIsWatched(ksp)) why->text = "a matrix of the host, and a monitor or a test of the program";
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
-  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, why));
+  if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, op, why));
   if (!*why) {
     PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
@@ -167,7 +170,7 @@ static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
   *can = PETSC_FALSE;
   if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, &why));
-  if (!why) PetscCall(FusedWhyNotWithVectors(ksp, &why));
+  if (!why) PetscCall(FusedWhyNotWithVectors(ksp, PETSC_FALSE, &why));
   *can = (PetscBool)!why;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -189,6 +192,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *wh
   g->nccl    = nullptr;
   g->why_mpi = "";
   g->own     = PETSC_FALSE;
+  PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(WhyGeneralHere_GMRESFused(ksp, op, why));
   if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CanMultiplyHere(ksp, &own));

@@ -52,6 +52,11 @@ struct KSP_GMRESFused {
   LocalInt       d_rows = 0, d_bs = 0;
   CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
 
+  /* where the host has the matrix and the vectors */
+  PetscBool    sent       = PETSC_FALSE; /* the last solve has worked with copies */
+  PetscScalar *arrays     = nullptr;     /* [(4 + kGMRESMostStep) array_rows] on the GPU: b, x, p, t and w */
+  LocalInt     array_rows = 0;
+
   /* what is known of M, and of the norm by the rotations */
   Changes            changes   = Changes::NEVER;          /* whether M may change by itself */
   PetscBool          keeps     = PETSC_FALSE;             /* the vectors M u_k of the cycle are kept: the solve is flexible */
@@ -118,8 +123,9 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
 /* Makes the GPU's copies of the operators those of now, and the exchange of several ranks; collective. */
 PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
-/* Frees M of PCJACOBI or PCPBJACOBI. */
+/* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
+PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *);
 
 /* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
 

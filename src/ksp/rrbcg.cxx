@@ -6,6 +6,7 @@
 #include "pc/rrb/rrb_face.h"
 #include "cgface.h"
 #include "confirm.h"
+#include "fusedimpl.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
@@ -22,6 +23,12 @@ struct KSP_RRBCG {
   PetscInt           before = 0;       /* iterations before the residual was computed anew, since its recurrence had lost it */
   PetscReal          began  = 0;       /* the norm that followed, or the first one */
   const char        *how    = nullptr; /* the iterations of the last solve ran, for the view */
+
+  /* vectors of the host, where the work is on the GPU */
+  PetscScalar       *staging     = nullptr; /* [2 staged_rows] copies of one that is read and of one that is written */
+  PetscInt           staged_rows = 0;
+  const PetscScalar *read        = nullptr; /* the array that a vector has lent */
+  PetscBool          staged      = PETSC_FALSE;
 };
 
 /* One of the twins: the functions of rrbcg.h for where the factor is. */
@@ -157,32 +164,68 @@ static PetscErrorCode CheckOperators(KSP ksp)
 
 /* --------------------------------- vectors where the work is ---------------------------------- */
 
-static PetscErrorCode CheckWhere(PetscBool device, PetscMemType where)
+/* Room on the GPU for copies of two vectors of the host, of so many entries. */
+static PetscErrorCode NeedStaging_RRBCG(KSP_RRBCG *cg, PetscInt n)
 {
   PetscFunctionBegin;
-  PetscCheck(
-    !device || PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
-    "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+  if (cg->staging && cg->staged_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->staging));
+  PetscCall(ArrayCreate(2 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->staging));
+  cg->staged_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetRead(PetscBool device, Vec v, const PetscScalar **array)
+/* The array of v where the work is, or a copy there if the host has v; and back. */
+static PetscErrorCode GetRead(KSP_RRBCG *cg, Vec v, const PetscScalar **array)
 {
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetRead(device, v, array, &where));
-  PetscCall(CheckWhere(device, where));
+  PetscCall(CGGetRead(cg->device, v, &cg->read, &where));
+  *array = cg->read;
+  if (cg->device && !PetscMemTypeDevice(where)) {
+    PetscInt n;
+
+    PetscCall(VecGetLocalSize(v, &n));
+    PetscCall(NeedStaging_RRBCG(cg, n));
+    PetscCall(FusedSend(v, cg->staging));
+    *array = cg->staging;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetWrite(PetscBool device, Vec v, PetscScalar **array)
+static PetscErrorCode RestoreRead(KSP_RRBCG *cg, Vec v, const PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(CGRestoreRead(cg->device, v, &cg->read));
+  *array = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetWrite(KSP_RRBCG *cg, Vec v, PetscScalar **array)
 {
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetWrite(device, v, array, &where));
-  PetscCall(CheckWhere(device, where));
+  PetscCall(CGGetWrite(cg->device, v, array, &where));
+  cg->staged = (PetscBool)(cg->device && !PetscMemTypeDevice(where));
+  if (!cg->staged) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscInt n;
+
+  PetscCall(CGRestoreWrite(cg->device, v, array));
+  PetscCall(VecGetLocalSize(v, &n));
+  PetscCall(NeedStaging_RRBCG(cg, n));
+  *array = cg->staging + n;
+  PetscCall(FusedSend(v, *array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreWrite(KSP_RRBCG *cg, Vec v, PetscScalar **array)
+{
+  PetscFunctionBegin;
+  if (cg->staged) PetscCall(FusedFetch(*array, v));
+  else PetscCall(CGRestoreWrite(cg->device, v, array));
+  *array = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -193,11 +236,11 @@ static PetscErrorCode StoreSolution(KSP ksp, Vec x)
   PetscScalar *array;
 
   PetscFunctionBegin;
-  PetscCall(GetWrite(cg->device, x, &array));
+  PetscCall(GetWrite(cg, x, &array));
   PetscCall(CGTimeBegin(cg->device));
   PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
   PetscCall(CGTimeEnd(cg->device));
-  PetscCall(CGRestoreWrite(cg->device, x, &array));
+  PetscCall(RestoreWrite(cg, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -228,9 +271,9 @@ static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
   PetscFunctionBegin;
   if (!cg->iterating) PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
   else {
-    PetscCall(GetWrite(cg->device, v, &array));
+    PetscCall(GetWrite(cg, v, &array));
     PetscCall(Twin(cg->device).residual(cg->work, array));
-    PetscCall(CGRestoreWrite(cg->device, v, &array));
+    PetscCall(RestoreWrite(cg, v, &array));
     *V = v;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -331,9 +374,9 @@ static PetscErrorCode CheckConverged(KSP ksp, Vec from)
 
   PetscFunctionBegin;
   if (ksp->its) {
-    PetscCall(GetWrite(cg->device, ksp->work[0], &array));
+    PetscCall(GetWrite(cg, ksp->work[0], &array));
     PetscCall(Twin(cg->device).residual(cg->work, array));
-    PetscCall(CGRestoreWrite(cg->device, ksp->work[0], &array));
+    PetscCall(RestoreWrite(cg, ksp->work[0], &array));
   } else if (from != ksp->work[0]) PetscCall(VecCopy(from, ksp->work[0]));
   PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -429,11 +472,10 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     PetscCall(Residual(ksp, from));
   }
   do {
-    PetscCall(GetRead(device, from, &cg->residual));
+    PetscCall(GetRead(cg, from, &cg->residual));
     const PetscErrorCode code = SolveFrom(ksp);
     cg->iterating             = PETSC_FALSE;
-    PetscCall(CGRestoreRead(device, from, &cg->residual));
-    cg->residual = nullptr;
+    PetscCall(RestoreRead(cg, from, &cg->residual));
     PetscCall(code);
     if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
     if (ksp->reason > 0) PetscCall(Confirm_RRBCG(ksp));
@@ -473,7 +515,9 @@ static PetscErrorCode KSPReset_RRBCG(KSP ksp)
 
   PetscFunctionBegin;
   if (cg->work) PetscCall(Twin(cg->device).destroy(&cg->work));
-  cg->how = nullptr;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->staging));
+  cg->staged_rows = 0;
+  cg->how         = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

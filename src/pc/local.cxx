@@ -10,6 +10,7 @@
 #include "local_diagonal.h"
 #include "pcinverse.h"
 #include "sparse/csr_mat.h"
+#include "sparse/offload.h"
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
@@ -426,6 +427,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   const PetscInt64 reported = local->symmetry.one_sided;
+  PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(ComputeByDiagonal(pc, &outcome));
   if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect_Local, &outcome));
@@ -786,6 +788,18 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
                                      bs, bs, (double)all));
+  PetscBool offloaded = PETSC_FALSE;
+
+  if (pc->setupcalled) PetscCall(MatIsOffloaded(pc->pmat, &offloaded));
+  if (offloaded) {
+    size_t sent;
+
+    PetscCall(MatGetSentBytes(pc->pmat, &sent));
+    bytes = (PetscLogDouble)sent;
+    PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "the GPU has a copy of the matrix, which the host has: %g bytes of rows\n", (double)all));
+  }
   const PCLocalDiagonal *diagonal = &((const PC_Local *)pc->data)->diagonal;
   if (!pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
   if (diagonal->negative)

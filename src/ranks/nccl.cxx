@@ -61,7 +61,7 @@ PetscErrorCode NCCLFinalize()
 }
 
 /* All ranks get the reason of the first one that has a reason. */
-static PetscErrorCode Agree_NCCL(MPI_Comm comm, char why[])
+PetscErrorCode NCCLAgree(MPI_Comm comm, char why[])
 {
   PetscMPIInt rank, size, first;
 
@@ -75,7 +75,7 @@ static PetscErrorCode Agree_NCCL(MPI_Comm comm, char why[])
 }
 
 /* Only the ranks of one machine can share a GPU. */
-static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
+PetscErrorCode NCCLLookForSharedDevices(MPI_Comm comm, char why[])
 {
   constexpr size_t kLength      = 64;
   char             own[kLength] = "", *names = nullptr;
@@ -93,7 +93,7 @@ static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
   if (!AreDistinct(count, names, kLength)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   PetscCall(PetscFree(names));
   PetscCallMPI(MPI_Comm_free(&machine));
-  PetscCall(Agree_NCCL(comm, why));
+  PetscCall(NCCLAgree(comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,15 +118,15 @@ static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(AgreeOnError(comm, CallGuarded(NCCLOpen_CUDA, nccl, why), "open NCCL"));
-  PetscCall(Agree_NCCL(comm, why));
-  if (!*why) PetscCall(LookForSharedDevices(comm, why));
+  PetscCall(NCCLAgree(comm, why));
+  if (!*why) PetscCall(NCCLLookForSharedDevices(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   if (rank == 0) PetscCall(NCCLMakeId_CUDA(id, why));
-  PetscCall(Agree_NCCL(comm, why));
+  PetscCall(NCCLAgree(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Bcast(id, (PetscMPIInt)kNCCLId, MPI_BYTE, 0, comm));
   PetscCall(NCCLCreate_CUDA(id, size, rank, *nccl, memory, why));
-  PetscCall(Agree_NCCL(comm, why));
+  PetscCall(NCCLAgree(comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

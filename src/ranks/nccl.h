@@ -26,6 +26,13 @@ PetscErrorCode NCCLOf(MPI_Comm, NCCL **nccl, const char **why);
 /* Destroys the communicators that are left, but those that a solver still has; when the package is finalized. */
 PetscErrorCode NCCLFinalize();
 
+/*
+   `why` [kNCCLText] becomes that of the first rank that has a text, on all ranks; and "ranks share a GPU" where that is so.
+   Collective.
+*/
+PetscErrorCode NCCLAgree(MPI_Comm, char why[]);
+PetscErrorCode NCCLLookForSharedDevices(MPI_Comm, char why[]);
+
 /* Whether no two of `count` names are the same; each takes `length` bytes and ends with a zero. */
 PetscBool AreDistinct(int count, const char names[], size_t length);
 

@@ -4,6 +4,7 @@
 #include "ranks/agree.h"
 #include "bsr_csr.h"
 #include "bsr_mat.h"
+#include "offload.h"
 #include "entry.h"
 
 static PetscScalar BSRValue(const BSR *W, size_t k)
@@ -215,11 +216,31 @@ static PetscErrorCode GetHostPoints(BSRMat *bsr, PetscBool upper, PetscBool keep
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The entries of blocks that the host has, sent to the GPU. With keep, a copy there that fits has their pattern. */
+static PetscErrorCode SendPoints(BSRMat *bsr, PetscBool upper, PetscBool keep, MatPoints *points)
+{
+  MatPoints host{};
+  CSR      *copy = &points->copy;
+
+  PetscFunctionBegin;
+  PetscCall(GetHostPoints(bsr, upper, PETSC_FALSE, &host));
+  const CSR &W = host.copy;
+  keep         = (PetscBool)(keep && copy->i && copy->rows == W.rows && copy->nnz == W.nnz && PetscMemTypeDevice(copy->where));
+  if (!keep) PetscCall(CSRDestroy(copy));
+  PetscErrorCode code = keep ? ArrayCopy(copy->a, W.a, W.nnz * sizeof(PetscScalar), copy->where, W.where)
+                             : CallGuarded(CSRDuplicate, &W, PETSC_MEMTYPE_CUDA, copy);
+  PetscCall(CSRDestroy(&host.copy));
+  PetscCall(code);
+  points->upper = upper;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The single entries of a part of a matrix of blocks, in the memory where those of the matrix belong. */
 static PetscErrorCode GetPointsOf(Mat A, Mat part, PetscBool upper, PetscBool keep, MatPoints *points, CSRMat *csr)
 {
   PetscInt     bs;
   PetscMemType where;
+  PetscBool    offloaded;
   BSRMat       bsr{};
   PetscErrorCode (*query)(Mat, const BSR **);
 
@@ -228,13 +249,15 @@ static PetscErrorCode GetPointsOf(Mat A, Mat part, PetscBool upper, PetscBool ke
   PetscCall(MatGetBlockSize(part, &bs));
   PetscCall(LocalIntCast(bs, "rows in a block", &bsr.A.bs));
   PetscCall(MatGetBSRMemType(A, &where));
+  PetscCall(MatIsOffloaded(A, &offloaded));
   PetscCall(PetscObjectQueryFunction((PetscObject)part, kDeviceBlocksQuery, &query));
   if (query && PetscMemTypeDevice(where)) {
     const BSR *blocks;
 
     PetscCall((*query)(part, &blocks));
     PetscCall(GetDevicePoints(blocks, keep, points));
-  } else PetscCall(GetHostPoints(&bsr, upper, keep, points));
+  } else if (kHasCUDA && offloaded) PetscCall(SendPoints(&bsr, upper, keep, points));
+  else PetscCall(GetHostPoints(&bsr, upper, keep, points));
   points->bs   = bsr.A.bs;
   const CSR &W = points->copy;
   csr->A       = CSRView{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
@@ -496,14 +519,15 @@ PetscErrorCode MatRestoreBSR(BSRMat *bsr)
 PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 {
   VecType   type;
-  PetscBool is_cuda, is_host_type, bound;
+  PetscBool is_cuda, is_host_type, bound, offloaded;
 
   PetscFunctionBegin;
   PetscCall(MatGetVecType(A, &type));
   PetscCall(PetscStrcmpAny(type, &is_cuda, VECCUDA, VECSEQCUDA, VECMPICUDA, ""));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &is_host_type, MATSEQBAIJ, MATMPIBAIJ, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(MatBoundToCPU(A, &bound));
-  *where = kHasCUDA && is_cuda && (is_host_type || !bound) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  PetscCall(MatIsOffloaded(A, &offloaded));
+  *where = kHasCUDA && (offloaded || (is_cuda && (is_host_type || !bound))) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

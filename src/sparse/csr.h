@@ -45,7 +45,7 @@ struct CSR {
 PetscErrorCode CSRCreate(LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision, PetscMemType, CSR *);
 PetscErrorCode CSRDestroy(CSR *);
 size_t         CSRBytes(const CSR *); /* bytes of the stored entries and the row starts */
-PetscErrorCode CSRCopyToHost(const CSR *, CSR *copy);
+PetscErrorCode CSRDuplicate(const CSR *, PetscMemType, CSR *copy);
 
 /* d [n] = the diagonal entries of A, in its memory; 0 for a row without one. */
 PetscErrorCode CSRDiagonal_Host(const CSRView *A, PetscScalar *d);

@@ -37,13 +37,13 @@ size_t CSRBytes(const CSR *W)
   return (W->rows + 1) * sizeof(LocalInt) + W->nnz * (sizeof(LocalInt) + FinePCPrecisionBytes(W->precision));
 }
 
-PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
+PetscErrorCode CSRDuplicate(const CSR *W, PetscMemType where, CSR *copy)
 {
   PetscFunctionBegin;
-  PetscCall(CSRCreate(W->rows, W->columns, W->nnz, W->precision, PETSC_MEMTYPE_HOST, copy));
-  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(LocalInt), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(LocalInt), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(ArrayCopy(copy->a, W->a, W->nnz * FinePCPrecisionBytes(W->precision), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(CSRCreate(W->rows, W->columns, W->nnz, W->precision, where, copy));
+  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(LocalInt), where, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(LocalInt), where, W->where));
+  PetscCall(ArrayCopy(copy->a, W->a, W->nnz * FinePCPrecisionBytes(W->precision), where, W->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -187,7 +187,7 @@ PetscErrorCode CSRMask(const CSR *W, LocalInt n, LocalInt count, const LocalInt 
   GrowingRows rows;
 
   PetscFunctionBegin;
-  if (W->i) PetscCall(CSRCopyToHost(W, &host));
+  if (W->i) PetscCall(CSRDuplicate(W, PETSC_MEMTYPE_HOST, &host));
   const PetscErrorCode code = CallGuarded(MaskRows, (const CSR *)&host, n, count, masked, &rows);
   PetscCall(CSRDestroy(&host));
   PetscCall(code);

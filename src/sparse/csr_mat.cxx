@@ -8,6 +8,7 @@
 
 #include "ranks/agree.h"
 #include "csr_mat.h"
+#include "offload.h"
 
 /* The pattern of a sequential Mat as local numbers. */
 struct LocalPattern {
@@ -213,16 +214,60 @@ static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+/* Where the rows of a matrix are used. SENT rows are on the host, and copied to the GPU. */
+enum class Place { HOST, DEVICE, SENT };
+
+static PetscErrorCode PlaceOf(Mat A, Place *place)
 {
-  PetscBool is_cuda, bound;
+  Mat       local;
+  PetscBool is_cuda, bound, offloaded;
 
   PetscFunctionBegin;
+  PetscCall(MatGetDiagonalBlock(A, &local));
+  PetscCall(PetscObjectTypeCompare((PetscObject)local, MATSEQAIJCUSPARSE, &is_cuda));
+  PetscCall(MatBoundToCPU(local, &bound));
+  PetscCall(MatIsOffloaded(A, &offloaded));
+  *place = kHasCUDA && is_cuda && !bound ? Place::DEVICE : kHasCUDA && offloaded ? Place::SENT : Place::HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetSentCSR(CSRMat *csr)
+{
+  PetscFunctionBegin;
+  PetscCall(MatGetSentRows(csr->local, &csr->A));
+  csr->sent = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lends the rows of a part of A where those of A are used. */
+static PetscErrorCode GetPart(Mat A, CSRMat *csr)
+{
+  Place place = Place::HOST;
+
+  PetscFunctionBegin;
+  PetscCall(PlaceOf(A, &place));
+  PetscCall((place == Place::DEVICE ? GetDeviceCSR : place == Place::SENT ? GetSentCSR : GetHostCSR)(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+{
+  PetscFunctionBegin;
   PetscCall(GetLocal(A, csr));
-  PetscCall(PetscObjectTypeCompare((PetscObject)csr->local, MATSEQAIJCUSPARSE, &is_cuda));
-  PetscCall(MatBoundToCPU(csr->local, &bound));
-  if (kHasCUDA && is_cuda && !bound) PetscCall(GetDeviceCSR(csr));
-  else PetscCall(GetHostCSR(csr));
+  PetscCall(GetPart(A, csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetPartOnHost(Mat part, CSRMat *csr)
+{
+  PetscInt rows;
+
+  PetscFunctionBegin;
+  *csr       = CSRMat{};
+  csr->local = part;
+  PetscCall(MatGetSize(part, &rows, nullptr));
+  PetscCall(LocalIntCast(rows, "rows", &csr->A.n));
+  PetscCall(GetHostCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -238,7 +283,8 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
 {
   PetscFunctionBegin;
   if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
-  if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
+  if (csr->sent) {                                     /* which stay with the matrix */
+  } else if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
   else {
     PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
     PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
@@ -267,35 +313,29 @@ PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscIn
   *csr = CSRMat{};
   PetscCall(MatMPIAIJGetSeqAIJ(A, &diagonal, &csr->local, ghosts));
   PetscCall(GetOtherSize(csr->local, &csr->A.n, count));
-  PetscCall(GetDeviceCSR(csr));
+  PetscCall(GetPart(A, csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatGetValuesMemType(Mat A, PetscMemType *where)
 {
-  Mat       local;
-  PetscBool is_cuda, bound;
+  Place place = Place::HOST;
 
   PetscFunctionBegin;
-  PetscCall(MatGetDiagonalBlock(A, &local));
-  PetscCall(PetscObjectTypeCompare((PetscObject)local, MATSEQAIJCUSPARSE, &is_cuda));
-  PetscCall(MatBoundToCPU(local, &bound));
-  *where = kHasCUDA && is_cuda && !bound ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  PetscCall(PlaceOf(A, &place));
+  *where = place == Place::HOST ? PETSC_MEMTYPE_HOST : PETSC_MEMTYPE_CUDA;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatGetOtherCSR(Mat A, CSRMat *csr)
 {
-  PetscMemType where;
-  LocalInt     columns;
+  LocalInt columns;
 
   PetscFunctionBegin;
   *csr = CSRMat{};
   PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &csr->local, nullptr));
   PetscCall(GetOtherSize(csr->local, &csr->A.n, &columns));
-  PetscCall(MatGetValuesMemType(A, &where));
-  if (PetscMemTypeDevice(where)) PetscCall(GetDeviceCSR(csr));
-  else PetscCall(GetHostCSR(csr));
+  PetscCall(GetPart(A, csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -342,8 +382,8 @@ struct FactorOnHost {
 static PetscErrorCode Copy_CSR(const CSR *W, const CSR *ghosts, const PetscScalar *d, FactorOnHost *host)
 {
   PetscFunctionBegin;
-  PetscCall(CSRCopyToHost(W, &host->own));
-  if (ghosts->i) PetscCall(CSRCopyToHost(ghosts, &host->foreign));
+  PetscCall(CSRDuplicate(W, PETSC_MEMTYPE_HOST, &host->own));
+  if (ghosts->i) PetscCall(CSRDuplicate(ghosts, PETSC_MEMTYPE_HOST, &host->foreign));
   PetscCall(PetscMalloc1(W->rows, &host->d));
   PetscCall(ArrayCopy(host->d, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
   const size_t entries = (size_t)host->foreign.nnz + W->nnz + W->rows;

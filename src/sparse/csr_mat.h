@@ -7,6 +7,7 @@
 struct CSRMat {
   CSRView A;
   Mat     local; /* the sequential matrix whose rows these are, or null if they are a copy */
+  bool    sent;  /* the rows are the copy on the GPU that the matrix keeps, see offload.h */
 };
 
 /*
@@ -32,11 +33,17 @@ PetscErrorCode MatGetLocalPattern(Mat, PetscMemType, LocalInt n, LocalInt nnz, c
 /* An error if the matrix is not square with the same layout of rows and columns. */
 PetscErrorCode MatCheckLayout(Mat);
 
-/* Lends the rows of the rank's diagonal block of an AIJ matrix, on the device if they are there and not bound to the CPU. */
+/*
+   Lends the rows of the rank's diagonal block of an AIJ matrix, on the device if they are there and not bound to the CPU, or if
+   they are to be used there (offload.h).
+*/
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
 
 /* Lends the same rows on the host, wherever the matrix has them. */
 PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
+
+/* Lends the rows of a sequential AIJ matrix on the host, which need not be square. */
+PetscErrorCode MatGetPartOnHost(Mat, CSRMat *);
 
 /* Lends the rank's entries in columns of other ranks, on the device. Column j of these rows is column ghosts[j] of the matrix. */
 PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, LocalInt *count, const PetscInt **ghosts);

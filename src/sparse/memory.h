@@ -22,6 +22,7 @@ size_t FinePCPrecisionBytes(FinePCPrecision); /* bytes of one value */
 PetscErrorCode ArrayCreate(size_t bytes, PetscMemType, void **);
 PetscErrorCode ArrayDestroy(PetscMemType, void **);
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
+PetscErrorCode ArrayZero(void *, size_t bytes, PetscMemType);
 
 /* The same for one kind of memory each; ArrayCopy_CUDA() copies from, to and on the device. */
 PetscErrorCode ArrayCreate_Host(size_t bytes, void **);
@@ -29,3 +30,7 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **);
 PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
+PetscErrorCode ArrayZero_CUDA(void *, size_t bytes);
+
+/* Frees what large copies between host and device have kept; when the package is finalized. */
+PetscErrorCode TransferFinalize_CUDA();

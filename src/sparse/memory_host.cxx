@@ -47,3 +47,11 @@ PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType 
   else PetscCall(PetscMemcpy(to, from, bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode ArrayZero(void *data, size_t bytes, PetscMemType where)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(where)) PetscCall(ArrayZero_CUDA(data, bytes));
+  else PetscCall(PetscMemzero(data, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

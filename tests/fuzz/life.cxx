@@ -64,7 +64,8 @@ private:
 
 class Case {
 public:
-  Case(std::uint64_t seed, const Place &place, Report *report) : random_(seed), place_(place), report_(*report), log_(report->log)
+  Case(std::uint64_t seed, const Place &place, Report *report) :
+      random_(seed), place_(place), report_(*report), log_(report->log), sent_(place.device && seed % 3 == 2)
   {
     MPI_Comm_size(PETSC_COMM_WORLD, &size_);
     PetscOptionsCreate(&options_);
@@ -126,6 +127,7 @@ private:
   const Place  place_;
   Report      &report_;
   std::string &log_;
+  const bool   sent_;         /* the host has the matrix, and the GPU a copy of its rows */
   Event        event_;        /* what is being done */
   bool         well_ = false; /* every solve must converge */
   PetscMPIInt  size_;
@@ -186,7 +188,7 @@ void Case::Note(const std::string &what, Code code, const std::string &text)
 /* Matrices of PETSc's other types stay on the host. */
 const char *Case::MatTypeHere() const
 {
-  if (place_.device && choice_.mat == "aij") return MATAIJCUSPARSE;
+  if (place_.device && choice_.mat == "aij" && !sent_) return MATAIJCUSPARSE;
   if (place_.reference && choice_.mat == "baijcuda") return MATBAIJ;
   return choice_.mat.c_str();
 }
@@ -197,7 +199,7 @@ PetscErrorCode Case::ThrowProductAway()
   Vec x, y;
 
   PetscFunctionBegin;
-  if (!place_.device || choice_.mat != "aij" || !system_.assembled) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!place_.device || sent_ || choice_.mat != "aij" || !system_.assembled) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatCreateVecs(A_, &x, &y));
   PetscCall(MatMult(A_, x, y));
   PetscCall(VecDestroy(&x));
@@ -281,6 +283,7 @@ PetscErrorCode Case::Start()
   if (random_.Chance(10)) eigenvalues_ = PETSC_TRUE; /* KSPCG has no room for more iterations than at its set-up */
   if (HasEstimates()) PetscCall(KSPSetComputeEigenvalues(ksp_, eigenvalues_));
   PetscCall(PetscOptionsInsertString(options_, choice_.options.c_str()));
+  if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -545,6 +548,7 @@ PetscErrorCode Case::NewOptions()
   changed_ = true;
   PetscCall(PetscOptionsClear(options_));
   PetscCall(PetscOptionsInsertString(options_, options.c_str()));
+  if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -10,6 +10,7 @@
 #include "entry.h"
 #include "finepcimpl.h"
 #include "sparse/csr_mat.h"
+#include "sparse/offload.h"
 
 /* ---------------------------------- w, the near null vector ----------------------------------- */
 
@@ -564,6 +565,7 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   phase->outcome->exchanging = true;
   if (!keep) PetscCall(MatDestroy(&cmatch->entries));
   PetscCall(MatConvert(pc->pmat, MATMPIAIJ, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
+  PetscCall(MatOffloadLike(cmatch->entries, pc->pmat));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

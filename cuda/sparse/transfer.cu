@@ -1,0 +1,152 @@
+/*
+   Large copies between pageable memory of the host and the GPU. What cudaMemcpy() does with such memory, a copy by way of pinned
+   memory, is done here by several threads: one alone copies more slowly than the bus takes it.
+*/
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "launch.cuh"
+#include "sparse/transfer.cuh"
+
+namespace
+{
+
+constexpr size_t kPiece       = 2 << 20; /* bytes */
+constexpr int    kMostThreads = 4;
+constexpr int    kSlots       = 2; /* pieces of a thread: one is copied by the host while the other travels */
+
+/* Pinned memory for the pieces, made by the first large copy and kept until the end. */
+struct Pieces {
+  char       *memory = nullptr;
+  cudaEvent_t done[kMostThreads * kSlots]{}; /* the piece may be used again */
+  bool        failed = false;                /* there was no memory for it */
+} pieces;
+
+/* The processors that this process may use; those of other ranks are theirs where ranks are bound. */
+int Threads()
+{
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) ? 1 : std::clamp(CPU_COUNT(&set), 1, kMostThreads);
+}
+
+PetscErrorCode MakePieces()
+{
+  PetscFunctionBegin;
+  if (pieces.memory || pieces.failed) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cudaMallocHost((void **)&pieces.memory, kMostThreads * kSlots * kPiece) != cudaSuccess) {
+    (void)cudaGetLastError();
+    pieces.memory = nullptr;
+    pieces.failed = true;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (cudaEvent_t &event : pieces.done) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+struct Transfer {
+  char        *to;
+  const char  *from;
+  size_t       bytes;
+  bool         to_device;
+  cudaStream_t stream;
+  int          device, threads;
+
+  size_t Count() const { return (bytes + kPiece - 1) / kPiece; }
+  size_t Size(size_t k) const { return std::min(kPiece, bytes - k * kPiece); }
+
+  cudaError_t Travel(size_t k, int slot) const
+  {
+    char *const pinned = pieces.memory + slot * kPiece;
+    const auto  error  = to_device ? cudaMemcpyAsync(to + k * kPiece, pinned, Size(k), cudaMemcpyHostToDevice, stream)
+                                   : cudaMemcpyAsync(pinned, from + k * kPiece, Size(k), cudaMemcpyDeviceToHost, stream);
+    return error ? error : cudaEventRecord(pieces.done[slot], stream);
+  }
+  cudaError_t Send(size_t k, int slot) const
+  {
+    const cudaError_t error = cudaEventSynchronize(pieces.done[slot]);
+    if (error) return error;
+    std::memcpy(pieces.memory + slot * kPiece, from + k * kPiece, Size(k));
+    return Travel(k, slot);
+  }
+  cudaError_t Receive(size_t k, int slot) const
+  {
+    const cudaError_t error = cudaEventSynchronize(pieces.done[slot]);
+    if (!error) std::memcpy(to + k * kPiece, pieces.memory + slot * kPiece, Size(k));
+    return error;
+  }
+
+  /* Every threads-th piece. */
+  cudaError_t Run(int thread) const
+  {
+    cudaError_t  error = cudaSetDevice(device);
+    const size_t count = Count(), stride = threads;
+    const auto   slot = [thread](size_t n) { return thread * kSlots + (int)(n % kSlots); };
+
+    if (to_device) {
+      for (size_t k = thread, n = 0; k < count && !error; k += stride, n++) error = Send(k, slot(n));
+      return error;
+    }
+    for (size_t n = 0; n < kSlots && thread + n * stride < count && !error; n++) {
+      error = cudaEventSynchronize(pieces.done[slot(n)]);
+      if (!error) error = Travel(thread + n * stride, slot(n));
+    }
+    for (size_t k = thread, n = 0; k < count && !error; k += stride, n++) {
+      error = Receive(k, slot(n));
+      if (!error && k + kSlots * stride < count) error = Travel(k + kSlots * stride, slot(n));
+    }
+    return error;
+  }
+};
+
+bool IsPageable(const void *host)
+{
+  cudaPointerAttributes attributes{};
+  const cudaError_t     error = cudaPointerGetAttributes(&attributes, host);
+
+  if (error) (void)cudaGetLastError();
+  return !error && attributes.type == cudaMemoryTypeUnregistered;
+}
+
+} // namespace
+
+PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done)
+{
+  constexpr size_t         kLarge = 4 * kPiece;
+  std::vector<std::thread> others;
+  cudaError_t              errors[kMostThreads] = {};
+  Transfer                 transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, Threads()};
+
+  PetscFunctionBegin;
+  *done = false;
+  if (bytes < kLarge || !IsPageable(to_device ? from : to)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MakePieces());
+  if (!pieces.memory) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaGetDevice(&transfer.device));
+  others.reserve(kMostThreads);
+  for (int t = 1; t < transfer.threads; t++) try {
+      others.emplace_back([&, t] { errors[t] = transfer.Run(t); });
+    } catch (const std::system_error &) { /* there may be no more threads */
+      errors[t] = transfer.Run(t);
+    }
+  errors[0] = transfer.Run(0);
+  for (std::thread &other : others) other.join();
+  for (cudaError_t error : errors) PetscCallCUDA(error);
+  *done = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TransferFinalize_CUDA()
+{
+  PetscFunctionBegin;
+  if (pieces.memory) {
+    for (cudaEvent_t &event : pieces.done) PetscCallCUDA(cudaEventDestroy(event));
+    PetscCallCUDA(cudaFreeHost(pieces.memory));
+  }
+  pieces = Pieces{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,10 @@
+/* Large copies between pageable memory of the host and the GPU. */
+#pragma once
+
+#include "sparse/memory.h"
+
+/*
+   Copies between the host and the GPU, in the order of the stream, if that pays; otherwise *done is false, and nothing has been
+   done. The memory of the host can be used again afterwards, or has what was asked for.
+*/
+PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done);

@@ -1,0 +1,474 @@
+/* Where the rows of matrices of the host are used, and their copies on the GPU. */
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include "offload.h"
+#include "csr_mat.h"
+#include "finepcimpl.h"
+#include "ranks/agree.h"
+#include "ranks/nccl.h"
+
+const char *const FinePCBackends[] = {"auto", "host", "device", "FinePCBackend", "FINEPC_BACKEND_", nullptr};
+
+/* The parameter of a destructor is void ** or void *, by the release of PETSc. */
+template <typename Context>
+static PetscErrorCode FreeContainer(Context context)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(*(void **)context));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The data become those of the object, which frees them. PETSc's function for this loses them where memory ends. */
+static PetscErrorCode ComposeData(PetscObject object, const char name[], void *data, PetscCtxDestroyFn *destroy)
+{
+  PetscContainer container;
+
+  PetscFunctionBegin;
+  PetscErrorCode code = PetscContainerCreate(PetscObjectComm(object), &container);
+  if (code) PetscCall((*destroy)(&data));
+  PetscCall(code);
+  code = PetscContainerSetPointer(container, data);
+  if (!code) code = PetscContainerSetCtxDestroy(container, destroy);
+  if (!code) code = PetscObjectCompose(object, name, (PetscObject)container);
+  PetscCall(PetscContainerDestroy(&container));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What an object keeps by this name, made if there is none yet. */
+template <typename T>
+static PetscErrorCode GetComposed(PetscObject object, const char name[], T **data)
+{
+  PetscCtxDestroyFn *const destroy = FreeContainer;
+
+  PetscFunctionBegin;
+  *data = nullptr;
+  PetscCall(PetscObjectContainerQuery(object, name, (void **)data));
+  if (*data) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscNew(data));
+  const PetscErrorCode code = ComposeData(object, name, *data, destroy);
+  if (code) *data = nullptr;
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---------------------------------------- what is asked --------------------------------------- */
+
+static constexpr char kAsked[] = "FinePCBackend";
+
+struct Asked {
+  FinePCBackend backend;
+  PetscBool     known; /* by a setter, by the option of the type, or since -finepc_backend was looked for */
+};
+
+static PetscErrorCode SetAsked(PetscObject object, FinePCBackend backend)
+{
+  Asked *asked;
+
+  PetscFunctionBegin;
+  PetscValidLogicalCollectiveEnum(object, backend, 2);
+  PetscCheck(backend >= FINEPC_BACKEND_AUTO && backend <= FINEPC_BACKEND_DEVICE, PetscObjectComm(object), PETSC_ERR_ARG_OUTOFRANGE,
+             "There is no backend %d", (int)backend);
+  PetscCall(GetComposed(object, kAsked, &asked));
+  *asked = Asked{backend, PETSC_TRUE};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetOwn(PetscObject object, FinePCBackend *backend)
+{
+  Asked *asked = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery(object, kAsked, (void **)&asked));
+  *backend = asked ? asked->backend : FINEPC_BACKEND_AUTO;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCFinePCSetBackend - Says where a preconditioner of finepc uses the rows of a matrix that the host has
+
+  Logically Collective
+
+  Input Parameters:
++ pc      - the preconditioner context
+- backend - `FINEPC_BACKEND_AUTO`, `FINEPC_BACKEND_HOST` or `FINEPC_BACKEND_DEVICE`
+
+  Options Database Keys:
++ -finepc_backend <auto>    - for all preconditioners and solvers of finepc: `auto`, `host` or `device`
+- -pc_cmatch_backend <auto> - for those of a type, here `PCCMATCH`
+
+  Level: intermediate
+
+  Notes:
+  This function and the option of the type go before `-finepc_backend`. The next `PCSetUp()` heeds them.
+
+  On the GPU the rows of a `MATAIJ`, `MATBAIJ` or `MATSBAIJ` are a copy, which is sent there when the matrix has changed and stays
+  with the matrix. The preconditioner is set up and applied there. A solver of PETSc, whose vectors the host has, then sends one
+  vector and fetches another at each application; `KSPCGFUSED` sends b once a solve and fetches x.
+
+  It is an error if `FINEPC_BACKEND_DEVICE` is set and a rank has no GPU. A matrix whose rows are on the GPU, such as
+  `MATAIJCUSPARSE`, is used there in any case.
+
+.seealso: `FinePCBackend`, `PCFinePCGetBackend()`, `KSPFinePCSetBackend()`, `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`
+@*/
+PetscErrorCode PCFinePCSetBackend(PC pc, FinePCBackend backend)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscCall(SetAsked((PetscObject)pc, backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCFinePCGetBackend - Gets what `PCFinePCSetBackend()` or the option of the type has said, or `FINEPC_BACKEND_AUTO`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. backend - the backend
+
+  Level: intermediate
+
+.seealso: `FinePCBackend`, `PCFinePCSetBackend()`
+@*/
+PetscErrorCode PCFinePCGetBackend(PC pc, FinePCBackend *backend)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(backend, 2);
+  PetscCall(GetOwn((PetscObject)pc, backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPFinePCSetBackend - Says where a solver of finepc works with a matrix and vectors that the host has
+
+  Logically Collective
+
+  Input Parameters:
++ ksp     - the Krylov space context
+- backend - `FINEPC_BACKEND_AUTO`, `FINEPC_BACKEND_HOST` or `FINEPC_BACKEND_DEVICE`
+
+  Options Database Keys:
++ -finepc_backend <auto>      - for all preconditioners and solvers of finepc: `auto`, `host` or `device`
+- -ksp_cgfused_backend <auto> - for those of a type, here `KSPCGFUSED`
+
+  Level: intermediate
+
+  Notes:
+  This function and the option of the type go before `-finepc_backend`. The next `KSPSolve()` heeds them. The preconditioner has a
+  setting of its own, see `PCFinePCSetBackend()`.
+
+  `KSPCGFUSED` works on the GPU with a `MATAIJ` whose rows are sent there. It sends b, and x if there is a guess, and fetches x.
+  Other solvers work on the host with such a matrix.
+
+.seealso: `FinePCBackend`, `KSPFinePCGetBackend()`, `PCFinePCSetBackend()`, `KSPCGFUSED`
+@*/
+PetscErrorCode KSPFinePCSetBackend(KSP ksp, FinePCBackend backend)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscCall(SetAsked((PetscObject)ksp, backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPFinePCGetBackend - Gets what `KSPFinePCSetBackend()` or the option of the type has said, or `FINEPC_BACKEND_AUTO`
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. backend - the backend
+
+  Level: intermediate
+
+.seealso: `FinePCBackend`, `KSPFinePCSetBackend()`
+@*/
+PetscErrorCode KSPFinePCGetBackend(KSP ksp, FinePCBackend *backend)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscAssertPointer(backend, 2);
+  PetscCall(GetOwn((PetscObject)ksp, backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BackendFromOptions(PetscObject object, PetscOptionItems PetscOptionsObject)
+{
+  FinePCBackend backend;
+  PetscBool     given;
+  char          key[64];
+
+  PetscFunctionBegin;
+  PetscCall(GetOwn(object, &backend));
+  PetscCall(PetscSNPrintf(key, sizeof(key), "-%s_%s_backend", object->classid == KSP_CLASSID ? "ksp" : "pc", object->type_name));
+  PetscOptionsHeadBegin(PetscOptionsObject, "finepc options");
+  PetscCall(PetscOptionsEnum(key, "where rows are used that the host has",
+                             object->classid == KSP_CLASSID ? "KSPFinePCSetBackend" : "PCFinePCSetBackend", FinePCBackends,
+                             (PetscEnum)backend, (PetscEnum *)&backend, &given));
+  PetscOptionsHeadEnd();
+  if (given) PetscCall(SetAsked(object, backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was asked for of this object, or else of all of them, which is looked for once. */
+static PetscErrorCode GetAsked(PetscObject object, Asked **asked)
+{
+  PetscBool given;
+
+  PetscFunctionBegin;
+  PetscCall(GetComposed(object, kAsked, asked));
+  if ((*asked)->known) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+    PetscOptionsGetEnum(object->options, nullptr, "-finepc_backend", FinePCBackends, (PetscEnum *)&(*asked)->backend, &given));
+  (*asked)->known = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- the decision --------------------------------------- */
+
+static constexpr char kDecision[] = "FinePCOffload";
+
+/* From so many rows a rank on a set-up and a solve on the GPU are faster, with all that is sent there. */
+static constexpr PetscInt kOffloadRows = 50000;
+
+struct Decision {
+  PetscBool     made, offloaded;
+  FinePCBackend asked;
+  char          why[kNCCLText];
+};
+
+PetscErrorCode MatIsOffloaded(Mat A, PetscBool *offloaded, const char **why)
+{
+  Decision *decision = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  *offloaded = decision ? decision->offloaded : PETSC_FALSE;
+  if (why) *why = decision ? decision->why : "";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatOffloadLike(Mat A, Mat other)
+{
+  Decision *decision, *from = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery((PetscObject)other, kDecision, (void **)&from));
+  PetscCall(GetComposed((PetscObject)A, kDecision, &decision));
+  *decision = from ? *from : Decision{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether A is of a type whose rows the host has, and the GPU may use. */
+static PetscErrorCode IsOfHost(Mat A, PetscBool *is)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(
+    PetscObjectBaseTypeCompareAny((PetscObject)A, is, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, MATMPISBAIJ, ""));
+  if (!*is) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+    PetscObjectTypeCompareAny((PetscObject)A, &device, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, MATSEQBAIJCUDA, MATMPIBAIJCUDA, ""));
+  if (device) *is = PETSC_FALSE; /* one that is bound to the CPU stays there */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether this rank has a GPU that it may use, or why not; without waiting for other ranks. */
+static PetscErrorCode LookForDevice(char why[])
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceFound_CUDA(&found));
+  if (!kHasCUDA) PetscCall(PetscStrncpy(why, "this finepc was built without CUDA", kNCCLText));
+  else if (!found) PetscCall(PetscStrncpy(why, "no GPU was found", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether the GPU has room for the rows, and for what is made of them, or why not; without waiting for other ranks. */
+static PetscErrorCode LookForRoom(Mat A, char why[])
+{
+  constexpr double kTimes = 8; /* the rows: a hierarchy takes some three times their memory, long factors more */
+  MatInfo          info;
+  size_t           free;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetInfo(A, MAT_LOCAL, &info));
+  PetscCall(DeviceFreeBytes_CUDA(&free));
+  if (free < kTimes * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
+    PetscCall(PetscStrncpy(why, "the GPU may have too little memory for it", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Why the host uses the rows, the same on all ranks; empty if the GPU does. */
+static PetscErrorCode Decide(Mat A, FinePCBackend asked, char why[])
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)A);
+  PetscMPIInt    size;
+  PetscInt       rows;
+
+  PetscFunctionBegin;
+  why[0] = 0;
+  if (asked == FINEPC_BACKEND_HOST) {
+    PetscCall(PetscStrncpy(why, "the host was asked for", kNCCLText));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(MatGetSize(A, &rows, nullptr));
+  if (asked == FINEPC_BACKEND_AUTO && rows / size < kOffloadRows) {
+    PetscCall(PetscSNPrintf(why, kNCCLText, "a rank has fewer than %" PetscInt_FMT " rows", kOffloadRows));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode code = LookForDevice(why);
+  if (!code && !why[0] && asked == FINEPC_BACKEND_AUTO) code = LookForRoom(A, why);
+  PetscCall(AgreeOnError(comm, code, "look for its GPU"));
+  PetscCall(NCCLAgree(comm, why));
+  if (!why[0] && asked == FINEPC_BACKEND_AUTO && size > 1) PetscCall(NCCLLookForSharedDevices(comm, why));
+  PetscCheck(!why[0] || asked != FINEPC_BACKEND_DEVICE, comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
+{
+  Decision     *decision = nullptr;
+  Asked        *of       = nullptr;
+  PetscBool     is_of_host;
+  FinePCBackend asked;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  if (!of || !of->known || !decision) { /* which is so on all ranks, or on none */
+    PetscErrorCode code = GetAsked(user, &of);
+    if (!code) code = GetComposed((PetscObject)A, kDecision, &decision);
+    PetscCall(AgreeOnError(PetscObjectComm((PetscObject)A), code, "keep where rows are used"));
+  }
+  asked = of->backend;
+  if (!kHasCUDA && asked != FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(IsOfHost(A, &is_of_host));
+  if (!is_of_host) *decision = Decision{};
+  else if (!decision->made || decision->asked != asked) {
+    *decision = Decision{};
+    PetscCall(Decide(A, asked, decision->why));
+    decision->made      = PETSC_TRUE;
+    decision->asked     = asked;
+    decision->offloaded = (PetscBool)!decision->why[0];
+    PetscCall(PetscInfo(user, "rows of the matrix, which the host has, are used on the %s%s%s\n",
+                        decision->offloaded ? "GPU" : "host", decision->why[0] ? ": " : "", decision->why));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the copies ---------------------------------------- */
+
+static constexpr char kSent[] = "FinePCSentRows";
+
+/* The copy of a sequential MATAIJ. */
+struct SentRows {
+  PetscObjectId    id; /* of the Mat that was copied, and its state */
+  PetscObjectState state;
+  LocalInt         n, nnz;
+  LocalInt        *i; /* [n + 1], and behind them j [nnz] */
+  PetscScalar     *a;
+};
+
+template <typename Context>
+static PetscErrorCode DestroySentRows(Context context)
+{
+  SentRows *sent = *(SentRows **)context;
+
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  PetscCall(PetscFree(sent));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes room for so many rows and entries. */
+static PetscErrorCode MakeRoom_SentRows(LocalInt n, LocalInt nnz, SentRows *sent)
+{
+  PetscFunctionBegin;
+  if (sent->i && sent->n == n && sent->nnz == nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  PetscCall(ArrayCreate(((size_t)n + 1 + nnz) * sizeof(*sent->i), PETSC_MEMTYPE_CUDA, (void **)&sent->i));
+  PetscCall(ArrayCreate((size_t)nnz * sizeof(*sent->a), PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  sent->n   = n;
+  sent->nnz = nnz;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Send(const CSRView *A, SentRows *sent)
+{
+  const size_t rows = (A->n + 1) * sizeof(*A->i), entries = A->nnz * sizeof(*A->j), values = A->nnz * sizeof(*A->a);
+
+  PetscFunctionBegin;
+  PetscCall(MakeRoom_SentRows(A->n, A->nnz, sent));
+  PetscCall(ArrayCopy(sent->i, A->i, rows, PETSC_MEMTYPE_CUDA, A->where));
+  PetscCall(ArrayCopy(sent->i + A->n + 1, A->j, entries, PETSC_MEMTYPE_CUDA, A->where));
+  PetscCall(ArrayCopy(sent->a, A->a, values, PETSC_MEMTYPE_CUDA, A->where));
+  PetscCall(PetscLogCpuToGpu((PetscLogDouble)(rows + entries + values)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetSentRows(Mat local, CSRView *A)
+{
+  PetscCtxDestroyFn *const destroy = DestroySentRows;
+  SentRows                *sent    = nullptr;
+  PetscObjectId            id;
+  PetscObjectState         state;
+  CSRMat                   host;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery((PetscObject)local, kSent, (void **)&sent));
+  if (!sent) {
+    PetscCall(PetscNew(&sent));
+    sent->state = -1;
+    PetscCall(ComposeData((PetscObject)local, kSent, sent, destroy));
+  }
+  PetscCall(PetscObjectGetId((PetscObject)local, &id));
+  PetscCall(PetscObjectStateGet((PetscObject)local, &state));
+  if (sent->id != id || sent->state != state) {
+    sent->state = -1; /* until it is there */
+    PetscCall(PetscLogEventBegin(FinePC_SendMat, local, 0, 0, 0));
+    PetscCall(MatGetPartOnHost(local, &host));
+    const PetscErrorCode code = Send(&host.A, sent), restored = MatRestoreCSR(&host);
+    PetscCall(PetscLogEventEnd(FinePC_SendMat, local, 0, 0, 0));
+    PetscCall(code);
+    PetscCall(restored);
+    sent->id    = id;
+    sent->state = state;
+  }
+  *A = CSRView{sent->n, sent->nnz, sent->i, sent->i + sent->n + 1, sent->a, PETSC_MEMTYPE_CUDA};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetSentBytes(Mat A, size_t *bytes)
+{
+  Mat       parts[2] = {nullptr, nullptr};
+  PetscBool is_mpi, is_aij;
+
+  PetscFunctionBegin;
+  *bytes = 0;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  if (!is_aij) PetscFunctionReturn(PETSC_SUCCESS); /* the copies are the preconditioner's */
+  PetscCall(MatGetDiagonalBlock(A, &parts[0]));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_mpi));
+  if (is_mpi) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &parts[1], nullptr));
+  for (Mat part : parts) {
+    SentRows *sent = nullptr;
+
+    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+    if (sent && sent->i) *bytes += ((size_t)sent->n + 1 + sent->nnz) * sizeof(*sent->i) + sent->nnz * sizeof(*sent->a);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

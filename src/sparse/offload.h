@@ -1,0 +1,31 @@
+/*
+   Matrices whose rows the host has and the GPU uses. All of finepc asks the matrix where its rows are used, so that a decision of
+   a preconditioner or a solver stays with the matrix, and so do the copies of its rows on the GPU.
+*/
+#pragma once
+
+#include <finepc.h>
+
+#include "csr.h"
+
+/*
+   Decides for a preconditioner or a solver, which is about to use A, whether the rows of A are used on the GPU though the host has
+   them: as PCFinePCSetBackend() or KSPFinePCSetBackend(), the options -pc_TYPE_backend or -ksp_TYPE_backend and -finepc_backend
+   say. Matrices whose rows are on the GPU are left alone. Collective on A.
+*/
+PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
+/* Part of SetFromOptions(): looks for the option of the type. */
+PetscErrorCode BackendFromOptions(PetscObject, PetscOptionItems);
+
+/* What the last decision was: *why is why the host uses the rows, empty if the GPU does or if nothing was decided. */
+PetscErrorCode MatIsOffloaded(Mat, PetscBool *offloaded, const char **why = nullptr);
+/* A takes the decision of another matrix, of which it is a copy. */
+PetscErrorCode MatOffloadLike(Mat A, Mat other);
+
+/*
+   The rows of a sequential MATAIJ on the host, on the GPU: sent when the matrix has changed, into memory that stays with the matrix
+   and is freed with it.
+*/
+PetscErrorCode MatGetSentRows(Mat local, CSRView *);
+/* Bytes of such copies, of the parts of a MATAIJ that this rank has. */
+PetscErrorCode MatGetSentBytes(Mat A, size_t *);

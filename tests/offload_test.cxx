@@ -1,0 +1,236 @@
+/* Matrices and vectors of the host whose solves run on the GPU. */
+#include <finepc.h>
+
+#include "compare.h"
+#include "matrices.h"
+#include "pc_support.h"
+#include "recorder.h"
+#include "spread.h"
+#include "sparse/offload.h"
+
+namespace
+{
+
+constexpr const char *kDevice = "-finepc_backend device ";
+
+/* A solver of A with these options, all of which are found when it is set up. */
+struct Solver {
+  Options   options;
+  KSPObject ksp;
+
+  Solver(Mat A, const char ksp_type[], const char pc_type[], const std::string &text) : options(text)
+  {
+    PC pc;
+    MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
+    MUST(KSPSetOperators(ksp, A, A));
+    MUST(KSPSetType(ksp, ksp_type));
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCSetType(pc, pc_type));
+    MUST(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, 2000));
+    MUST(KSPSetFromOptions(ksp));
+  }
+  std::string View() const { return ViewText(ksp); }
+};
+
+bool IsSent(Mat A)
+{
+  PetscBool sent;
+  MUST(MatIsOffloaded(A, &sent));
+  return sent;
+}
+
+MatObject InBlocks(const HostMatrix &H, MatType type, MPI_Comm comm, PetscInt bs)
+{
+  const MatObject A = CreateMat(H, MATAIJ, comm);
+  MatObject       B;
+  MUST(MatSetBlockSize(A, bs));
+  MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
+  MUST(MatConvert(A, type, MAT_INITIAL_MATRIX, B.put()));
+  return B;
+}
+
+} // namespace
+
+TEST_CASE("offload: what is asked for, and what is not possible", "[offload]")
+{
+  const MatObject A = CreateMat(Poisson(9, 9), MATAIJ);
+  FinePCBackend   backend;
+  PC              pc;
+
+  SECTION("setters and options")
+  {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, "-pc_afsai_backend host -ksp_cgfused_backend device");
+    MUST(KSPGetPC(s.ksp, &pc));
+    MUST(PCFinePCGetBackend(pc, &backend));
+    CHECK(backend == FINEPC_BACKEND_HOST);
+    MUST(KSPFinePCGetBackend(s.ksp, &backend));
+    CHECK(backend == FINEPC_BACKEND_DEVICE);
+    MUST(KSPFinePCSetBackend(s.ksp, FINEPC_BACKEND_AUTO));
+    MUST(KSPFinePCGetBackend(s.ksp, &backend));
+    CHECK(backend == FINEPC_BACKEND_AUTO);
+    Errors errors;
+    CHECK(PCFinePCSetBackend(pc, (FinePCBackend)3) == PETSC_ERR_ARG_OUTOFRANGE);
+  }
+  SECTION("a small matrix stays on the host")
+  {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, "-finepc_backend auto");
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(!IsSent(A));
+  }
+  SECTION("without a GPU")
+  {
+    if (DeviceFound()) return;
+    const Solver    s(A, KSPCGFUSED, PCAFSAI, kDevice);
+    const VecObject b = RightVec(A, 1), x = RightVec(A, 2);
+    Errors          errors;
+    CHECK(KSPSolve(s.ksp, b, x) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "The backend device is not possible"));
+  }
+}
+
+TEST_CASE("offload: cgfused gives what it gives for a matrix on the GPU", "[offload][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  const bool several = Ranks() > 1;
+  if (several && !WhyNoNCCL().empty()) return SkipTest();
+  for (const HostMatrix &H : {Poisson(40, 30, 20), RandomGraph(5000, 9, 4), RandomStencil(90, 80, 1, false, 3)})
+    for (PCType type : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH})
+      for (const char *more : {"", "-ksp_initial_guess_nonzero ", "-ksp_norm_type natural ", "-ksp_cgfused_path graph "}) {
+        CAPTURE(H.n, type, more);
+        const MatObject there = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD), here = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+        Run             expected, got;
+        {
+          const Solver s(there, KSPCGFUSED, type, more);
+          expected = RunOf(s.ksp);
+        }
+        const Solver s(here, KSPCGFUSED, type, kDevice + std::string(more));
+        got = RunOf(s.ksp);
+        CHECK(IsSent(here));
+        CHECK(SameRuns(got, expected));
+        const std::string view = s.View();
+        if (!view.empty()) CHECK(Contains(view, "the host has the matrix and the vectors, which are sent to the GPU"));
+        CHECK(SameRuns(RunOf(s.ksp), expected)); /* with the copies that are there */
+      }
+}
+
+TEST_CASE("offload: new values, other nonzeros, resets", "[offload][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() > 1 && !WhyNoNCCL().empty()) return SkipTest();
+  for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH}) {
+    CAPTURE(type);
+    const MatObject there = CreateMat(Poisson(30, 30, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+                    here  = CreateMat(Poisson(30, 30, 5), MATAIJ, PETSC_COMM_WORLD);
+    Solver     s(here, KSPCGFUSED, type, kDevice), t(there, KSPCGFUSED, type, kDevice);
+    const auto both = [&](const std::function<void(Mat)> &change) {
+      change(here);
+      change(there);
+      MUST(KSPSetOperators(s.ksp, here, here));
+      MUST(KSPSetOperators(t.ksp, there, there));
+      CHECK(SameRuns(RunOf(s.ksp), RunOf(t.ksp)));
+    };
+    both([](Mat) { });
+    both([](Mat A) { MUST(MatShift(A, 0.5)); });
+    both([](Mat A) { MUST(MatScale(A, 3)); });
+    both([](Mat A) { /* other nonzeros, which PETSc's nonzero state does not tell of */
+                     const MatObject B = CreateMat(RandomGraph(4500, 5, 3), MATAIJ, PETSC_COMM_WORLD);
+                     MUST(MatAXPY(A, 0.01, B, DIFFERENT_NONZERO_PATTERN));
+    });
+    MUST(KSPReset(s.ksp));
+    MUST(KSPReset(t.ksp));
+    both([](Mat A) { MUST(MatShift(A, 1)); });
+  }
+}
+
+TEST_CASE("offload: monitors, residuals and solutions of iterations", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix H     = Poisson(20, 20, 10);
+  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  Recorder         mine, theirs;
+  const Solver     s(here, KSPCGFUSED, PCAFSAI, "-ksp_cgfused_backend device -pc_afsai_backend device"),
+    t(there, KSPCGFUSED, PCAFSAI, "");
+  MUST(KSPMonitorSet(s.ksp, RecordMonitor, &mine, nullptr));
+  MUST(KSPMonitorSet(t.ksp, RecordMonitor, &theirs, nullptr));
+  CHECK(SameRuns(RunOf(s.ksp), RunOf(t.ksp)));
+  REQUIRE(mine.calls.size() == theirs.calls.size());
+  for (size_t k = 0; k < mine.calls.size(); k++) {
+    CAPTURE(k);
+    CHECK(mine.calls[k].x == theirs.calls[k].x);
+    CHECK(VectorDifference(mine.calls[k].r, theirs.calls[k].r) <= 1e-12);
+  }
+}
+
+TEST_CASE("offload: every preconditioner, below solvers of PETSc, with the vectors of the host", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix H = Poisson(24, 24);
+  for (PCType type : {PCAFSAI, PCSFSAI, PCBISAI, PCRRB, PCCMATCH})
+    for (const char *solver : {KSPCG, KSPGMRES, KSPGMRESFUSED})
+      for (MatType kind : {MATAIJ, MATBAIJ, MATSBAIJ}) {
+        const bool is_aij = std::string(kind) == MATAIJ;
+        if (std::string(type) == PCRRB && !is_aij) continue;
+        if (std::string(type) == PCBISAI && std::string(kind) == MATSBAIJ) continue;
+        CAPTURE(type, solver, kind);
+        const MatObject A = is_aij ? CreateMat(H, MATAIJ) : InBlocks(H, kind, PETSC_COMM_SELF, 2);
+        Run             expected;
+        {
+          const Solver s(A, solver, type, "-finepc_backend host");
+          expected = RunOf(s.ksp);
+        }
+        CHECK(!IsSent(A));
+        const Solver s(A, solver, type, kDevice);
+        const Run    got = RunOf(s.ksp);
+        CHECK(IsSent(A));
+        CHECK(Contains(s.View(), "the GPU has a copy of the matrix, which the host has"));
+        CHECK(got.reason == expected.reason);
+        CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      }
+}
+
+TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = CreateMat(Poisson(60, 60, 40), MATAIJ);
+  const Solver    s(A, KSPCGFUSED, PCCMATCH, "-finepc_backend auto");
+  const Run       got = RunOf(s.ksp);
+  CHECK(got.reason == KSP_CONVERGED_RTOL);
+  CHECK(IsSent(A));
+  size_t bytes;
+  MUST(MatGetSentBytes(A, &bytes));
+  CHECK(bytes > 144000 * 7 * 12 * 0.9);
+}
+
+TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  struct Case {
+    const char *solver, *type, *more;
+  };
+  for (const Case &c :
+       {Case{KSPGMRESFUSED, PCNONE, ""}, Case{KSPGMRESFUSED, PCJACOBI, ""}, Case{KSPGMRESFUSED, PCPBJACOBI, ""},
+        Case{KSPGMRESFUSED, PCAFSAI, ""}, Case{KSPGMRESFUSED, PCBISAI, "-ksp_pc_side left "},
+        Case{KSPGMRESFUSED, PCCMATCH, "-ksp_gmresfused_path device "}, Case{KSPGMRESFUSED, PCSFSAI, "-ksp_initial_guess_nonzero "},
+        Case{KSPRRBCG, PCRRB, ""}, Case{KSPRRBCG, PCRRB, "-ksp_initial_guess_nonzero "}}) {
+    CAPTURE(c.solver, c.type, c.more);
+    const HostMatrix H     = Poisson(60, 50);
+    const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+    const Solver     s(here, c.solver, c.type, kDevice + std::string(c.more)),
+      t(there, c.solver, c.type, kDevice + std::string(c.more));
+    const auto same = [&] {
+      const Run got = RunOf(s.ksp), expected = RunOf(t.ksp);
+      CHECK(got.reason == expected.reason);
+      CHECK(got.iterations == expected.iterations);
+      CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+    };
+    same();
+    CHECK(IsSent(here));
+    same();
+    if (std::string(c.solver) == KSPGMRESFUSED) CHECK(Contains(s.View(), "which are sent to the GPU"));
+    const MatObject other = CreateMat(WithEntry(H, 0, 0, 6), MATAIJ);
+    MUST(MatCopy(other, here, SAME_NONZERO_PATTERN));
+    MUST(MatCopy(other, there, SAME_NONZERO_PATTERN));
+    same();
+  }
+}
