@@ -36,8 +36,10 @@ static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
 {
   PetscFunctionBegin;
   if (cg->arrays && cg->array_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGFusedForgetGraph_CUDA(cg->work)); /* which has the addresses */
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  PetscCheck(!cg->arrays, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" LocalInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             n, cg->array_rows);
   PetscCall(ArrayCreate(6 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   cg->array_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -481,7 +481,8 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   precision in any case
 . -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
 . -ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
-- -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
+. -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
+- -ksp_gmresfused_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `KSPFinePCSetBackend()`
 
   Level: beginner
 

@@ -445,8 +445,9 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   to compute new values on the old pattern while that fits, `false` to search for a new one in each set-up
 . -pc_afsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
   rank's diagonal block, as `PCBJACOBI` with a sequential `PCAFSAI` does
-- -pc_afsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
+. -pc_afsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
   10000; 0 stands for the power of the first pattern and the most steps of a row, of which 5 count at most
+- -pc_afsai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 

@@ -444,7 +444,8 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   1000; 0 for the exact block ILU(0), level by level
 . -pc_bisai_factor_precision <single> - the precision in which the approximate inverses are stored: `single` or `double`; they are
   computed, and products are summed, in double precision in any case
-- -pc_bisai_sweeps <0> - the relaxation steps that an apply takes with each factor; between 0 and 1000
+. -pc_bisai_sweeps <0> - the relaxation steps that an apply takes with each factor; between 0 and 1000
+- -pc_bisai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 

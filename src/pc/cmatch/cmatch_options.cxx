@@ -218,8 +218,9 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
 . -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application. `auto`: NCCL where it can run,
   else MPI; `mpi`: a `PetscSF` for each exchange; the host takes part in every one of them; `nccl`: NCCL, in a CUDA graph of the
   whole cycle
-- -pc_cmatch_reuse_pattern <true> - whether aggregates and patterns are kept when only values have changed: `true` to compute new
+. -pc_cmatch_reuse_pattern <true> - whether aggregates and patterns are kept when only values have changed: `true` to compute new
   values on the old aggregates and patterns while they fit, `false` to coarsen anew in each set-up
+- -pc_cmatch_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 

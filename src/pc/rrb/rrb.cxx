@@ -297,8 +297,9 @@ static PetscErrorCode Create_RRB(PC pc)
   leaves the grid to the `DM`, or to the pattern of the matrix
 . -pc_rrb_ny <0> - the number of lines of the grid; between 0 and 1000000000; 0 leaves the grid to the `DM`, or to the pattern of
   the matrix
-- -pc_rrb_lift <true> - whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps: `true` to lift
+. -pc_rrb_lift <true> - whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps: `true` to lift
   such rows, `false` to leave them as they are, as in the paper
+- -pc_rrb_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 

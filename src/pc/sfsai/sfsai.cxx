@@ -435,8 +435,9 @@ PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   to compute new values on the old pattern while that fits, `false` to make the pattern anew
 . -pc_sfsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
   rank's diagonal block, as `PCBJACOBI` with a sequential `PCSFSAI` does
-- -pc_sfsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
+. -pc_sfsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
   10000; 0 stands for the power
+- -pc_sfsai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 
