@@ -276,8 +276,7 @@ TEST_CASE("columns: few rows", "[cgfused][columns]")
 {
   for (const Place &place : Places())
     for (PetscInt n : {1, 2, 31, 32, 33, 257, 1000}) {
-      /* with some 32 rows PETSc's own product, by cuSPARSE, is not always right the first time: racecheck reports hazards in its
-         kernel csrmv_v3_kernel */
+      /* with some 32 rows the first product of PETSc's by cuSPARSE may be wrong: see docs/known-faults.md */
       if (n < 100 && PetscMemTypeDevice(place.backend->where) && place.path == std::string("general")) continue;
       for (PCType pc : {PCNONE, PCAFSAI})
         CheckBlock(place, CreateMat(RandomStencil(n, 1, 1, false, 3), place.backend->mat), pc, "-ksp_max_it 4", 5, RandomEntry,

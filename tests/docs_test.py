@@ -185,8 +185,10 @@ def check_type(root, build, kind, name):
     places = {**written, "petsc-options/": used}
     places.update({"the page of the type": page_defaults, "-help": values})
     for where, found in places.items():
-        for key in sorted(set(found) - set(keys)):
+        for key in sorted(set(found) - set(keys) - {f"{ours}backend"}):
             check(not key.startswith(ours), f"{key}: in {where}, but no such option")
+    # what all types have, but for rrbcg, which works where its preconditioner does
+    check((f"{ours}backend" in page_defaults) == (f"{ours}backend" in values) == (name != "rrbcg"), f"{ours}backend: page or -help")
 
 
 def check_matrix_types(root):

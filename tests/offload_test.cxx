@@ -234,3 +234,34 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
     same();
   }
 }
+
+TEST_CASE("offload: a solver whose matrix moves to the GPU and back", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix H     = Poisson(30, 20, 4);
+  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  for (PCType type : {PCJACOBI, PCAFSAI, PCCMATCH}) {
+    CAPTURE(type);
+    const Solver s(here, KSPCGFUSED, type, kDevice);
+    const Run    first = RunOf(s.ksp);
+    for (Mat A : {(Mat)there, (Mat)here, (Mat)there}) {
+      MUST(KSPSetOperators(s.ksp, A, A));
+      CHECK(SameRuns(RunOf(s.ksp), first));
+    }
+  }
+}
+
+TEST_CASE("offload: the objective of a solve that ends early", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix H     = Poisson(30, 20, 4);
+  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  double           objectives[2];
+  for (Mat A : {(Mat)there, (Mat)here}) {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, std::string(kDevice) + "-ksp_max_it 3");
+    MUST(KSPCGSetRadius(s.ksp, 0));
+    CHECK(RunOf(s.ksp).reason == KSP_DIVERGED_ITS);
+    MUST(KSPCGGetObjFcn(s.ksp, &objectives[A == here]));
+  }
+  CHECK(std::abs(objectives[0] - objectives[1]) <= 1e-10 * std::abs(objectives[0]));
+}

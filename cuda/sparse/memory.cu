@@ -32,6 +32,17 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *found)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode DeviceCount_CUDA(PetscInt *count)
+{
+  int devices = 0;
+
+  PetscFunctionBegin;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  (void)cudaGetLastError(); /* a machine without a driver is no error here */
+  *count = devices;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
 {
   size_t all;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -24,6 +24,7 @@ constexpr int    kSlots       = 2; /* pieces of a thread: one is copied by the h
 struct Pieces {
   char       *memory = nullptr;
   cudaEvent_t done[kMostThreads * kSlots]{}; /* the piece may be used again */
+  int         device = -1;                   /* to which the events belong */
   bool        failed = false;                /* there was no memory for it */
 } pieces;
 
@@ -38,13 +39,14 @@ PetscErrorCode MakePieces()
 {
   PetscFunctionBegin;
   if (pieces.memory || pieces.failed) PetscFunctionReturn(PETSC_SUCCESS);
-  if (cudaMallocHost((void **)&pieces.memory, kMostThreads * kSlots * kPiece) != cudaSuccess) {
-    (void)cudaGetLastError();
-    pieces.memory = nullptr;
+  PetscCallCUDA(cudaGetDevice(&pieces.device));
+  for (cudaEvent_t &event : pieces.done)
+    if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) pieces.failed = true;
+  if (!pieces.failed && cudaMallocHost((void **)&pieces.memory, kMostThreads * kSlots * kPiece) != cudaSuccess)
     pieces.failed = true;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  for (cudaEvent_t &event : pieces.done) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  if (!pieces.failed) PetscFunctionReturn(PETSC_SUCCESS);
+  pieces.memory = nullptr;
+  (void)cudaGetLastError();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -125,12 +127,12 @@ PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_d
   *done = false;
   if (bytes < kLarge || !IsPageable(to_device ? from : to)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MakePieces());
-  if (!pieces.memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallCUDA(cudaGetDevice(&transfer.device));
+  if (!pieces.memory || pieces.device != transfer.device) PetscFunctionReturn(PETSC_SUCCESS);
   others.reserve(kMostThreads);
   for (int t = 1; t < transfer.threads; t++) try {
       others.emplace_back([&, t] { errors[t] = transfer.Run(t); });
-    } catch (const std::system_error &) { /* there may be no more threads */
+    } catch (const std::exception &) { /* there may be no more threads */
       errors[t] = transfer.Run(t);
     }
   errors[0] = transfer.Run(0);
@@ -144,8 +146,9 @@ PetscErrorCode TransferFinalize_CUDA()
 {
   PetscFunctionBegin;
   if (pieces.memory) {
-    for (cudaEvent_t &event : pieces.done) PetscCallCUDA(cudaEventDestroy(event));
-    PetscCallCUDA(cudaFreeHost(pieces.memory));
+    for (cudaEvent_t &event : pieces.done) (void)cudaEventDestroy(event); /* the program may have reset the device */
+    (void)cudaFreeHost(pieces.memory);
+    (void)cudaGetLastError();
   }
   pieces = Pieces{};
   PetscFunctionReturn(PETSC_SUCCESS);

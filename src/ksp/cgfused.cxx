@@ -64,16 +64,6 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-PetscErrorCode CGFusedNeedWorkVecs(KSP ksp)
-{
-  PetscBool single;
-
-  PetscFunctionBegin;
-  PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!ksp->work || ksp->nwork < (single ? 5 : 3)) PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A solve whose vectors are sent has those that it works with on the GPU alone, unless something else asks for them. */
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
@@ -139,13 +129,31 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What CGCheckSizes() checks of work vectors, of their copies. */
+static PetscErrorCode CheckArrays_CGFused(KSP ksp)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscInt           rows;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(ksp->vec_rhs, &rows));
+  PetscCheck(!cg->arrays || cg->array_rows == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             rows, cg->array_rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 {
   KSP_CGFused          *cg = (KSP_CGFused *)ksp->data;
   CGFusedPreconditioner M;
   PetscMPIInt           size;
+  PetscBool             sent;
 
   PetscFunctionBegin;
+  PetscCall(CheckArrays_CGFused(ksp));
+  cg->x_away    = PETSC_FALSE;
   ksp->its      = 0;
   cg->before    = 0;
   cg->solved    = PETSC_TRUE;
@@ -163,10 +171,11 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
                     device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
 
     cg->sent = PETSC_FALSE;
-    if (!device) PetscCall(CGFusedNeedWorkVecs(ksp));
+    PetscCall(FusedIsSent(ksp, &sent));
+    if (!device || !sent) PetscCall(CGFusedNeedWorkVecs(ksp)); /* the matrix may have become another one since the set-up */
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
     else PetscCall(CGFusedSolveByHost(ksp, own));
-    if (ksp->reason > 0 && cg->sent && (cg->range.left || cg->range.orthogonal || cg->wants_model))
+    if (cg->sent && (cg->wants_model || (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))))
       PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
     if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))
       PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
@@ -266,7 +275,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(CGFusedResetColumns(ksp));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   cg->array_rows = 0;
-  cg->sent       = PETSC_FALSE;
+  cg->sent = cg->x_away = PETSC_FALSE;
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(ExchangeDestroy(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));

@@ -75,7 +75,7 @@ static PetscErrorCode AsColumn(KSP ksp, CGFusedBatch &batch, PetscInt c, bool ve
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the way ------------------------------------------ */
+/* ------------------------------------------ the path ------------------------------------------ */
 
 /* Fields that PETSc has in some releases alone, with what stands for them in the others. */
 template <typename K>
@@ -153,6 +153,7 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   *why = cg->why;
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(FusedIsSent(ksp, &sent));
+  if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
   if (sent) why->text = "the matrix is on the host";
   else if (M->cycle) why->text = "a cycle of multigrid";
   else if (cg->several && !cg->nccl) why->text = "several ranks by MPI";

@@ -35,11 +35,7 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
 static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
 {
   PetscFunctionBegin;
-  if (cg->arrays && cg->array_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(!cg->arrays, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The matrix has %" LocalInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
-             ": call KSPReset() before it gets a matrix of another size",
-             n, cg->array_rows);
+  if (cg->arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CheckArrays_CGFused() */
   PetscCall(ArrayCreate(6 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   cg->array_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -388,6 +384,7 @@ PetscErrorCode CGFusedTrueResidual(KSP ksp, PetscReal *norm, PetscReal *differen
   const PetscReal square = sums[1] - 2 * sums[0] + sums[2];
   *norm                  = PetscSqrtReal(sums[2]);
   *difference            = PetscSqrtReal(square < 0 ? 0 : square); /* which leaves a NaN one */
+  if (!PetscIsNormalReal(sums[2])) *difference = PETSC_INFINITY;   /* squares that vanish say nothing */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

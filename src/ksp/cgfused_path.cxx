@@ -1,4 +1,4 @@
-/* Why a solve of the fused conjugate gradient method takes the general path. */
+/* Why a solve of the fused conjugate gradient method takes the general path, and the work vectors that a path needs. */
 #include "cgfusedimpl.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/local.h"
@@ -12,6 +12,16 @@ PetscErrorCode CGFusedSingleReduction(KSP ksp, PetscBool *single)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedNeedWorkVecs(KSP ksp)
+{
+  PetscBool single;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedSingleReduction(ksp, &single));
+  if (!ksp->work || ksp->nwork < (single ? 5 : 3)) PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -118,15 +118,12 @@ PetscErrorCode CGFusedModel(KSP, PetscReal *norm, PetscReal *objective);
 /* The length of the step from x, which is not outside, along p to the boundary, from x.x, x.p and p.p. */
 PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, PetscReal pp);
 
-/* -------------------------------------- cgfused.cxx ------------------------------------------- */
-
-/* Makes the vectors that the KSP works with where the host has them, unless they are there. Collective. */
-PetscErrorCode CGFusedNeedWorkVecs(KSP);
-
 /* -------------------------------------- cgfused_path.cxx -------------------------------------- */
 
 /* Whether an iteration has a single reduction, where the host decides about it. */
 PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
+/* Makes the work vectors of the KSP, of which a single reduction takes more, unless they are there. Collective. */
+PetscErrorCode CGFusedNeedWorkVecs(KSP);
 /*
    Why the solve takes the general path, or no reason if the products can be our own. All ranks take the same path; collective. On
    several ranks it also finds the NCCL of the solve, or why there is none.
@@ -137,7 +134,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, FusedReason *why)
 
 /* Makes the work of the GPU, unless there is one; after an error there is none. */
 PetscErrorCode CGFusedNeedWork(KSP_CGFused *);
-/* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
+/* Refreshes the device copies of A and M, and the exchange; collective. */
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
 /* The solve of one rank, or of several with NCCL, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);

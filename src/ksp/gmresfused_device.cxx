@@ -71,7 +71,7 @@ static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes d that of now. The blocks of PCPBJACOBI depend on the matrix alone, PCJACOBI on options that may have changed, too. */
+/* Refreshes d. The blocks of PCPBJACOBI depend on the matrix alone, PCJACOBI on options that may have changed, too. */
 static PetscErrorCode GetBlocks(KSP ksp)
 {
   KSP_GMRESFused *g  = (KSP_GMRESFused *)ksp->data;

@@ -121,7 +121,7 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 /* The solve on the GPU. If the norm of the residual is out of the range of its sums, or if the solve has to go on as a flexible
    one, there is a reason for the general path after the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
-/* Makes the GPU's copies of the operators those of now, and the exchange of several ranks; collective. */
+/* Refreshes the device copies of the operators, and the exchange of several ranks; collective. */
 PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
 /* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);

@@ -554,9 +554,8 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
 /*MC
   KSPRRBCG - "rrbcg": the RRB-solver, the conjugate gradient method on the first Schur complement of a 5-point stencil
 
-  Options Database Keys:
-+ -ksp_rrbcg_graph <true> - whether the GPU decides about several iterations of a CUDA graph
-- -ksp_rrbcg_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `KSPFinePCSetBackend()`
+  Options Database Key:
+. -ksp_rrbcg_graph <true> - whether the GPU decides about several iterations of a CUDA graph
 
   Level: intermediate
 

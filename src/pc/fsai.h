@@ -88,7 +88,7 @@ inline bool FSAIPatternFits(PetscInt64 changed, PetscInt64 rows)
 
 /*
    Without `changed`, marks [2 (n - first) + 1] becomes the gains and couplings of the rows from `first` on, whose d is that of the
-   factor; otherwise those of now are compared with these, and rows that have changed are counted. The last entry is work space.
+   factor; otherwise the present ones are compared with these, and rows that have changed are counted. The last entry is work space.
 */
 PetscErrorCode FSAIMarks_Host(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed);
 PetscErrorCode FSAIMarks_CUDA(const CSRView *A, LocalInt first, const PetscReal *d, float *marks, LocalInt *changed);

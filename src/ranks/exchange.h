@@ -46,7 +46,7 @@ PetscErrorCode ExchangeFromColumns(MPI_Comm, PetscLayout, const PetscInt columns
 PetscErrorCode ExchangeFromMat(Mat, const PetscInt columns[], Exchange *);
 /* Whether it is an exchange for this matrix as it is now, as far as this rank sees. */
 PetscErrorCode ExchangeFitsMat(const Exchange *, Mat, PetscBool *fits);
-/* Makes the lists, unless they are those of now. A rank does this alone. */
+/* Makes the lists unless they are up to date. A rank does this alone. */
 PetscErrorCode ExchangeMakeLists(Exchange *);
 PetscErrorCode ExchangeDestroy(Exchange *);
 

@@ -12,6 +12,8 @@ constexpr bool kHasCUDA = false;
 
 /* Whether there is a device; false in a build without CUDA. */
 PetscErrorCode DeviceFound_CUDA(PetscBool *);
+/* How many GPUs this process sees. */
+PetscErrorCode DeviceCount_CUDA(PetscInt *);
 
 /* Bytes that the device has left, of which other programs may take some, too. */
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *);

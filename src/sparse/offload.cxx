@@ -163,8 +163,9 @@ PetscErrorCode PCFinePCGetBackend(PC pc, FinePCBackend *backend)
   This function and the option of the type go before `-finepc_backend`. The next `KSPSolve()` heeds them. The preconditioner has a
   setting of its own, see `PCFinePCSetBackend()`.
 
-  `KSPCGFUSED` works on the GPU with a `MATAIJ` whose rows are sent there. It sends b, and x if there is a guess, and fetches x.
-  Other solvers work on the host with such a matrix.
+  `KSPCGFUSED` and `KSPGMRESFUSED` work on the GPU with a `MATAIJ` whose rows are sent there: they send b, and x if there is a
+guess, and fetch x. During a solve of `KSPCGFUSED` a monitor gets x by `KSPBuildSolution()`. `KSPRRBCG` works where `PCRRB` has its
+factor, and heeds the setting of that. Other solvers work on the host with such a matrix.
 
 .seealso: `FinePCBackend`, `KSPFinePCGetBackend()`, `PCFinePCSetBackend()`, `KSPCGFUSED`
 @*/
@@ -203,10 +204,12 @@ PetscErrorCode KSPFinePCGetBackend(KSP ksp, FinePCBackend *backend)
 PetscErrorCode BackendFromOptions(PetscObject object, PetscOptionItems PetscOptionsObject)
 {
   FinePCBackend backend;
-  PetscBool     given;
+  PetscBool     given, follows;
   char          key[64];
 
   PetscFunctionBegin;
+  PetscCall(PetscStrcmp(object->type_name, KSPRRBCG, &follows)); /* it works where the factor of PCRRB is */
+  if (follows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GetOwn(object, &backend));
   PetscCall(PetscSNPrintf(key, sizeof(key), "-%s_%s_backend", object->classid == KSP_CLASSID ? "ksp" : "pc", object->type_name));
   PetscOptionsHeadBegin(PetscOptionsObject, "finepc options");
@@ -270,15 +273,10 @@ PetscErrorCode MatOffloadLike(Mat A, Mat other)
 /* Whether A is of a type whose rows the host has, and the GPU may use. */
 static PetscErrorCode IsOfHost(Mat A, PetscBool *is)
 {
-  PetscBool device;
-
-  PetscFunctionBegin;
+  PetscFunctionBegin; /* types that derive from these may have their values elsewhere, and one that is bound to the CPU stays there
+                       */
   PetscCall(
-    PetscObjectBaseTypeCompareAny((PetscObject)A, is, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, MATMPISBAIJ, ""));
-  if (!*is) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(
-    PetscObjectTypeCompareAny((PetscObject)A, &device, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, MATSEQBAIJCUDA, MATMPIBAIJCUDA, ""));
-  if (device) *is = PETSC_FALSE; /* one that is bound to the CPU stays there */
+    PetscObjectTypeCompareAny((PetscObject)A, is, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, MATMPISBAIJ, ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -303,9 +301,36 @@ static PetscErrorCode LookForRoom(Mat A, char why[])
 
   PetscFunctionBegin;
   PetscCall(MatGetInfo(A, MAT_LOCAL, &info));
-  PetscCall(DeviceFreeBytes_CUDA(&free));
-  if (free < kTimes * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
+  PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* it may be another process' alone, or disabled */
+  const PetscErrorCode code = DeviceFreeBytes_CUDA(&free);
+  PetscCall(PetscPopErrorHandler());
+  if (code) PetscCall(PetscStrncpy(why, "the GPU cannot be used", kNCCLText));
+  else if (free < kTimes * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
     PetscCall(PetscStrncpy(why, "the GPU may have too little memory for it", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Whether ranks of this machine, or those that have other matrices, share the GPUs as far as their numbers say; without a look at
+   the GPUs themselves, which takes memory of each of them. Collective.
+*/
+static PetscErrorCode LookForCrowd(MPI_Comm comm, char why[])
+{
+  constexpr PetscMPIInt kMostGPUs = 16; /* of a machine whose ranks see a single one each */
+  MPI_Comm              machine;
+  PetscMPIInt           size, world, near;
+  PetscInt              devices;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &world));
+  PetscCall(DeviceCount_CUDA(&devices));
+  if (size < world && world > devices) PetscCall(PetscStrncpy(why, "ranks with other matrices may share the GPU", kNCCLText));
+  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+  PetscCallMPI(MPI_Comm_size(machine, &near));
+  PetscCallMPI(MPI_Comm_free(&machine));
+  if (near > (devices > 1 ? devices : kMostGPUs)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -328,11 +353,15 @@ static PetscErrorCode Decide(Mat A, FinePCBackend asked, char why[])
     PetscCall(PetscSNPrintf(why, kNCCLText, "a rank has fewer than %" PetscInt_FMT " rows", kOffloadRows));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode code = LookForDevice(why);
-  if (!code && !why[0] && asked == FINEPC_BACKEND_AUTO) code = LookForRoom(A, why);
-  PetscCall(AgreeOnError(comm, code, "look for its GPU"));
+  PetscCall(AgreeOnError(comm, LookForDevice(why), "look for its GPU"));
   PetscCall(NCCLAgree(comm, why));
-  if (!why[0] && asked == FINEPC_BACKEND_AUTO && size > 1) PetscCall(NCCLLookForSharedDevices(comm, why));
+  if (!why[0] && asked == FINEPC_BACKEND_AUTO) {
+    PetscCall(LookForCrowd(comm, why));
+    PetscCall(NCCLAgree(comm, why));
+    if (!why[0]) PetscCall(AgreeOnError(comm, LookForRoom(A, why), "look for room on its GPU"));
+    PetscCall(NCCLAgree(comm, why));
+    if (!why[0] && size > 1) PetscCall(NCCLLookForSharedDevices(comm, why));
+  }
   PetscCheck(!why[0] || asked != FINEPC_BACKEND_DEVICE, comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -356,7 +385,7 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   if (!kHasCUDA && asked != FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsOfHost(A, &is_of_host));
   if (!is_of_host) *decision = Decision{};
-  else if (!decision->made || decision->asked != asked) {
+  else if (!decision->made || (decision->asked != asked && asked != FINEPC_BACKEND_AUTO)) { /* auto takes what is there */
     *decision = Decision{};
     PetscCall(Decide(A, asked, decision->why));
     decision->made      = PETSC_TRUE;
@@ -398,6 +427,7 @@ static PetscErrorCode MakeRoom_SentRows(LocalInt n, LocalInt nnz, SentRows *sent
 {
   PetscFunctionBegin;
   if (sent->i && sent->n == n && sent->nnz == nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  sent->n = sent->nnz = -1; /* until there is room */
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
   PetscCall(ArrayCreate(((size_t)n + 1 + nnz) * sizeof(*sent->i), PETSC_MEMTYPE_CUDA, (void **)&sent->i));
@@ -468,7 +498,7 @@ PetscErrorCode MatGetSentBytes(Mat A, size_t *bytes)
     SentRows *sent = nullptr;
 
     if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
-    if (sent && sent->i) *bytes += ((size_t)sent->n + 1 + sent->nnz) * sizeof(*sent->i) + sent->nnz * sizeof(*sent->a);
+    if (sent && sent->n >= 0) *bytes += ((size_t)sent->n + 1 + sent->nnz) * sizeof(*sent->i) + sent->nnz * sizeof(*sent->a);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,7 +15,8 @@ import finepc
 
 HEADER = os.path.join(os.path.dirname(__file__), "..", "..", "include", "finepc.h")
 TYPE_OF = {"PCAFSAI": "afsai", "PCSFSAI": "sfsai", "PCBISAI": "bisai", "PCRRB": "rrb", "PCCMATCH": "cmatch",
-           "KSPCGFused": "cgfused", "KSPRRBCG": "rrbcg", "KSPGMRESFused": "gmresfused"}
+           "KSPCGFused": "cgfused", "KSPRRBCG": "rrbcg", "KSPGMRESFused": "gmresfused",
+           "PCFinePC": "cmatch", "KSPFinePC": "cgfused"}
 SETTERS = [name for name in finepc.__all__ if re.match(r"(PC|KSP)\w+?Set[A-Z]", name)]
 OTHER_VALUES = {"MatOrderingType": "rcm", "MatFactorShiftType": PETSc.Mat.FactorShiftType.INBLOCKS}
 
