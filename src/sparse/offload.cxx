@@ -19,13 +19,16 @@ static PetscErrorCode FreeContainer(Context context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The data become those of the object, which frees them. PETSc's function for this loses them where memory ends. */
+/*
+   The data become those of the object, which frees them. PETSc's function for this loses them where memory ends. The container is
+   one of this rank alone: if it were the communicator's, a rank without memory for it would be behind with PETSc's tags.
+*/
 static PetscErrorCode ComposeData(PetscObject object, const char name[], void *data, PetscCtxDestroyFn *destroy)
 {
   PetscContainer container;
 
   PetscFunctionBegin;
-  PetscErrorCode code = PetscContainerCreate(PetscObjectComm(object), &container);
+  PetscErrorCode code = PetscContainerCreate(PETSC_COMM_SELF, &container);
   if (code) PetscCall((*destroy)(&data));
   PetscCall(code);
   code = PetscContainerSetPointer(container, data);
@@ -376,10 +379,14 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  if (!of || !of->known || !decision) { /* which is so on all ranks, or on none */
+  const bool asked_before = of && of->known, decided_before = decision; /* which is so on all ranks, or on none */
+  if (!asked_before || !decided_before) {
     PetscErrorCode code = GetAsked(user, &of);
     if (!code) code = GetComposed((PetscObject)A, kDecision, &decision);
-    PetscCall(AgreeOnError(PetscObjectComm((PetscObject)A), code, "keep where rows are used"));
+    code = AgreeOnError(PetscObjectComm((PetscObject)A), code, "keep where rows are used");
+    if (code && !asked_before) PetscCall(PetscObjectCompose(user, kAsked, nullptr)); /* so that ranks have the same the next time */
+    if (code && !decided_before) PetscCall(PetscObjectCompose((PetscObject)A, kDecision, nullptr));
+    PetscCall(code);
   }
   asked = of->backend;
   if (!kHasCUDA && asked != FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
