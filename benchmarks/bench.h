@@ -12,11 +12,12 @@
     bsrsv2.cxx    a preconditioner of cuSPARSE's
 */
 
-#include <petscksp.h>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "petsc_compat.h"
 
 /* Where the vectors and matrices live, and what that machine can do */
 struct Backend {

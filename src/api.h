@@ -6,9 +6,10 @@
 #pragma once
 
 #include <petsc/private/petscimpl.h>
-#include <petscksp.h>
 
 #include <type_traits>
+
+#include "petsc_compat.h"
 
 template <typename Object>
 PetscClassId ClassOf(Object)

@@ -8,10 +8,10 @@
 */
 #pragma once
 
-#include <petscsys.h>
-
 #include <exception>
 #include <new>
+
+#include "petsc_compat.h"
 
 template <typename... Parameters, typename... Arguments>
 PetscErrorCode CallGuarded(PetscErrorCode (*function)(Parameters...), Arguments... arguments)

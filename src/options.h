@@ -110,7 +110,7 @@ struct OptionAccess {
   const void *field; /* an address that no other option has, by which the table finds the option */
   Allowed     allowed;
   PetscErrorCode (*compose)(Object, const Option<Object> &, PetscBool);
-  PetscErrorCode (*from_options)(Object, const Option<Object> &, PetscOptionItems);
+  PetscErrorCode (*from_options)(Object, const Option<Object> &, OptionItems);
 
   constexpr OptionAccess(const void *field, Allowed allowed, decltype(compose) compose, decltype(from_options) from_options) :
       field(field), allowed(allowed), compose(compose), from_options(from_options)
@@ -169,7 +169,7 @@ struct OptionTable {
     for (const Option<Object> *option = begin; option != end; option++) PetscCall(option->access.compose(object, *option, compose));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode SetFromOptions(Object object, PetscOptionItems PetscOptionsObject) const
+  PetscErrorCode SetFromOptions(Object object, OptionItems PetscOptionsObject) const
   {
     PetscFunctionBegin;
     PetscOptionsHeadBegin(PetscOptionsObject, title);
@@ -212,8 +212,7 @@ using OptionText = char[256]; /* the longest value that is a text */
    the option is there, which `given` tells. `text` is the memory of a value that is a text.
 */
 template <typename Object, typename T>
-PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOptionsObject, T *value, OptionText *text,
-                              PetscBool *given)
+PetscErrorCode FindInDatabase(const Option<Object> &o, OptionItems PetscOptionsObject, T *value, OptionText *text, PetscBool *given)
 {
   PetscFunctionBegin;
   if constexpr (std::is_same_v<T, PetscBool>) PetscCall(PetscOptionsBool(o.key, o.text, o.setter, *value, value, given));
@@ -287,7 +286,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   template <typename Object>
-  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
+  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, OptionItems items)
   {
     Argument<Value> value;
     OptionText      text;
@@ -323,7 +322,7 @@ private:
   template <typename Object, typename T>
   static T ValueOf(PetscErrorCode (*)(Object, T *));
   template <typename Object>
-  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
+  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, OptionItems items)
   {
     decltype(ValueOf(GetValue)) value;
     OptionText                  text;
@@ -339,7 +338,7 @@ private:
 
 /* The operation of an object whose data has such a table. */
 template <typename Data, typename Object>
-PetscErrorCode SetFromOptionTable(Object object, PetscOptionItems items)
+PetscErrorCode SetFromOptionTable(Object object, OptionItems items)
 {
   PetscFunctionBegin;
   PetscCall(Data::options.SetFromOptions(object, items));

@@ -17,6 +17,7 @@
 #include <vector>
 #include <random>
 
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "covering.h"

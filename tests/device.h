@@ -1,7 +1,7 @@
 /* The GPU, for programs of the tests that see the library from outside, too. Without CUDA there is none. */
 #pragma once
 
-#include <petscmat.h>
+#include "petsc_compat.h"
 
 /* Whether there is one. */
 bool FindDevice();

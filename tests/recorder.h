@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <petscksp.h>
+#include "petsc_compat.h"
 
 /* What a solve has come to. */
 struct Run {

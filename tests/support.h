@@ -2,7 +2,6 @@
 #pragma once
 
 #include <petscdevice.h>
-#include <petscksp.h>
 
 #include <functional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "petsc_compat.h"
 
 /* A PETSc call that must succeed. */
 #define MUST(call) REQUIRE((int)(call) == 0)

@@ -80,7 +80,7 @@ static PetscErrorCode FillBeam(DM da, PetscReal modulus, Mat A, Vec b)
     for (PetscInt j = info.ys; j < info.ys + info.ym; j++)
       for (PetscInt i = info.xs; i < info.xs + info.xm; i++) load[k][j][i][2] = i ? -1.0 : 0.0;
   PetscCall(DMDAVecRestoreArrayDOF(da, b, &load));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* The beam, 3 times as long as it is high and wide, with its rigid motions, which multigrid uses. */
@@ -104,5 +104,5 @@ static PetscErrorCode CreateBeam(PetscInt n, PetscReal modulus, DM *da, Mat *A, 
   PetscCall(MatNullSpaceCreateRigidBody(coordinates, &motions));
   PetscCall(MatSetNearNullSpace(*A, motions));
   PetscCall(MatNullSpaceDestroy(&motions));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }

@@ -52,7 +52,7 @@ static PetscErrorCode FillVelocities(PetscInt n, Mat A, Vec f)
   PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
   PetscCall(VecAssemblyBegin(f));
   PetscCall(VecAssemblyEnd(f));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* B: minus what flows out of each cell */
@@ -72,7 +72,7 @@ static PetscErrorCode FillDivergence(PetscInt n, Mat B)
   }
   PetscCall(MatAssemblyBegin(B, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(B, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode CreateMatrix(PetscInt rows, PetscInt columns, PetscInt entries, Mat *A)
@@ -83,7 +83,7 @@ static PetscErrorCode CreateMatrix(PetscInt rows, PetscInt columns, PetscInt ent
   PetscCall(MatSetFromOptions(*A));
   PetscCall(MatSeqAIJSetPreallocation(*A, entries, NULL));
   PetscCall(MatMPIAIJSetPreallocation(*A, entries, NULL, entries, NULL));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* The constants are the null space of the pressure. */
@@ -104,7 +104,7 @@ static PetscErrorCode SetNullSpace(Mat stokes)
   PetscCall(MatSetNullSpace(stokes, null_space));
   PetscCall(MatNullSpaceDestroy(&null_space));
   PetscCall(VecDestroy(&constant));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* An option for the solvers, unless the user has given it. */
@@ -115,7 +115,7 @@ static PetscErrorCode SetDefault(const char key[], const char value[])
   PetscFunctionBeginUser;
   PetscCall(PetscOptionsHasName(NULL, NULL, key, &given));
   if (!given) PetscCall(PetscOptionsSetValue(NULL, key, value));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &ksp));
   PetscCall(KSPSetOperators(ksp, stokes, stokes));
   PetscCall(KSPSetType(ksp, KSPMINRES));
-  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_DEFAULT, PETSC_DEFAULT, PETSC_DEFAULT));
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PCSetType(pc, PCFIELDSPLIT));
   PetscCall(MatNestGetISs(stokes, fields, NULL));

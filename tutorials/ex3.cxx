@@ -45,7 +45,7 @@ static PetscErrorCode FillMatrix(Mat A, PetscInt n, PetscReal dt, PetscReal t)
   }
   PetscCall(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* The points before each point of its own line, as far as `reach`, and its neighbour on the line before. Values do not matter. */
@@ -64,7 +64,7 @@ static PetscErrorCode CreatePattern(Mat A, PetscInt n, PetscInt reach, Mat *patt
   }
   PetscCall(MatAssemblyBegin(*pattern, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(*pattern, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &ksp));
   PetscCall(KSPSetOperators(ksp, A, A));
   PetscCall(KSPSetType(ksp, KSPCG));
-  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_DEFAULT, PETSC_DEFAULT, PETSC_DEFAULT));
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PCSetType(pc, PCSFSAI));
   if (reach > 0) {

@@ -85,7 +85,7 @@ static PetscErrorCode FormFunction(DMDALocalInfo *grid, void *x_array, void *f_a
     }
   }
   PetscCall(PetscLogFlops(44.0 * grid->xm * grid->ym));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /*
@@ -149,7 +149,7 @@ static PetscErrorCode FormJacobian(DMDALocalInfo *grid, void *x_array, Mat J, Ma
     PetscCall(MatAssemblyBegin(J, MAT_FINAL_ASSEMBLY));
     PetscCall(MatAssemblyEnd(J, MAT_FINAL_ASSEMBLY));
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* The least u on the upright line through the middle. For Re = 100 it is -0.211 of the lid's velocity (Ghia, Ghia, Shin 1982), to
@@ -168,7 +168,7 @@ static PetscErrorCode BackwardFlow(DM da, Vec solution, PetscReal *least)
   }
   PetscCall(DMDAVecRestoreArrayRead(da, solution, &x));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, least, 1, MPIU_REAL, MPIU_MIN, PetscObjectComm((PetscObject)da)));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)

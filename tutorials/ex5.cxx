@@ -78,7 +78,7 @@ static PetscErrorCode FillSystem(DM da, PetscReal contrast, PetscReal growth, Pe
     PetscCall(MatSetNullSpace(A, constants));
     PetscCall(MatNullSpaceDestroy(&constants));
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
   PetscCall(KSPSetOperators(ksp, A, A)); /* which knows the DM */
   PetscCall(KSPSetType(ksp, KSPCG));
   PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
-  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_DEFAULT, PETSC_DEFAULT, PETSC_DEFAULT));
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PCSetType(pc, PCRRB));
   PetscCall(KSPSetFromOptions(ksp));

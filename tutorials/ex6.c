@@ -44,7 +44,7 @@ static PetscErrorCode CreateProlongator(Mat A, PetscInt layers, Mat *P)
   for (PetscInt row = begin; row < end; row++) PetscCall(MatSetValue(*P, row, LayerOf(row, n, layers), 1.0, INSERT_VALUES));
   PetscCall(MatAssemblyBegin(*P, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(*P, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode SetUp_Layers(PC pc)
@@ -78,7 +78,7 @@ static PetscErrorCode SetUp_Layers(PC pc)
   PetscCall(PCSetUp(s->local));
   PetscCall(PCGetFailedReason(s->local, &reason));
   PetscCall(PCSetFailedReason(pc, reason));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode Apply_Layers(PC pc, Vec x, Vec y)
@@ -91,7 +91,7 @@ static PetscErrorCode Apply_Layers(PC pc, Vec x, Vec y)
   PetscCall(MatMultTranspose(s->P, x, s->c));
   PetscCall(KSPSolve(s->coarse, s->c, s->e));
   PetscCall(MatMultAdd(s->P, s->e, y, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode View_Layers(PC pc, PetscViewer viewer)
@@ -103,7 +103,7 @@ static PetscErrorCode View_Layers(PC pc, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPushTab(viewer));
   PetscCall(PCView(s->local, viewer));
   PetscCall(PetscViewerASCIIPopTab(viewer));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode Destroy_Layers(PC pc)
@@ -119,7 +119,7 @@ static PetscErrorCode Destroy_Layers(PC pc)
   PetscCall(VecDestroy(&s->c));
   PetscCall(VecDestroy(&s->e));
   PetscCall(PetscFree(s));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 static PetscErrorCode PCCreate_Layers(PC pc)
@@ -138,7 +138,7 @@ static PetscErrorCode PCCreate_Layers(PC pc)
   PetscCall(PCShellSetApply(pc, Apply_Layers));
   PetscCall(PCShellSetView(pc, View_Layers));
   PetscCall(PCShellSetDestroy(pc, Destroy_Layers));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* Heat in a wall, 5 points: nothing passes its left and right side, above and below it is held at 0, between layers little passes.
@@ -172,7 +172,7 @@ static PetscErrorCode CreateWall(PetscInt n, PetscInt layers, Mat *A)
   }
   PetscCall(MatAssemblyBegin(*A, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(*A, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
   PetscCall(KSPSetOperators(ksp, A, A));
   PetscCall(KSPSetType(ksp, "own_cg"));
   PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
-  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_DEFAULT, PETSC_DEFAULT, PETSC_DEFAULT));
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PCSetType(pc, "own_afsai"));
   PetscCall(PCAFSAISetMaxSteps(pc, 10)); /* does nothing once -pc_type has chosen a type that has no steps */

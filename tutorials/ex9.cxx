@@ -50,7 +50,7 @@ static PetscErrorCode FillMatrix(DM da, Vec depth, PetscReal dt, Mat A)
   PetscCall(DMRestoreLocalVector(da, &local));
   PetscCall(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 /* At first water stands in a square near a corner. */
@@ -66,7 +66,7 @@ static PetscErrorCode FillDepth(DM da, Vec depth)
     for (PetscInt i = info.xs; i < info.xs + info.xm; i++)
       h[j][i] = 10 * i > info.mx && 10 * i < 4 * info.mx && 10 * j > info.my && 10 * j < 4 * info.my ? 1.0 : 0.0;
   PetscCall(DMDAVecRestoreArray(da, depth, &h));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(0);
 }
 
 int main(int argc, char **argv)
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
   PetscCall(KSPSetOperators(ksp, A, A));
   PetscCall(KSPSetType(ksp, ranks == 1 ? KSPRRBCG : KSPCG));
   PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
-  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPSetTolerances(ksp, 1e-8, PETSC_DEFAULT, PETSC_DEFAULT, PETSC_DEFAULT));
   PetscCall(KSPSetInitialGuessNonzero(ksp, PETSC_TRUE));
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PCSetType(pc, PCRRB));

@@ -97,7 +97,7 @@ CGTest CGTestOf(KSP ksp, PetscBool by_host)
   test.norm    = CGNormOf(ksp);
   test.ttol    = test_default ? ksp->ttol : -1;
   test.dtol    = test_default ? ksp->divtol * ksp->rnorm0 : std::numeric_limits<PetscReal>::infinity();
-  test.min_it  = Iterations(ksp->min_it);
+  test.min_it  = Iterations(KSPMinimumIterationsOf(ksp));
   test.chknorm = Iterations(ksp->chknorm);
   test.last    = Iterations(all_converge ? ksp->max_it : PETSC_INT_MAX);
   test.max_it  = Iterations(ksp->max_it);
@@ -146,7 +146,7 @@ PetscErrorCode CGSetReason(KSP ksp, CGStop stop, PetscInt its, PetscReal value)
     PetscCall(PetscInfo(ksp, "diverging due to indefinite preconditioner\n"));
     break;
   case CG_INDEFINITE_MAT:
-    if (ksp->converged_neg_curve) {
+    if (KSPConvergesByNegativeCurvature(ksp)) {
       PetscCall(PetscInfo(ksp, "converged due to negative curvature: %g\n", (double)value));
       ksp->reason = KSP_CONVERGED_NEG_CURVE;
       break;

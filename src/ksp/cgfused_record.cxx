@@ -1,4 +1,5 @@
 /* What becomes of an iteration of the fused conjugate gradient method: history, monitors and test, and the Lanczos matrix. */
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "ranks/agree.h"

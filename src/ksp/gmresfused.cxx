@@ -1,6 +1,7 @@
 /* The PETSc face of the fused GMRES. */
 #include <cstring>
 
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "ranks/agree.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "gmresfused.h"

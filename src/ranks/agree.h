@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include <petscsys.h>
+#include "petsc_compat.h"
 
 /* `code` is that of this rank, and `text` says on the others what another rank could not do. Collective. */
 inline PetscErrorCode AgreeOnError(MPI_Comm comm, PetscErrorCode code, const char text[])

@@ -19,12 +19,8 @@ struct LocalPattern {
   LocalInt        *i, *j; /* one allocation, which begins at i */
 };
 
-/* The parameter is void ** or void *, by the release of PETSc. */
-template <typename Context>
-static PetscErrorCode LocalPatternDestroy(Context context)
+static PetscErrorCode LocalPatternDestroy(LocalPattern *pattern)
 {
-  LocalPattern *pattern = *(LocalPattern **)context;
-
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(pattern->where, (void **)&pattern->i));
   PetscCall(PetscFree(pattern));
@@ -35,14 +31,13 @@ static PetscErrorCode LocalPatternDestroy(Context context)
 static PetscErrorCode CreateLocalPattern(Mat local, const char name[], PetscMemType where, LocalInt n, LocalInt nnz,
                                          LocalPattern **pattern)
 {
-  const size_t             numbers = (size_t)n + 1 + nnz;
-  PetscCtxDestroyFn *const destroy = LocalPatternDestroy;
+  const size_t numbers = (size_t)n + 1 + nnz;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectCompose((PetscObject)local, name, nullptr)); /* there is no need of memory for both */
   PetscCall(PetscNew(pattern));
   (*pattern)->where = where;
-  PetscCall(PetscObjectContainerCompose((PetscObject)local, name, *pattern, destroy));
+  PetscCall(PetscObjectContainerCompose((PetscObject)local, name, *pattern, ContainerDestructor<LocalPatternDestroy>));
   PetscCall(ArrayCreate(numbers * sizeof(LocalInt), where, (void **)&(*pattern)->i));
   (*pattern)->j     = (*pattern)->i + n + 1;
   (*pattern)->n     = n;

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "petsc_compat.h"
+
 using LocalInt = int;
 #define LocalInt_FMT  "d"
 #define LOCAL_INT_MAX INT_MAX

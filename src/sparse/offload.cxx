@@ -10,12 +10,10 @@
 
 const char *const FinePCBackends[] = {"auto", "host", "device", "FinePCBackend", "FINEPC_BACKEND_", nullptr};
 
-/* The parameter of a destructor is void ** or void *, by the release of PETSc. */
-template <typename Context>
-static PetscErrorCode FreeContainer(Context context)
+static PetscErrorCode FreeData(void *data)
 {
   PetscFunctionBegin;
-  PetscCall(PetscFree(*(void **)context));
+  PetscCall(PetscFree(data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -23,16 +21,17 @@ static PetscErrorCode FreeContainer(Context context)
    The data become those of the object, which frees them. PETSc's function for this loses them where memory ends. The container is
    one of this rank alone: if it were the communicator's, a rank without memory for it would be behind with PETSc's tags.
 */
-static PetscErrorCode ComposeData(PetscObject object, const char name[], void *data, PetscCtxDestroyFn *destroy)
+template <auto Destroy, typename Data>
+static PetscErrorCode ComposeData(PetscObject object, const char name[], Data *data)
 {
   PetscContainer container;
 
   PetscFunctionBegin;
   PetscErrorCode code = PetscContainerCreate(PETSC_COMM_SELF, &container);
-  if (code) PetscCall((*destroy)(&data));
+  if (code) PetscCall(Destroy(data));
   PetscCall(code);
   code = PetscContainerSetPointer(container, data);
-  if (!code) code = PetscContainerSetCtxDestroy(container, destroy);
+  if (!code) code = PetscContainerSetCtxDestroy(container, ContainerDestructor<Destroy>);
   if (!code) code = PetscObjectCompose(object, name, (PetscObject)container);
   PetscCall(PetscContainerDestroy(&container));
   PetscCall(code);
@@ -43,14 +42,12 @@ static PetscErrorCode ComposeData(PetscObject object, const char name[], void *d
 template <typename T>
 static PetscErrorCode GetComposed(PetscObject object, const char name[], T **data)
 {
-  PetscCtxDestroyFn *const destroy = FreeContainer;
-
   PetscFunctionBegin;
   *data = nullptr;
   PetscCall(PetscObjectContainerQuery(object, name, (void **)data));
   if (*data) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(data));
-  const PetscErrorCode code = ComposeData(object, name, *data, destroy);
+  const PetscErrorCode code = ComposeData<FreeData>(object, name, *data);
   if (code) *data = nullptr;
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -204,7 +201,7 @@ PetscErrorCode KSPFinePCGetBackend(KSP ksp, FinePCBackend *backend)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BackendFromOptions(PetscObject object, PetscOptionItems PetscOptionsObject)
+PetscErrorCode BackendFromOptions(PetscObject object, OptionItems PetscOptionsObject)
 {
   FinePCBackend backend;
   PetscBool     given, follows;
@@ -417,11 +414,8 @@ struct SentRows {
   PetscScalar     *a;
 };
 
-template <typename Context>
-static PetscErrorCode DestroySentRows(Context context)
+static PetscErrorCode DestroySentRows(SentRows *sent)
 {
-  SentRows *sent = *(SentRows **)context;
-
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
@@ -459,18 +453,17 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
 
 PetscErrorCode MatGetSentRows(Mat local, CSRView *A)
 {
-  PetscCtxDestroyFn *const destroy = DestroySentRows;
-  SentRows                *sent    = nullptr;
-  PetscObjectId            id;
-  PetscObjectState         state;
-  CSRMat                   host;
+  SentRows        *sent = nullptr;
+  PetscObjectId    id;
+  PetscObjectState state;
+  CSRMat           host;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)local, kSent, (void **)&sent));
   if (!sent) {
     PetscCall(PetscNew(&sent));
     sent->state = -1;
-    PetscCall(ComposeData((PetscObject)local, kSent, sent, destroy));
+    PetscCall(ComposeData<DestroySentRows>((PetscObject)local, kSent, sent));
   }
   PetscCall(PetscObjectGetId((PetscObject)local, &id));
   PetscCall(PetscObjectStateGet((PetscObject)local, &state));

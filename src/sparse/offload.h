@@ -15,7 +15,7 @@
 */
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
 /* Part of SetFromOptions(): looks for the option of the type. */
-PetscErrorCode BackendFromOptions(PetscObject, PetscOptionItems);
+PetscErrorCode BackendFromOptions(PetscObject, OptionItems);
 
 /* What the last decision was: *why is why the host uses the rows, empty if the GPU does or if nothing was decided. */
 PetscErrorCode MatIsOffloaded(Mat, PetscBool *offloaded, const char **why = nullptr);

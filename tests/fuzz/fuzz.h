@@ -11,11 +11,12 @@
 #pragma once
 
 #include <finepc.h>
-#include <petscksp.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "petsc_compat.h"
 
 /* Numbers that are the same on every machine and on every rank. */
 class Random {

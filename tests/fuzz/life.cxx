@@ -474,18 +474,22 @@ PetscErrorCode Case::Apply()
 
 PetscErrorCode Case::ManyColumns()
 {
-  Mat      X, Y;
-  PC       pc;
-  PetscInt m, M;
-  VecType  type;
+  Mat       X, Y;
+  PC        pc;
+  PetscInt  m, M;
+  VecType   type;
+  PetscBool cuda;
 
   PetscFunctionBegin;
   PetscCall(KSPGetPC(ksp_, &pc));
   PetscCall(MatGetLocalSize(A_, &m, nullptr));
   PetscCall(MatGetSize(A_, &M, nullptr));
   PetscCall(VecGetType(x_, &type));
-  PetscCall(MatCreateDenseFromVecType(PETSC_COMM_WORLD, type, m, PETSC_DECIDE, M, random_.Of(std::vector<PetscInt>{1, 3, 17}),
-                                      PETSC_DECIDE, nullptr, &X));
+  PetscCall(PetscStrcmpAny(type, &cuda, VECCUDA, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(MatCreate(PETSC_COMM_WORLD, &X));
+  PetscCall(MatSetSizes(X, m, PETSC_DECIDE, M, random_.Of(std::vector<PetscInt>{1, 3, 17})));
+  PetscCall(MatSetType(X, cuda ? MATDENSECUDA : MATDENSE));
+  PetscCall(MatSetUp(X));
   PetscCall(MatSetRandom(X, nullptr));
   PetscCall(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, &Y));
   const Code code = PCMatApply(pc, X, Y);

@@ -397,12 +397,10 @@ struct Arrays {
 };
 const char *const kArrays = "finepc_fuzz_arrays";
 
-/* The parameter is void ** or void *, by the release of PETSc. */
-template <typename Context>
-PetscErrorCode DestroyArrays(Context arrays)
+PetscErrorCode DestroyArrays(Arrays *arrays)
 {
   PetscFunctionBegin;
-  delete *(Arrays **)arrays;
+  delete arrays;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -456,12 +454,11 @@ PetscErrorCode SetValues(const System &s, Mat A)
 /* A sequential matrix of arrays that stay as they are. */
 static PetscErrorCode CreateOfArrays(const System &s, Mat *A)
 {
-  PetscCtxDestroyFn *const destroy = DestroyArrays;
-  Arrays                  *arrays  = new Arrays(ArraysOf(s, 0, s.rows));
+  Arrays *arrays = new Arrays(ArraysOf(s, 0, s.rows));
 
   PetscFunctionBegin;
   PetscCall(MatCreateSeqAIJWithArrays(PETSC_COMM_SELF, s.rows, s.rows, arrays->i.data(), arrays->j.data(), arrays->a.data(), A));
-  PetscCall(PetscObjectContainerCompose((PetscObject)*A, kArrays, arrays, destroy));
+  PetscCall(PetscObjectContainerCompose((PetscObject)*A, kArrays, arrays, ContainerDestructor<DestroyArrays>));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,5 +1,6 @@
 /* Registers PCL1JACOBI and its log event. Of a type that belongs to finepc, src/register.cxx does this. */
 #include "pcl1jacobi.h"
+#include "petsc_compat.h"
 
 PetscLogEvent FinePC_L1JacobiFactor;
 

@@ -34,6 +34,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "cmatch_host.h"

@@ -32,6 +32,7 @@
    With a postfilter the unfiltered G never is in memory as a whole, and no more of the filtered one than work_limit holds until G
    has its own memory: the rows beyond are computed twice, first for their lengths, then for their entries.
 */
+#include <petscsys.h>
 #include <petscblaslapack.h>
 #include <unistd.h>
 
