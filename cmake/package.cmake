@@ -28,8 +28,8 @@ install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT pac
 install(PROGRAMS scripts/run-tests scripts/test-device scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 # libpetsc by the name that programs ask for. The search path in it is this machine's; run-tests says where CUDA is instead.
-string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_minor "${PETSC_VERSION}")
-set(libpetsc libpetsc.so.${petsc_minor})
+list(GET PETSC_LIBRARIES 0 petsc_name) # petsc, or as Debian calls it petsc_real
+set(libpetsc lib${petsc_name}.so.${FINEPC_PETSC_MINOR})
 get_filename_component(libpetsc_file ${PETSC_LIBDIR}/${libpetsc} REALPATH)
 install(PROGRAMS ${libpetsc_file} DESTINATION lib RENAME ${libpetsc} COMPONENT package EXCLUDE_FROM_ALL)
 install(CODE "

@@ -30,21 +30,10 @@
 /* A changed option makes useless all that a set-up has made, or the values but not the patterns, or nothing. */
 enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 
-/*
-   Forgets the state that the values of the matrix had at the last set-up, but not the state of its pattern. PETSc 3.26 keeps both
-   states in one struct; in earlier releases an integer is the state of the values.
-*/
-template <typename State>
-void ForgetValues(State *last)
-{
-  if constexpr (std::is_integral_v<State>) *last = -1;
-  else last->state = -1;
-}
-
 inline void Invalidate(PC pc, Invalidates what)
 {
   if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
-  if (what == Invalidates::VALUES) ForgetValues(&pc->matstate);       /* the next set-up takes the values for new ones */
+  if (what == Invalidates::VALUES) PCForgetValues(pc);                /* the next set-up takes the values for new ones */
 }
 
 inline void Invalidate(KSP ksp, Invalidates what)
@@ -153,8 +142,8 @@ struct OptionTable {
   const Option<Object> *begin, *end;
 
   template <size_t Count>
-  constexpr OptionTable(const char *title, const Option<Object> (&options)[Count]) :
-      title(title), begin(options), end(options + Count)
+  constexpr OptionTable(const char *title, const Option<Object> (&options)[Count], int but = 0) :
+      title(title), begin(options), end(options + Count - but)
   {
   }
   const Option<Object> &Find(const void *field) const

@@ -132,7 +132,7 @@ def table_of_options(face):
     """(key, setter) of each line of the type's table, Option<PC> kOptions[] = {{"-key", "text", "Setter", ...}, ...};
     without the keys that are for earlier releases of PETSc alone."""
     table = re.search(r"\bOption<(?:PC|KSP)> kOptions\[\] = \{\n(.*?)\n\};", face, re.S)
-    lines = re.sub(r"^#if PETSC_VERSION_LT.*?^#endif$", "", table.group(1), flags=re.M | re.S) if table else ""
+    lines = re.sub(r"^  /\* before PETSc.*?\},$", "", table.group(1), flags=re.M | re.S) if table else ""
     return re.findall(r'\{"(-\w+)",\s*"[^"]+",\s*"(\w+)",', lines)
 
 

@@ -8,14 +8,10 @@
 #include "recorder.h"
 #include "spread.h"
 
-#if PETSC_VERSION_GE(3, 26, 0)
-  #define MODIFIED   "-ksp_orthogonalization mgs "
-  #define REFINEMENT "-ksp_orthogonalization_cgs_refinement_type "
-#else
-  #define MODIFIED   "-ksp_gmres_modifiedgramschmidt "
-  #define REFINEMENT "-ksp_gmres_cgs_refinement_type "
-#endif
-const std::string kPETSc = "-ksp_type gmres " MODIFIED "-ksp_pc_side right ";
+const std::string kModified = kKSPHasOrthogonalization ? "-ksp_orthogonalization mgs " : "-ksp_gmres_modifiedgramschmidt ";
+const std::string kRefinement =
+  kKSPHasOrthogonalization ? "-ksp_orthogonalization_cgs_refinement_type " : "-ksp_gmres_cgs_refinement_type ";
+const std::string kPETSc = "-ksp_type gmres " + kModified + "-ksp_pc_side right ";
 const std::string kOurs  = "-ksp_type gmresfused ";
 
 const std::vector<const char *> kSides = {"right", "left"};

@@ -9,14 +9,13 @@
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
 
-PetscErrorCode CGRefreshPreconditioner([[maybe_unused]] KSP ksp)
+PetscErrorCode CGRefreshPreconditioner(KSP ksp)
 {
   PetscFunctionBegin;
-#if PETSC_VERSION_LT(3, 26, 0)
+  if (!kPCApplySetsUp) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCSetUp(ksp->pc));
   if (ksp->reason == KSP_DIVERGED_PC_FAILED && !ksp->pc->failedreason) ksp->reason = KSP_CONVERGED_ITERATING;
   if (ksp->pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
-#endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -135,12 +135,11 @@ static const Option<KSP> kOptions[] = {
    Through<KSPGMRESGetHapTol_GMRESFused, KSPGMRESSetHapTol_GMRESFused>(), Invalidates::NOTHING},
   {"-ksp_gmres_breakdown_tolerance", "how far the norm may be off at a restart", "KSPGMRESSetBreakdownTolerance",
    Through<KSPGMRESGetBreakdownTolerance_GMRESFused, KSPGMRESSetBreakdownTolerance_GMRESFused>(), Invalidates::NOTHING},
-#if PETSC_VERSION_LT(3, 26, 0) /* from 3.26 on every KSP has it, as -ksp_orthogonalization_cgs_refinement_type */
+  /* before PETSc 3.26: every KSP has it since, as -ksp_orthogonalization_cgs_refinement_type */
   {"-ksp_gmres_cgs_refinement_type", "when a vector is orthogonalized twice, PETSc's key", "KSPGMRESSetCGSRefinementType",
-   Field<&KSP_GMRESFused::refinement>(OneOf(KSPGMRESCGSRefinementTypes)), Invalidates::NOTHING},
-#endif
+   Field<&KSP_GMRESFused::refinement>(OneOf(KSPOrthogonalizationCGSRefinementTypes)), Invalidates::NOTHING},
 };
-const OptionTable<KSP> KSP_GMRESFused::options{"KSP GMRESFused options", kOptions};
+const OptionTable<KSP> KSP_GMRESFused::options{"KSP GMRESFused options", kOptions, kKSPHasOrthogonalization ? 1 : 0};
 
 /* ------------------------------------------ estimates ----------------------------------------- */
 
@@ -221,14 +220,11 @@ static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 }
 
 /* A Gram-Schmidt of the program has no place in the two passes over the basis. */
-static PetscErrorCode CheckOrthogonalization([[maybe_unused]] KSP ksp)
+static PetscErrorCode CheckOrthogonalization(KSP ksp)
 {
   PetscFunctionBegin;
-#if PETSC_VERSION_GE(3, 26, 0)
-  PetscCheck(ksp->orthog == KSPOrthogonalizationClassicalGramSchmidt || ksp->orthog == KSPOrthogonalizationModifiedGramSchmidt,
-             PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+  PetscCheck(!KSPHasOwnOrthogonalization(ksp), PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "KSPGMRESFUSED has an orthogonalization of its own, and cannot use that of KSPOrthogonalizationSet(): use KSPGMRES");
-#endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -13,12 +13,7 @@
 static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
 {
   PetscFunctionBegin;
-#if PETSC_VERSION_LT(3, 26, 0)
-  PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &from->id));
-  from->state = pc->matstate;
-#else
-  *from = CopiedFrom{pc->matstate.id, pc->matstate.state};
-#endif
+  PetscCall(PCSetUpState(pc, &from->id, &from->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

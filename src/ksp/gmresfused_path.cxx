@@ -8,19 +8,11 @@
 
 GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 {
-#if PETSC_VERSION_LT(3, 26, 0)
-  switch (((const KSP_GMRESFused *)ksp->data)->refinement) {
-  case KSP_GMRES_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
-  case KSP_GMRES_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
-  default: return GMRES_REFINE_NEVER;
-  }
-#else
-  switch (ksp->cgstype) {
+  switch (KSPRefinementOf(ksp, (const KSP_GMRESFused *)ksp->data)) {
   case KSP_ORTHOGONALIZATION_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
   case KSP_ORTHOGONALIZATION_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
   default: return GMRES_REFINE_NEVER;
   }
-#endif
 }
 
 /* Where M is not the same matrix each time, M of a sum is not the sum that a second product takes. */
@@ -151,10 +143,7 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
 /* Whether PCApplyBAorAB() makes a product with A and PCApply(), and nothing else. */
 static bool AppliesApart(PC pc)
 {
-#if PETSC_VERSION_LT(3, 26, 0) /* from 3.26 on no PC has a scaling beside that */
-  if (pc->diagonalscale) return false;
-#endif
-  return !pc->ops->applyBA;
+  return !pc->ops->applyBA && !PCScalesByDiagonal(pc);
 }
 
 /*

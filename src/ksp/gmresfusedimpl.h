@@ -40,9 +40,8 @@ struct KSP_GMRESFused {
   FinePCPrecision basis_precision     = FINEPC_DOUBLE;
   PetscReal       happy_tolerance     = 1e-30; /* the names of these two in the public functions are KSPGMRES's */
   PetscReal       breakdown_tolerance = 0.1;
-#if PETSC_VERSION_LT(3, 26, 0)
-  KSPGMRESCGSRefinementType refinement = KSP_GMRES_CGS_REFINE_NEVER; /* from 3.26 on every KSP has it */
-#endif
+
+  KSPOrthogonalizationCGSRefinementType refinement = KSP_ORTHOGONALIZATION_CGS_REFINE_NEVER; /* KSPRefinementOf() has its value */
 
   /* the path of the last solve */
   GMRESOperators op{};

@@ -485,21 +485,19 @@ PetscErrorCode MatFreePatternWork(MatPattern *pattern)
 PetscErrorCode MatGetGhostSF(Mat A, PetscInt count, const PetscInt columns[], PetscSF *sf)
 {
   PetscLayout layout;
+  PetscBool   is_aij, has_lists = PETSC_FALSE;
 
   PetscFunctionBegin;
   *sf = nullptr;
-#if PETSC_VERSION_GE(3, 26, 0)
-  PetscBool is_aij, has_lists;
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
   if (is_aij) { /* the matrix has it already; where each rank needs all entries of all others, it has no lists */
     PetscCall(MatGetMultPetscSF(A, sf));
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)*sf, &has_lists, PETSCSFBASIC, PETSCSFNEIGHBOR, ""));
+    if (*sf) PetscCall(PetscObjectTypeCompareAny((PetscObject)*sf, &has_lists, PETSCSFBASIC, PETSCSFNEIGHBOR, ""));
     if (has_lists) {
       PetscCall(PetscObjectReference((PetscObject)*sf));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
   }
-#endif
   PetscCall(MatGetLayouts(A, nullptr, &layout));
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), sf));
   PetscCall(PetscSFSetGraphLayout(*sf, layout, count, nullptr, PETSC_COPY_VALUES, columns));

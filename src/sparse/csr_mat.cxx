@@ -1,6 +1,6 @@
 /*
    This file takes the rows out of PETSc's AIJ matrices and makes a MATAIJ of a factor. It alone knows the differences between the
-   AIJ types and between the releases of PETSc.
+   AIJ types.
 */
 #include <petsc/private/petscimpl.h>
 
@@ -78,13 +78,6 @@ PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, Loc
 }
 
 #if defined(FINEPC_HAVE_CUDA)
-/* PETSc 3.24 and 3.25 lend the row and column arrays on the device as int, PETSc 3.26 lends them as PetscInt. */
-  #if PETSC_VERSION_LT(3, 26, 0)
-using DeviceIndex = int;
-  #else
-using DeviceIndex = PetscInt;
-  #endif
-
 static PetscErrorCode GetDeviceCSR(CSRMat *csr)
 {
   const DeviceIndex *i, *j;

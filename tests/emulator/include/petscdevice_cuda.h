@@ -3,6 +3,8 @@
 
 #include <petscdevice.h>
 
+#include "petsc_compat.h"
+
 #include "cuda_runtime.h"
 
 #define PetscCallCUDA(...)                                                                                                \
