@@ -11,6 +11,13 @@ set_up_petsc() {
   eval "$settings"
 }
 
+# set_up_packaged_petsc: the same for the PETSc of the distribution, whatever was set up before. It is an older release without CUDA,
+# for what is built without CUDA anyway.
+set_up_packaged_petsc() {
+  unset PETSC_DIR PETSC_ARCH FINEPC_PYTHON
+  set_up_petsc --packaged
+}
+
 # configure FOLDER [OPTION...]: makes CMake's build folder; the options are CMake's.
 configure() {
   local folder=$1 stamp=$1/petsc-used options=("${@:2}") generator=()
@@ -68,12 +75,13 @@ test_with_sanitizers() {
   run_in "$folder" "${@:2}"
 }
 
-# test_in_emulator TEST..: builds the test programs with the emulator of a GPU in a folder of their own, without sanitizers, which
-# would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time goes to the compiler, which -O1
-# has do less.
+# test_in_emulator "TARGET.." TEST..: builds the test programs with the emulator of a GPU, and these programs, in a folder of their
+# own, without sanitizers, which would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time
+# goes to the compiler, which -O1 has do less.
 test_in_emulator() {
-  local folder=$build_dir/emulator
+  local folder=$build_dir/emulator targets
+  read -ra targets <<<"$1"
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
-  build "$folder" finepc_emulated_tests finepc_emulated_ranks
-  run_in "$folder" "$@"
+  build "$folder" finepc_emulated_tests finepc_emulated_ranks "${targets[@]}"
+  run_in "$folder" "${@:2}"
 }
