@@ -32,6 +32,7 @@ enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 
 inline void Invalidate(PC pc, Invalidates what)
 {
+  if (what != Invalidates::NOTHING) pc->failedreason = PC_NOERROR;    /* or KSPSolve() of PETSc before 3.26 ends by the old one */
   if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
   if (what == Invalidates::VALUES) PCForgetValues(pc);                /* the next set-up takes the values for new ones */
 }

@@ -17,11 +17,13 @@ using OptionItems = std::conditional_t<std::is_pointer_v<PetscOptionItems>, Pets
 /* ---------------------------------------- before 3.19 ------------------------------------------ */
 
 #if PETSC_VERSION_LT(3, 19, 0)
-  #define PETSC_SUCCESS           ((PetscErrorCode)0)
-  #define PETSC_INT_MAX           PETSC_MAX_INT
-  #define PETSC_INT_MIN           PETSC_MIN_INT
-  #define PETSC_INT64_MAX         INT64_MAX
-  #define KSP_CONVERGED_NEG_CURVE KSP_CONVERGED_CG_NEG_CURVE
+  #define PETSC_SUCCESS   ((PetscErrorCode)0)
+  #define PETSC_INT_MAX   PETSC_MAX_INT
+  #define PETSC_INT_MIN   PETSC_MIN_INT
+  #define PETSC_INT64_MAX INT64_MAX
+
+  #define KSP_CONVERGED_NEG_CURVE   KSP_CONVERGED_CG_NEG_CURVE
+  #define KSP_CONVERGED_STEP_LENGTH KSP_CONVERGED_CG_CONSTRAINED /* the end of a step at the boundary of a trust region */
 
 inline PetscErrorCode KSPSetConvergedNegativeCurvature(KSP ksp, PetscBool)
 {
@@ -78,8 +80,11 @@ inline PetscErrorCode VecCreateMPICUDAWithArrays(MPI_Comm comm, PetscInt, PetscI
   #endif
 #endif
 
-/* KSPSetConvergedNegativeCurvature(), and whether there is such a thing. */
-constexpr bool kKSPHasNegativeCurvature = PETSC_VERSION_GE(3, 19, 0);
+/* What tests compare with KSPCG: KSPMatSolveTranspose(), and an end of the solve by negative curvature or by an objective. */
+constexpr bool kKSPHasMatSolveTranspose = PETSC_VERSION_GE(3, 19, 0), kKSPCGHasNegativeCurvature = PETSC_VERSION_GE(3, 19, 0),
+               kKSPCGHasObjective = PETSC_VERSION_GE(3, 19, 0);
+
+/* KSPSetConvergedNegativeCurvature() */
 
 template <typename Solver>
 bool KSPConvergesByNegativeCurvature([[maybe_unused]] Solver ksp)
@@ -170,6 +175,12 @@ inline PetscErrorCode PetscLogHandlerDestroy(PetscLogHandler *)
 }
 #endif
 
+/* Whether the parts of a PCCOMPOSITE are set up before the first apply. */
+constexpr bool kCompositeSetsUpParts = PETSC_VERSION_GE(3, 20, 0);
+
+/* Whether new blocks of a MATBAIJ are counted as other nonzeros, so that PCASM has other submatrices. */
+constexpr bool kBAIJCountsNewBlocks = PETSC_VERSION_GE(3, 20, 0);
+
 /* KSPSetMinimumIterations(), and whether there is such a thing. */
 constexpr bool kKSPHasMinimumIterations = PETSC_VERSION_GE(3, 20, 0);
 
@@ -254,6 +265,19 @@ PetscErrorCode DestroyContained(Context context)
 template <auto Destroy>
 constexpr PetscCtxDestroyFn *ContainerDestructor = DestroyContained<Destroy>;
 
+/* Destroys what KSPConvergedDefaultCreate() has made. */
+inline PetscErrorCode KSPConvergedDefaultDestroyContext(void *context)
+{
+#if PETSC_VERSION_LT(3, 24, 0)
+  return KSPConvergedDefaultDestroy(context);
+#else
+  return KSPConvergedDefaultDestroy(&context);
+#endif
+}
+
+/* Whether PETSc loses 16 bytes in the ILU(0) of a MATSEQBAIJ without rows, which 3.25 no longer does. */
+constexpr bool kILUOfNoRowsIsLost = PETSC_VERSION_LT(3, 25, 0);
+
 #if PETSC_VERSION_LT(3, 24, 0)
 using KSPConvergenceTestFn = PetscErrorCode(KSP, PetscInt, PetscReal, KSPConvergedReason *, void *);
 
@@ -287,6 +311,9 @@ inline PetscErrorCode MatGetMultPetscSF(Mat, PetscSF *sf)
 #else
 using DeviceIndex = PetscInt;
 #endif
+
+/* Whether PCGAMG is the one that docs/smoothers.md has its options for. */
+constexpr bool kGAMGIsThatOfThePages = PETSC_VERSION_GE(3, 26, 0);
 
 /* Whether KSPSolve() leaves it to PCApply() to set up a preconditioner anew whose matrix has changed. */
 constexpr bool kPCApplySetsUp = PETSC_VERSION_LT(3, 26, 0);

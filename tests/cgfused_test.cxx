@@ -658,6 +658,7 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
             continue; /* these options replace the norm: once is enough */
           if (Contains(test.options, "check_norm") && !std::strcmp(norm, "natural"))
             continue; /* the natural norm is always computed */
+          if (Contains(test.options, "min_it") && !kKSPHasMinimumIterations) continue;
           CAPTURE(test.name);
           const Run theirs = CompareSolvers(test.H, place, pc, Norm(norm) + test.options, 1e-8, test.b);
           CHECK(theirs.reason == test.reason);
@@ -822,7 +823,7 @@ TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]
             if (stop_at < 0) MUST(KSPConvergedDefaultCreate(&recorders[k].inner));
             MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorders[k], nullptr));
             runs[k] = RunOf(ksp);
-            if (stop_at < 0) MUST(KSPConvergedDefaultDestroy(&recorders[k].inner));
+            if (stop_at < 0) MUST(KSPConvergedDefaultDestroyContext(recorders[k].inner));
           }
           Compare(runs[0], runs[1], 1e-9);
           if (stop_at) Compare(recorders[0].calls, recorders[1].calls, 1e-9);

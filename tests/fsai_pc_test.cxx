@@ -373,6 +373,7 @@ TEST_CASE("smoother in PCGAMG of elasticity with void", "[fsai][pc][nest][mpi]")
     {PCSFSAI, " -mg_levels_pc_sfsai_power 1", true},
   };
   const int size = Ranks();
+  if (!kGAMGIsThatOfThePages) return; /* with another hierarchy the cycle may be indefinite in spite of the steps */
   for (const Backend &backend : Backends()) {
     const MatObject A = CreateAIJ(ElasticityWithVoid(48, 24, 1e-6), backend.mat, PETSC_COMM_WORLD);
     for (const Smoother &smoother : smoothers) {

@@ -92,8 +92,8 @@ double ResidualOf(Mat A, Vec b, Vec x)
 */
 std::string HelpText(PC pc)
 {
-  const Options  scope("-help");
-  FILE *const    output = PETSC_STDOUT;
+  const Options scope("-help");
+  FILE *const output = PETSC_STDOUT, *const standard = stdout; /* PETSc 3.18 writes lists of names to the second one */
   char          *text   = nullptr;
   size_t         length = 0;
   const char    *given;
@@ -107,10 +107,11 @@ std::string HelpText(PC pc)
   const std::string prefix = given ? given : "";
   MUST(PCSetOptionsPrefix(pc, ("help" + std::to_string(id) + "_").c_str()));
   ((PetscObject)pc)->optionsprinted = PETSC_FALSE;
-  PETSC_STDOUT                      = open_memstream(&text, &length);
-  const PetscErrorCode code         = PCSetFromOptions(pc);
+  PETSC_STDOUT = stdout     = open_memstream(&text, &length);
+  const PetscErrorCode code = PCSetFromOptions(pc);
   std::fclose(PETSC_STDOUT);
   PETSC_STDOUT = output;
+  stdout       = standard;
   MUST(code);
   MUST(PCSetOptionsPrefix(pc, prefix.empty() ? nullptr : prefix.c_str()));
   const std::string result(text, length);

@@ -213,6 +213,7 @@ static PetscErrorCode LookInside(PC pc, bool *recognized, Changes *changes)
     for (PetscInt k = 0; k < count; k++) {
       PC part;
       PetscCall(PCCompositeGetPC(pc, k, &part));
+      if (!kCompositeSetsUpParts) PetscCall(PCSetUp(part)); /* or it has no solver inside yet */
       PetscCall(Look(part, changes));
     }
   } else *recognized = false;
