@@ -278,7 +278,7 @@ struct TimeLimit {
   PetscBool             over    = PETSC_FALSE;            /* it was seen that the time is over */
   KSPConvergenceTestFn *test    = nullptr;
   void                 *ctx     = nullptr;
-  PetscCtxDestroyFn    *destroy = nullptr;
+  KSPTestDestroyFn     *destroy = nullptr;
 };
 
 static PetscErrorCode TimeLimitLook(TimeLimit *limit, PetscInt its)
@@ -337,7 +337,7 @@ static PetscErrorCode SolverDestroyKSP(Solver *solver)
 
   PetscFunctionBeginUser;
   PetscCall(KSPDestroy(&solver->ksp));
-  if (limit->destroy) PetscCall((*limit->destroy)(&limit->ctx));
+  if (limit->destroy) PetscCall(KSPDestroyTest(limit->destroy, limit->ctx));
   limit->destroy = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

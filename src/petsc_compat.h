@@ -196,6 +196,9 @@ PetscInt KSPMinimumIterationsOf([[maybe_unused]] Solver ksp)
 
 /* ----------------------------------- before 3.21 and 3.22 -------------------------------------- */
 
+/* Whether -pc_jacobi_type has rowl1. */
+constexpr bool kJacobiHasRowSums = PETSC_VERSION_GE(3, 21, 0);
+
 #if PETSC_VERSION_LT(3, 21, 0)
 using PetscVoidFn = void(void);
 
@@ -265,13 +268,19 @@ PetscErrorCode DestroyContained(Context context)
 template <auto Destroy>
 constexpr PetscCtxDestroyFn *ContainerDestructor = DestroyContained<Destroy>;
 
-/* Destroys what KSPConvergedDefaultCreate() has made. */
-inline PetscErrorCode KSPConvergedDefaultDestroyContext(void *context)
+/* The destructor of the context of a convergence test, and its call. */
+#if PETSC_VERSION_LT(3, 24, 0)
+using KSPTestDestroyFn = PetscErrorCode(void *);
+#else
+using KSPTestDestroyFn = PetscCtxDestroyFn;
+#endif
+
+inline PetscErrorCode KSPDestroyTest(KSPTestDestroyFn *destroy, void *context)
 {
 #if PETSC_VERSION_LT(3, 24, 0)
-  return KSPConvergedDefaultDestroy(context);
+  return destroy(context);
 #else
-  return KSPConvergedDefaultDestroy(&context);
+  return destroy(&context);
 #endif
 }
 

@@ -823,7 +823,7 @@ TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]
             if (stop_at < 0) MUST(KSPConvergedDefaultCreate(&recorders[k].inner));
             MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorders[k], nullptr));
             runs[k] = RunOf(ksp);
-            if (stop_at < 0) MUST(KSPConvergedDefaultDestroyContext(recorders[k].inner));
+            if (stop_at < 0) MUST(KSPDestroyTest(KSPConvergedDefaultDestroy, recorders[k].inner));
           }
           Compare(runs[0], runs[1], 1e-9);
           if (stop_at) Compare(recorders[0].calls, recorders[1].calls, 1e-9);

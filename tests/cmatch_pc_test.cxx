@@ -843,7 +843,7 @@ TEST_CASE("cmatch: the view advises where the matrix has blocks", "[cmatch][pc][
     for (int repeat = 0; repeat < 2; repeat++) { /* before a set-up and after it */
       CHECK(Contains(ViewText((PC)pc),
                      "the matrix has block size 3, but cmatch works on single rows: harmless for elastic solids; for other"));
-      CHECK(!Contains(ViewText((PC)scalar), "block size"));
+      CHECK(!Contains(ViewText((PC)scalar), "the matrix has block size"));
       MUST(PCSetUp(scalar));
       MUST(PCSetUp(pc)); /* It may fail, since the blocks are not symmetric. */
     }
@@ -958,6 +958,7 @@ TEST_CASE("cmatch: what single precision cannot hold is named, with the remedy",
  */
 TEST_CASE("cmatch: the Chebyshev smoother is PETSc's, with a* and 1 for the eigenvalues", "[cmatch][pc]")
 {
+  if (!kJacobiHasRowSums) return;
   const HostMatrix H = RandomGraph(300, 7, 31);
   const MatObject  A = CreateMat(H, MATAIJ);
   const VecObject  b = RightVec(A, 3), x = RightVec(A);
@@ -991,6 +992,7 @@ TEST_CASE("cmatch: the Chebyshev smoother is PETSc's, with a* and 1 for the eige
 /* Where the diagonal dominates all rows there is one level, and the preconditioner is its smoother, twice. */
 TEST_CASE("cmatch: one level of the Chebyshev smoother is PETSc's method applied twice", "[cmatch][pc]")
 {
+  if (!kJacobiHasRowSums) return;
   HostMatrix H = RandomGraph(300, 7, 32);
   for (PetscInt row = 0; row < H.n; row++) {
     double off = 1;

@@ -26,6 +26,7 @@ static PetscErrorCode CreateLaplacian(PetscInt dim, PetscInt n, Mat *A)
   PetscCall(MatSetFromOptions(*A));
   PetscCall(MatSeqAIJSetPreallocation(*A, 7, NULL));
   PetscCall(MatMPIAIJSetPreallocation(*A, 7, NULL, 6, NULL));
+  PetscCall(MatSetUp(*A)); /* for other types */
   PetscCall(MatGetOwnershipRange(*A, &start, &end));
   for (PetscInt row = start; row < end; row++) {
     const PetscInt place[3] = {row % n, row / n % n, row / (n * n)};

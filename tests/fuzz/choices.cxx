@@ -20,7 +20,7 @@ struct Key {
 /* Catches what PETSc prints, for a scope. */
 class Output {
 public:
-  Output() : stdout_(PETSC_STDOUT) { PETSC_STDOUT = open_memstream(&text_, &length_); }
+  Output() : petsc_(PETSC_STDOUT), stdout_(stdout) { PETSC_STDOUT = stdout = open_memstream(&text_, &length_); }
   ~Output()
   {
     Text();
@@ -28,13 +28,14 @@ public:
   }
   std::string Text()
   {
-    if (PETSC_STDOUT != stdout_) std::fclose(PETSC_STDOUT);
-    PETSC_STDOUT = stdout_;
+    if (PETSC_STDOUT != petsc_) std::fclose(PETSC_STDOUT);
+    PETSC_STDOUT = petsc_;
+    stdout       = stdout_;
     return std::string(text_, length_);
   }
 
 private:
-  FILE  *stdout_;
+  FILE  *petsc_, *stdout_; /* PETSc 3.18 writes lists of names to the second one */
   char  *text_   = nullptr;
   size_t length_ = 0;
 };
@@ -65,7 +66,10 @@ PetscErrorCode Help(const std::string &type, bool is_pc, const std::string &pref
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A line is "  -PREFIX_KEY: <now VALUE : formerly VALUE> TEXT (choose one of) NAMES (SETTER)". */
+/*
+   A line is "  -PREFIX_KEY: <now VALUE : formerly VALUE> TEXT (choose one of) NAMES (SETTER)", without the words "now" and
+   "formerly" for some kinds of values in PETSc 3.18 and 3.19.
+*/
 std::vector<Key> KeysOf(const std::string &type, bool is_pc)
 {
   static std::map<std::string, std::vector<Key>> known;
@@ -77,11 +81,12 @@ std::vector<Key> KeysOf(const std::string &type, bool is_pc)
   std::istringstream lines(text);
   std::vector<Key>  &keys = known[type];
   while (std::getline(lines, line)) {
-    const size_t at = line.find(begin), now = line.find("<now "), end = line.find(" : formerly");
+    const size_t at = line.find(begin), now = line.find('<'), end = line.find(" : ");
     if (at == std::string::npos || now == std::string::npos || end == std::string::npos) continue;
     Key key;
-    key.key         = "-" + line.substr(at + begin.size(), line.find_first_of(": <", at) - at - begin.size());
-    key.value       = line.substr(now + 5, end - now - 5);
+    key.key   = "-" + line.substr(at + begin.size(), line.find_first_of(": <", at) - at - begin.size());
+    key.value = line.substr(now + 1, end - now - 1);
+    if (key.value.rfind("now ", 0) == 0) key.value.erase(0, 4);
     const bool ours = key.key.find("_" + type + "_") != std::string::npos || key.key == "-ksp_cg_single_reduction";
     if (!ours) continue;
     const size_t names = line.find("one of) ");
