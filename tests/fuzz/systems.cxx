@@ -2,6 +2,7 @@
 #include <petsc/private/petscimpl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -470,7 +471,7 @@ static PetscErrorCode CreateSized(const System &s, MatType type, PetscInt mine, 
   PetscCall(MatSetBlockSize(*A, s.block_size));
   PetscCall(MatSetType(*A, type));
   PetscCall(MatSetUp(*A));
-  PetscCall(MatSetOption(*A, MAT_IGNORE_LOWER_TRIANGULAR, PETSC_TRUE)); /* of use to sbaij alone */
+  if (std::strstr(type, "sbaij")) PetscCall(MatSetOption(*A, MAT_IGNORE_LOWER_TRIANGULAR, PETSC_TRUE)); /* unknown to others in 3.18 */
   PetscCall(SetValues(s, *A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
