@@ -1703,7 +1703,7 @@ double NumberAfter(const std::string &text, const std::vector<std::string> &befo
 
 /*
    A well, an earth node, a condition on an integral: what the set-ups take is in proportion to the entries of A, and not to the
-   square of the rows. tests/sfsai_pc_test.cxx and tests/cmatch_test.cxx have the same of sfsai and cmatch.
+   square of the rows. tests/sfsai_pc_test.cxx has the same of sfsai.
 */
 TEST_CASE("a dense row", "[local][pc][dense]")
 {
@@ -1735,6 +1735,12 @@ TEST_CASE("a dense row", "[local][pc][dense]")
           CHECK(NumberAfter(text, {"\n", "blocks of the matrix; NL "}) + NumberAfter(text, {"blocks of the matrix; NL ", "NU "}) <=
                 H.nnz());
           CHECK(NumberAfter(text, {"set-up memory beyond these: "}) <= memory);
+        }
+        {
+          const std::string text = view(MakeKSP(A, "", PCCMATCH));
+          CAPTURE(text);
+          CHECK(NumberAfter(text, {"operator complexity "}) <= 2);
+          CHECK(NumberAfter(text, {"set-up memory beyond A and the hierarchy: "}) <= memory);
         }
         const PCObject pc = MakePC(A, "", PCRRB);
         Errors         errors;
