@@ -2630,6 +2630,9 @@ TEST_CASE("cmatch: jumps beyond single precision", "[cmatch][components]")
         const Vector x = RandomValues(A.n, 86), Mx = twin.Apply(x);
         CHECK(AllFinite(Mx));
         CHECK(Dot(x, Mx) > 0);
+        const Solution solution = Solve(A, Multiply(A, x), &twin, 50);
+        CHECK(solution.residual <= 1e-8); /* that of the solution */
+        CHECK(solution.iterations <= 25);
       }
     }
 }
