@@ -851,8 +851,8 @@ TEST_CASE("gmresfused: no end with cmatch that the true residual refutes", "[gmr
       const bool flexible = !std::strcmp(ours, "-ksp_gmresfused_flexible"), view_has = Views(ksp, "had another true residual");
       if (Rank() == 0) CHECK(view_has == !flexible);
       CHECK(Views(ksp,
-                  "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, use fgmres, gmresfused or "
-                  "-pc_cmatch_precision double"));
+                  "linear to 7 digits: with gmres and pgmres, whose norm may be far from that of the residual then, use fgmres, "
+                  "gmresfused or -pc_cmatch_precision double"));
     }
   }
 }

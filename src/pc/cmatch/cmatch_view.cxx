@@ -61,8 +61,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with pcg on the coarsest level: use -ksp_type fcg\n"));
   if (params->precision == FINEPC_SINGLE)
     PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "linear to 7 digits: with gmres, whose norm may be far from that of the residual then, "
-                                     "use fgmres, gmresfused or -pc_cmatch_precision double\n"));
+                                     "linear to 7 digits: with gmres and pgmres, whose norm may be far from that of the residual "
+                                     "then, use fgmres, gmresfused or -pc_cmatch_precision double\n"));
   if (!pc->pmat) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   if (bs > 1)
