@@ -367,12 +367,14 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   if (norm != KSP_NORM_UNPRECONDITIONED) {
     PetscCall(NormOf(ksp, r, &norms.r));
     PetscCall(NormOf(ksp, b_, &norms.b));
+    const double unit = largest > 0 ? largest : 1; /* of the size of A, so that M of it neither vanishes nor overflows */
     PetscCall(VecGetOwnershipRange(r, &first, &last));
     for (PetscInt i = first; i < last; i++)
-      PetscCall(VecSetValue(r, i, Random((std::uint64_t)i).Chance(50) ? 1 : -1, INSERT_VALUES));
+      PetscCall(VecSetValue(r, i, Random((std::uint64_t)i).Chance(50) ? unit : -unit, INSERT_VALUES));
     PetscCall(VecAssemblyBegin(r));
     PetscCall(VecAssemblyEnd(r));
     PetscCall(NormOf(ksp, r, &scale));
+    scale /= unit;
   }
   PetscCall(VecDestroy(&r));
   if (!std::isfinite(scale) || !std::isfinite(norms.b)) PetscFunctionReturn(PETSC_SUCCESS); /* M of a tiny matrix overflows */
