@@ -101,9 +101,11 @@ struct OptionAccess {
   Allowed     allowed;
   PetscErrorCode (*compose)(Object, const Option<Object> &, PetscBool);
   PetscErrorCode (*from_options)(Object, const Option<Object> &, OptionItems);
+  PetscErrorCode (*copy)(Object from, Object to);
 
-  constexpr OptionAccess(const void *field, Allowed allowed, decltype(compose) compose, decltype(from_options) from_options) :
-      field(field), allowed(allowed), compose(compose), from_options(from_options)
+  constexpr OptionAccess(const void *field, Allowed allowed, decltype(compose) compose, decltype(from_options) from_options,
+                         decltype(copy) copy) :
+      field(field), allowed(allowed), compose(compose), from_options(from_options), copy(copy)
   {
   }
 };
@@ -157,6 +159,13 @@ struct OptionTable {
   {
     PetscFunctionBegin;
     for (const Option<Object> *option = begin; option != end; option++) PetscCall(option->access.compose(object, *option, compose));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* Gives another object of the type the values of all options. */
+  PetscErrorCode Copy(Object from, Object to) const
+  {
+    PetscFunctionBegin;
+    for (const Option<Object> *option = begin; option != end; option++) PetscCall(option->access.copy(from, to));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode SetFromOptions(Object object, OptionItems PetscOptionsObject) const
@@ -237,7 +246,7 @@ struct Field {
   template <typename Object>
   constexpr operator OptionAccess<Object>() const
   {
-    return {&kAddress, allowed, Compose<Object>, FromOptions<Object>};
+    return {&kAddress, allowed, Compose<Object>, FromOptions<Object>, Copy<Object>};
   }
 
 private:
@@ -288,6 +297,16 @@ private:
     if (given) PetscCall(Set(object, value));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  template <typename Object>
+  static PetscErrorCode Copy(Object from, Object to)
+  {
+    Argument<Value> value;
+
+    PetscFunctionBegin;
+    PetscCall(Get(from, &value));
+    PetscCall(Set(to, value));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
 };
 
 /* An option with functions of its own. A type uses it for one of PETSc's own setters, which have no getter among the methods. */
@@ -296,7 +315,7 @@ struct Through {
   template <typename Object>
   constexpr operator OptionAccess<Object>() const
   {
-    return {&kAddress, Allowed{}, Compose<Object>, FromOptions<Object>};
+    return {&kAddress, Allowed{}, Compose<Object>, FromOptions<Object>, Copy<Object>};
   }
 
 private:
@@ -324,7 +343,25 @@ private:
     if (given) PetscCall(SetValue(object, value));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  template <typename Object>
+  static PetscErrorCode Copy(Object from, Object to)
+  {
+    decltype(ValueOf(GetValue)) value;
+
+    PetscFunctionBegin;
+    PetscCall(GetValue(from, &value));
+    PetscCall(SetValue(to, value));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
 };
+
+template <typename Data, typename Object>
+PetscErrorCode CopyOptionTable(Object from, Object to)
+{
+  PetscFunctionBegin;
+  PetscCall(Data::options.Copy(from, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* The operation of an object whose data has such a table. */
 template <typename Data, typename Object>

@@ -352,6 +352,19 @@ auto KSPRefinementOf([[maybe_unused]] Solver ksp, [[maybe_unused]] const Data *d
 #endif
 }
 
+/* Gives another solver what newer releases keep in every KSP: the fewest iterations, and when it orthogonalizes a second time. */
+template <typename Solver>
+PetscErrorCode KSPCopyNewerSettings([[maybe_unused]] Solver from, [[maybe_unused]] Solver to)
+{
+#if PETSC_VERSION_GE(3, 20, 0)
+  to->min_it = from->min_it;
+#endif
+#if PETSC_VERSION_GE(3, 26, 0)
+  to->cgstype = from->cgstype;
+#endif
+  return PETSC_SUCCESS;
+}
+
 /* PCSetDiagonalScale(), which went with 3.26. */
 template <typename Preconditioner>
 bool PCScalesByDiagonal([[maybe_unused]] Preconditioner pc)

@@ -43,6 +43,20 @@ PetscErrorCode DeviceCount_CUDA(PetscInt *count)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode DeviceName_CUDA(size_t length, char name[])
+{
+  PetscMPIInt rank;
+  int         device, count;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDeviceCount(&count));
+  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  device = rank % count; /* as PETSc deals them out */
+  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetPCIBusId(name, (int)length, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
 {
   size_t all;
@@ -93,6 +107,22 @@ PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMem
                     to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost,
                     stream));
   if (!to_device) PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MemoryPin_CUDA(void *memory, size_t bytes, PetscBool *pinned)
+{
+  PetscFunctionBegin;
+  *pinned = (PetscBool)(cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess);
+  if (!*pinned) (void)cudaGetLastError(); /* copies go by way of memory that is pinned already */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MemoryUnpin_CUDA(void *memory)
+{
+  PetscFunctionBegin;
+  (void)cudaHostUnregister(memory); /* the program may have reset the device */
+  (void)cudaGetLastError();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

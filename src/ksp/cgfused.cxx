@@ -144,6 +144,20 @@ static PetscErrorCode CheckArrays_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The options, of which one is kept as it was given: its default depends on the number of ranks. */
+static PetscErrorCode CopyOptions_CGFused(KSP from, KSP to)
+{
+  PetscFunctionBegin;
+  PetscCall(KSP_CGFused::options.Copy(from, to));
+  ((KSP_CGFused *)to->data)->single_reduction = ((const KSP_CGFused *)from->data)->single_reduction;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const char *WhyNotTogether_CGFused(const KSP_CGFused *cg)
+{
+  return cg->radius > 0 ? "a trust region" : cg->target < 0 || cg->wants_model ? "an objective" : "";
+}
+
 static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 {
   KSP_CGFused          *cg = (KSP_CGFused *)ksp->data;
@@ -161,6 +175,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->has_model = PETSC_FALSE;
   cg->range     = CGRange{};
   PetscCall(CGRefreshPreconditioner(ksp));
+  PetscCall(KSPSolve_Consolidated(ksp, &cg->consolidated, WhyNotTogether_CGFused(cg), CopyOptions_CGFused));
+  if (cg->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
@@ -252,10 +268,13 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscBool          is_ascii, single;
+  bool               shown;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPView_Consolidated(ksp, &cg->consolidated, viewer, &shown));
+  if (shown) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
   if (single && !cg->radius && !cg->nccl) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
   if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
@@ -271,6 +290,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
+  PetscCall(KSPReset_Consolidated(&cg->consolidated));
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(CGFusedResetColumns(ksp));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
@@ -315,9 +335,13 @@ static PetscErrorCode KSPBuildSolution_CGFused(KSP ksp, Vec v, Vec *V)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
+static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec t, Vec v, Vec *V)
 {
   PetscFunctionBegin;
+  if (((const KSP_CGFused *)ksp->data)->consolidated.solved) {
+    PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCheck(ksp->work || ((const KSP_CGFused *)ksp->data)->sent, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
              "There is no residual before KSPSolve(), nor after KSPReset()");
   if (((const KSP_CGFused *)ksp->data)->sent) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));

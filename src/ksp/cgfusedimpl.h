@@ -22,6 +22,7 @@
 #include "sparse/csr_mat.h"
 #include "cgface.h"
 #include "cgfused.h"
+#include "consolidated.h"
 #include "fusedimpl.h"
 
 /* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
@@ -53,6 +54,8 @@ struct KSP_CGFused {
   PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
 
   KSPCGFusedCommunication communication = KSP_CGFUSED_COMMUNICATION_AUTO;
+
+  KSPConsolidated consolidated; /* where ranks have come together */
 
   /* the last solve */
   PetscBool   solved  = PETSC_FALSE;    /* there has been one */

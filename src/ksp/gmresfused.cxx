@@ -259,6 +259,8 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   g->columns = g->small_columns = 0;
   g->solved                     = PETSC_TRUE;
   g->sent                       = PETSC_FALSE;
+  PetscCall(KSPSolve_Consolidated(ksp, &g->consolidated, "", CopyOptionTable<KSP_GMRESFused, KSP>));
+  if (g->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedLookAtPreconditioner(ksp));
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
   if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));
@@ -354,10 +356,13 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
 
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             is_ascii;
+  bool                  shown;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPView_Consolidated(ksp, &g->consolidated, viewer, &shown));
+  if (shown) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "  restart=%" PetscInt_FMT ", %s\n", g->restart, refinement[GMRESFusedRefinementOf(ksp)]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, WhyOneProduct(ksp)));
@@ -400,6 +405,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
+  PetscCall(KSPReset_Consolidated(&g->consolidated));
   PetscCall(GMRESFusedResetBasis(g));
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
   PetscCall(ExchangeDestroy(&g->exchange));

@@ -15,6 +15,7 @@
 #include "finepcimpl.h"
 #include "cgface.h"
 #include "confirm.h"
+#include "consolidated.h"
 #include "fusedimpl.h"
 #include "gmresfused.h"
 
@@ -29,6 +30,8 @@ enum { GMRES_U, GMRES_Z, GMRES_BASES };
 
 struct KSP_GMRESFused {
   static const OptionTable<KSP> options;
+
+  KSPConsolidated consolidated; /* where ranks have come together */
 
   /* options */
   KSPGMRESFusedPath          path          = KSP_GMRESFUSED_AUTO;

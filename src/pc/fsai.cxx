@@ -640,6 +640,7 @@ static PetscErrorCode GetFactors(PC pc, Mat *G, Mat *Gt)
   PetscFunctionBegin;
   PetscCheck(pc->setupcalled && !pc->failedreason, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The factor exists after a PCSetUp() that did not fail");
+  PetscCall(PCLocalCheckFactorHere(pc));
   PetscCall(MatCreateFromFactor(PetscObjectComm((PetscObject)pc), &M->W1, &M->ghosts1.W, M->ghosts1.columns, M->d, &factor));
   if (Gt) PetscCall(MatTranspose(factor, MAT_INITIAL_MATRIX, Gt));
   if (G) *G = factor;

@@ -14,6 +14,7 @@ PetscErrorCode PCFSAISetPattern(PC pc, Mat pattern)
   PetscCall(PetscObjectReference((PetscObject)pattern));
   PetscCall(MatDestroy(&fsai->pattern));
   fsai->pattern   = pattern;
+  fsai->alone     = pattern;
   pc->setupcalled = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -429,6 +429,11 @@ PetscErrorCode PCSetUp_Local(PC pc)
   const PetscInt64 reported = local->symmetry.one_sided;
   PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
+  PetscCall(PCSetUp_Consolidated(pc, &local->consolidated, &outcome));
+  if (local->consolidated.group) {
+    PetscCall(Conclude_Local(pc, &outcome));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(ComputeByDiagonal(pc, &outcome));
   if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect_Local, &outcome));
   PetscCall(Conclude_Local(pc, &outcome));
@@ -456,6 +461,7 @@ PetscErrorCode PCReset_Local(PC pc)
   PC_Local *local = (PC_Local *)pc->data;
 
   PetscFunctionBegin;
+  PetscCall(PCReset_Consolidated(&local->consolidated));
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
@@ -618,7 +624,8 @@ static PetscErrorCode ApplyToColumns(PC pc, PetscBool transpose, LocalInt column
 /* A factor may be kept while the matrix of a solver changes, and PCApplyTranspose() does not look at sizes. */
 static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
 {
-  const PetscInt rows = ((const PC_Local *)pc->data)->rows;
+  const PC_Local *local = (const PC_Local *)pc->data;
+  const PetscInt  rows  = local->consolidated.group ? local->consolidated.group->n : local->rows;
 
   PetscFunctionBegin;
   PetscCheck(pc->failedreason || (x_rows == rows && y_rows == rows), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
@@ -630,7 +637,7 @@ static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
 
 static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
 {
-  const PC_Local    *local = (const PC_Local *)pc->data;
+  PC_Local          *local = (PC_Local *)pc->data;
   const PetscScalar *x_array;
   PetscScalar       *y_array;
   PetscMemType       x_where, y_where;
@@ -640,10 +647,12 @@ static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscCall(VecGetLocalSize(x, &x_rows));
   PetscCall(VecGetLocalSize(y, &y_rows));
   PetscCall(CheckRows(pc, x_rows, y_rows));
-  if (!pc->failedreason) PetscCall(Reserve_Local(pc, transpose, 1));
+  const bool here = !pc->failedreason && !local->consolidated.group;
+  if (here) PetscCall(Reserve_Local(pc, transpose, 1));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
-  } else if (PetscMemTypeDevice(local->where)) {
+  } else if (!here) PetscCall(PCApply_Consolidated(pc, &local->consolidated, transpose, x, y));
+  else if (PetscMemTypeDevice(local->where)) {
     PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));
     PetscCall(VecGetArrayWriteAndMemType(y, &y_array, &y_where));
     PetscCall(ApplyToColumns(pc, transpose, 1, {x_array, local->rows, x_where}, {y_array, local->rows, y_where}));
@@ -714,6 +723,21 @@ PetscErrorCode PCApplyTranspose_Local(PC pc, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode ApplyToEachColumn(PC pc, Mat X, Mat Y, PetscInt columns)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < columns; c++) {
+    Vec x, y;
+
+    PetscCall(MatDenseGetColumnVecRead(X, c, &x));
+    PetscCall(MatDenseGetColumnVecWrite(Y, c, &y));
+    PetscCall(Apply_Local(pc, PETSC_FALSE, x, y));
+    PetscCall(MatDenseRestoreColumnVecWrite(Y, c, &y));
+    PetscCall(MatDenseRestoreColumnVecRead(X, c, &x));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode FillWithInfinity(Mat Y, PetscInt columns)
 {
   PetscFunctionBegin;
@@ -746,8 +770,10 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   PetscCall(LocalIntCast(all, "columns", &columns));
   PetscCall(LocalIntCast(x_ld, "entries from one column to the next", &ldx));
   PetscCall(LocalIntCast(y_ld, "entries from one column to the next", &ldy));
-  if (!pc->failedreason) PetscCall(Reserve_Local(pc, PETSC_FALSE, columns));
+  const bool here = !pc->failedreason && !local->consolidated.group;
+  if (here) PetscCall(Reserve_Local(pc, PETSC_FALSE, columns));
   if (pc->failedreason) PetscCall(FillWithInfinity(Y, columns));
+  else if (!here) PetscCall(ApplyToEachColumn(pc, X, Y, columns));
   else if (PetscMemTypeDevice(local->where)) {
     PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));
     PetscCall(MatDenseGetArrayWriteAndMemType(Y, &y, &y_where));
@@ -764,16 +790,30 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode PCLocalCheckFactorHere(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCheck(!((const PC_Local *)pc->data)->consolidated.group, PetscObjectComm((PetscObject)pc), PETSC_ERR_SUP,
+             "Ranks have come together, and the factor is one of the ranks that lead them: use -finepc_consolidate false");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* -------------------------------------------- view -------------------------------------------- */
 
 PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
 {
-  const MatPoints *points = &((const PC_Local *)pc->data)->points;
-  PetscMPIInt      size;
+  const MatPoints      *points       = &((const PC_Local *)pc->data)->points;
+  const PCConsolidated *consolidated = &((const PC_Local *)pc->data)->consolidated;
+  PetscMPIInt           size;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
   if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  if (pc->setupcalled && consolidated->group) {
+    *is_ascii = PETSC_FALSE; /* the leaders show the rest */
+    PetscCall(PCView_Consolidated(pc, consolidated, viewer));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   if (size > 1 && !((const PC_Local *)pc->data)->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));

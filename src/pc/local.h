@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "consolidated.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/symmetry.h"
 
@@ -102,6 +103,14 @@ struct PC_Local {
   PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, LocalInt *first) = nullptr;
   PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
 
+  /*
+     Gives another PC of the type the values of all options. A type without this function, or one that is `alone` because it has
+     been given more than options, such as a pattern, has a factor on each rank where others come together.
+  */
+  PetscErrorCode (*copy_options)(PC from, PC to) = nullptr;
+  bool           alone                           = false;
+  PCConsolidated consolidated                    = {};
+
   /* For the view, which sets it: whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;
 
@@ -189,6 +198,9 @@ PetscErrorCode PCLocalApplyOnDevice(PC, const PetscScalar *x, PetscScalar *y);
 
 /* The type's own PCReset calls this function. */
 PetscErrorCode PCReset_Local(PC);
+
+/* An error if the factor of this rank's rows is that of a leader, which has it. */
+PetscErrorCode PCLocalCheckFactorHere(PC);
 
 /* Begins a view. If is_ascii is false afterwards, the viewer shows no text, and the type shows nothing more. */
 PetscErrorCode PCViewBegin_Local(PC, PetscViewer, PetscBool *is_ascii);

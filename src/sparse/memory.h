@@ -14,6 +14,8 @@ constexpr bool kHasCUDA = false;
 PetscErrorCode DeviceFound_CUDA(PetscBool *);
 /* How many GPUs this process sees. */
 PetscErrorCode DeviceCount_CUDA(PetscInt *);
+/* A name of the GPU that this rank uses, or would use; without using it. */
+PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
 
 /* Bytes that the device has left, of which other programs may take some, too. */
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
@@ -33,6 +35,13 @@ PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
 PetscErrorCode ArrayZero_CUDA(void *, size_t bytes);
+
+/*
+   Has copies between this memory of the host and the device go straight, if the system lets it be pinned, which `pinned` tells;
+   until it is given back, which must be before it is freed.
+*/
+PetscErrorCode MemoryPin_CUDA(void *, size_t bytes, PetscBool *pinned);
+PetscErrorCode MemoryUnpin_CUDA(void *);
 
 /* Frees what large copies between host and device have kept; when the package is finalized. */
 PetscErrorCode TransferFinalize_CUDA();

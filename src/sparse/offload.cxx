@@ -2,6 +2,7 @@
 #include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
 
+#include "consolidated.h"
 #include "offload.h"
 #include "csr_mat.h"
 #include "finepcimpl.h"
@@ -9,6 +10,10 @@
 #include "ranks/nccl.h"
 
 const char *const FinePCBackends[] = {"auto", "host", "device", "FinePCBackend", "FINEPC_BACKEND_", nullptr};
+
+/* Whether ranks come together, so that one of them works with the rows of all of them. */
+enum class Consolidate { AUTO, OFF, ON };
+static const char *const kConsolidates[] = {"auto", "false", "true", "Consolidate", "", nullptr};
 
 static PetscErrorCode FreeData(void *data)
 {
@@ -60,6 +65,7 @@ static constexpr char kAsked[] = "FinePCBackend";
 struct Asked {
   FinePCBackend backend;
   PetscBool     known; /* by a setter, by the option of the type, or since -finepc_backend was looked for */
+  Consolidate   consolidate;
 };
 
 static PetscErrorCode SetAsked(PetscObject object, FinePCBackend backend)
@@ -71,7 +77,8 @@ static PetscErrorCode SetAsked(PetscObject object, FinePCBackend backend)
   PetscCheck(backend >= FINEPC_BACKEND_AUTO && backend <= FINEPC_BACKEND_DEVICE, PetscObjectComm(object), PETSC_ERR_ARG_OUTOFRANGE,
              "There is no backend %d", (int)backend);
   PetscCall(GetComposed(object, kAsked, &asked));
-  *asked = Asked{backend, PETSC_TRUE};
+  asked->backend = backend;
+  asked->known   = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -225,9 +232,12 @@ PetscErrorCode BackendFromOptions(PetscObject object, OptionItems PetscOptionsOb
 static PetscErrorCode GetAsked(PetscObject object, Asked **asked)
 {
   PetscBool given;
+  PetscEnum consolidate;
 
   PetscFunctionBegin;
   PetscCall(GetComposed(object, kAsked, asked));
+  PetscCall(PetscOptionsGetEnum(object->options, nullptr, "-finepc_consolidate", kConsolidates, &consolidate, &given));
+  (*asked)->consolidate = given ? (Consolidate)consolidate : Consolidate::AUTO;
   if ((*asked)->known) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscOptionsGetEnum(object->options, nullptr, "-finepc_backend", FinePCBackends, (PetscEnum *)&(*asked)->backend, &given));
@@ -244,7 +254,9 @@ static constexpr PetscInt kOffloadRows = 50000;
 
 struct Decision {
   PetscBool     made, offloaded;
+  PetscBool     fixed; /* for all who use the matrix: it is one of the leaders */
   FinePCBackend asked;
+  Consolidate   together; /* what was asked of ranks that share a GPU */
   char          why[kNCCLText];
 };
 
@@ -292,8 +304,8 @@ static PetscErrorCode LookForDevice(char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether the GPU has room for the rows, and for what is made of them, or why not; without waiting for other ranks. */
-static PetscErrorCode LookForRoom(Mat A, char why[])
+/* Whether the GPU has room for the rows of so many ranks, and for what is made of them, or why not; without waiting for others. */
+static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, char why[])
 {
   constexpr double kTimes = 8; /* the rows: a hierarchy takes some three times their memory, long factors more */
   MatInfo          info;
@@ -305,77 +317,179 @@ static PetscErrorCode LookForRoom(Mat A, char why[])
   const PetscErrorCode code = DeviceFreeBytes_CUDA(&free);
   PetscCall(PetscPopErrorHandler());
   if (code) PetscCall(PetscStrncpy(why, "the GPU cannot be used", kNCCLText));
-  else if (free < kTimes * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
+  else if (free < kTimes * ranks * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
     PetscCall(PetscStrncpy(why, "the GPU may have too little memory for it", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   Whether ranks of this machine, or those that have other matrices, share the GPUs as far as their numbers say; without a look at
-   the GPUs themselves, which takes memory of each of them. Collective.
-*/
-static PetscErrorCode LookForCrowd(MPI_Comm comm, char why[])
+/* Whether ranks that have other matrices may use this GPU, too; without waiting for other ranks. */
+static PetscErrorCode LookForOthers(MPI_Comm comm, char why[])
 {
-  constexpr PetscMPIInt kMostGPUs = 16; /* of a machine whose ranks see a single one each */
-  MPI_Comm              machine;
-  PetscMPIInt           size, world, near;
-  PetscInt              devices;
+  PetscMPIInt size, world;
+  PetscInt    devices;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &world));
   PetscCall(DeviceCount_CUDA(&devices));
   if (size < world && world > devices) PetscCall(PetscStrncpy(why, "ranks with other matrices may share the GPU", kNCCLText));
-  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-  PetscCallMPI(MPI_Comm_size(machine, &near));
-  PetscCallMPI(MPI_Comm_free(&machine));
-  if (near > (devices > 1 ? devices : kMostGPUs)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What is to be decided about, and what is known so far. */
+struct Question {
+  Mat           A;
+  MPI_Comm      comm;
+  PetscMPIInt   size;
+  PetscInt      rows; /* of all ranks */
+  FinePCBackend asked;
+  Consolidate   consolidate;
+  MatGroup     *group; /* of ranks that come together, or null */
+
+  PetscInt PerGPU() const { return rows / (group ? group->group.groups : size); }
+};
+
+/* Why the GPU cannot have the rows of each rank, or of each leader. */
+static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
+{
+  PetscErrorCode code = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  if (!q.group || q.group->group.Leads()) code = LookForRoom(q.A, q.group ? q.group->group.size : 1, why);
+  PetscCall(AgreeOnError(q.comm, code, "look for room on its GPU"));
+  PetscCall(NCCLAgree(q.comm, why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode IsSmall(const Question &q, char why[])
+{
+  PetscFunctionBegin;
+  if (q.asked == FINEPC_BACKEND_AUTO && q.PerGPU() < kOffloadRows)
+    PetscCall(PetscSNPrintf(why, kNCCLText, "a GPU would have fewer than %" PetscInt_FMT " rows", kOffloadRows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Ranks come together where they share a GPU, or where that is asked for. Whether they share one is told by the names of the GPUs,
+   without a use of the GPUs themselves, which takes memory of each of them.
+*/
+static PetscErrorCode ComeTogether(Question *q, char why[])
+{
+  char      name[kGroupText] = "", why_not[kGroupText];
+  PetscBool share            = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  if (q->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!why[0]) {
+    PetscCall(AgreeOnError(q->comm, DeviceName_CUDA(sizeof(name), name), "name its GPU"));
+    PetscCall(RanksShareGPU(q->comm, name, &share));
+  }
+  if ((share && q->consolidate != Consolidate::OFF) || q->consolidate == Consolidate::ON) {
+    PetscCall(MatGroupCreate(q->A, name, &q->group, why_not));
+    if (!q->group) PetscCall(PetscInfo(q->A, "ranks do not come together: %s\n", why_not));
+  }
+  if (share && !q->group && q->asked == FINEPC_BACKEND_AUTO) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Why the host uses the rows, the same on all ranks; empty if the GPU does. */
-static PetscErrorCode Decide(Mat A, FinePCBackend asked, char why[])
+static PetscErrorCode Decide(Question *q, char why[])
 {
-  const MPI_Comm comm = PetscObjectComm((PetscObject)A);
-  PetscMPIInt    size;
-  PetscInt       rows;
+  const bool may = q->asked == FINEPC_BACKEND_AUTO;
 
   PetscFunctionBegin;
   why[0] = 0;
-  if (asked == FINEPC_BACKEND_HOST) {
-    PetscCall(PetscStrncpy(why, "the host was asked for", kNCCLText));
-    PetscFunctionReturn(PETSC_SUCCESS);
+  if (q->asked == FINEPC_BACKEND_HOST) PetscCall(PetscStrncpy(why, "the host was asked for", kNCCLText));
+  else if (may && q->rows < kOffloadRows) PetscCall(IsSmall(*q, why));
+  else {
+    PetscCall(AgreeOnError(q->comm, LookForDevice(why), "look for its GPU"));
+    if (!why[0] && may) PetscCall(LookForOthers(q->comm, why));
+    PetscCall(NCCLAgree(q->comm, why));
   }
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(MatGetSize(A, &rows, nullptr));
-  if (asked == FINEPC_BACKEND_AUTO && rows / size < kOffloadRows) {
-    PetscCall(PetscSNPrintf(why, kNCCLText, "a rank has fewer than %" PetscInt_FMT " rows", kOffloadRows));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(AgreeOnError(comm, LookForDevice(why), "look for its GPU"));
-  PetscCall(NCCLAgree(comm, why));
-  if (!why[0] && asked == FINEPC_BACKEND_AUTO) {
-    PetscCall(LookForCrowd(comm, why));
-    PetscCall(NCCLAgree(comm, why));
-    if (!why[0]) PetscCall(AgreeOnError(comm, LookForRoom(A, why), "look for room on its GPU"));
-    PetscCall(NCCLAgree(comm, why));
-    if (!why[0] && size > 1) PetscCall(NCCLLookForSharedDevices(comm, why));
-  }
-  PetscCheck(!why[0] || asked != FINEPC_BACKEND_DEVICE, comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
+  PetscCall(ComeTogether(q, why));
+  if (!why[0]) PetscCall(IsSmall(*q, why));
+  if (!why[0] && may) PetscCall(LookForRoomOnAll(*q, why));
+  if (why[0] && q->consolidate != Consolidate::ON) PetscCall(MatGroupRelease(&q->group));
+  PetscCheck(!why[0] || q->asked != FINEPC_BACKEND_DEVICE, q->comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static constexpr char kGroup[] = "FinePCGroup";
+
+static PetscErrorCode ReleaseGroup(MatGroup *group)
+{
+  PetscFunctionBegin;
+  PetscCall(MatGroupRelease(&group));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetGroup(Mat A, MatGroup **group)
+{
+  PetscFunctionBegin;
+  *group = nullptr;
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kGroup, (void **)group));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The matrix keeps the group, or where memory ends on one rank, none of them does. */
+static PetscErrorCode KeepGroup(Mat A, MatGroup *group)
+{
+  PetscFunctionBegin;
+  group->users++; /* since it is destroyed by all ranks together */
+  const PetscErrorCode mine = ComposeData<ReleaseGroup>((PetscObject)A, kGroup, group),
+                       code = AgreeOnError(PetscObjectComm((PetscObject)A), mine, "keep its group");
+  if (code) PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
+  PetscCall(MatGroupRelease(&group));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Decides anew. */
+static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, Decision *decision)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)A);
+  Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, nullptr};
+
+  PetscFunctionBegin;
+  *decision = Decision{};
+  PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
+  PetscCallMPI(MPI_Comm_size(comm, &q.size));
+  PetscCall(MatGetSize(A, &q.rows, nullptr));
+  PetscCall(Decide(&q, decision->why));
+  if (q.group) PetscCall(KeepGroup(A, q.group));
+  decision->made      = PETSC_TRUE;
+  decision->asked     = asked->backend;
+  decision->together  = asked->consolidate;
+  decision->offloaded = (PetscBool)!decision->why[0];
+  PetscCall(PetscInfo(user, "rows of the matrix, which the host has, are used on the %s%s%s%s\n",
+                      decision->offloaded ? "GPU" : "host", q.group ? " of one rank for several" : "", decision->why[0] ? ": " : "",
+                      decision->why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded)
+{
+  Decision *decision;
+
+  PetscFunctionBegin;
+  PetscCall(GetComposed((PetscObject)A, kDecision, &decision));
+  *decision      = Decision{};
+  decision->made = decision->fixed = PETSC_TRUE;
+  decision->offloaded              = offloaded;
+  if (!offloaded) PetscCall(PetscStrncpy(decision->why, "the ranks have agreed on the host", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
 {
-  Decision     *decision = nullptr;
-  Asked        *of       = nullptr;
-  PetscBool     is_of_host;
-  FinePCBackend asked;
+  Decision *decision = nullptr;
+  Asked    *of       = nullptr;
+  PetscBool is_of_host;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  if (decision && decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
   const bool asked_before = of && of->known, decided_before = decision; /* which is so on all ranks, or on none */
   if (!asked_before || !decided_before) {
     PetscErrorCode code = GetAsked(user, &of);
@@ -385,19 +499,12 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
     if (code && !decided_before) PetscCall(PetscObjectCompose((PetscObject)A, kDecision, nullptr));
     PetscCall(code);
   }
-  asked = of->backend;
-  if (!kHasCUDA && asked != FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!kHasCUDA && of->backend != FINEPC_BACKEND_DEVICE && of->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsOfHost(A, &is_of_host));
+  const bool other = decision->asked != of->backend && of->backend != FINEPC_BACKEND_AUTO; /* auto takes what is there */
   if (!is_of_host) *decision = Decision{};
-  else if (!decision->made || (decision->asked != asked && asked != FINEPC_BACKEND_AUTO)) { /* auto takes what is there */
-    *decision = Decision{};
-    PetscCall(Decide(A, asked, decision->why));
-    decision->made      = PETSC_TRUE;
-    decision->asked     = asked;
-    decision->offloaded = (PetscBool)!decision->why[0];
-    PetscCall(PetscInfo(user, "rows of the matrix, which the host has, are used on the %s%s%s\n",
-                        decision->offloaded ? "GPU" : "host", decision->why[0] ? ": " : "", decision->why));
-  }
+  else if (!decision->made || other || (decision->together != of->consolidate && of->consolidate != Consolidate::AUTO))
+    PetscCall(MakeDecision(A, user, of, decision));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

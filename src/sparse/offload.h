@@ -19,6 +19,11 @@ PetscErrorCode BackendFromOptions(PetscObject, OptionItems);
 
 /* What the last decision was: *why is why the host uses the rows, empty if the GPU does or if nothing was decided. */
 PetscErrorCode MatIsOffloaded(Mat, PetscBool *offloaded, const char **why = nullptr);
+/* Decides for all who use A, a matrix of leaders. */
+PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded);
+/* The group with which ranks have come together to use A (consolidated.h), or null. The matrix keeps it. */
+struct MatGroup;
+PetscErrorCode MatGetGroup(Mat A, MatGroup **);
 /* A takes the decision of another matrix, of which it is a copy. */
 PetscErrorCode MatOffloadLike(Mat A, Mat other);
 

@@ -315,10 +315,11 @@ static PetscErrorCode Create_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), PCSetUp_AFSAI, Gather_AFSAI));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_AFSAI>;
-  pc->ops->reset          = Entry<PCReset_FSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
+  ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_AFSAI, PC>;
+  pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
+  pc->ops->view                        = Entry<PCView_AFSAI>;
+  pc->ops->reset                       = Entry<PCReset_FSAI>;
+  pc->ops->destroy                     = Entry<PCDestroy_AFSAI>;
   PetscCall(Compose_AFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

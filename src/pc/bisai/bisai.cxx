@@ -330,6 +330,7 @@ static PetscErrorCode PCBISAIGetFactors_BISAI(PC pc, Mat *NL, Mat *NU)
 
   PetscFunctionBegin;
   PetscCheck(pc->setupcalled && !pc->failedreason, comm, PETSC_ERR_ORDER, "The inverses exist after a PCSetUp() that did not fail");
+  PetscCall(PCLocalCheckFactorHere(pc));
   if (NL) PetscCall(MatCreateFromBSR(comm, &bisai->N[BISAI_LOWER], (PetscBool)!bisai->params.sweeps, NL));
   if (NU) PetscCall(MatCreateFromBSR(comm, &bisai->N[BISAI_UPPER], PETSC_FALSE, NU));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -379,6 +380,7 @@ static PetscErrorCode Create_BISAI(PC pc)
   PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), PCSetUp_BISAI, BISAIApply));
   ((PC_Local *)pc->data)->columns_at_once = kBSRColumns;
   ((PC_Local *)pc->data)->reserve         = BISAIReserve;
+  ((PC_Local *)pc->data)->copy_options    = CopyOptionTable<PC_BISAI, PC>;
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_BISAI, PC>>;
   pc->ops->view                           = Entry<PCView_BISAI>;
   pc->ops->reset                          = Entry<PCReset_BISAI>;

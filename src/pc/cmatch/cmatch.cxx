@@ -146,12 +146,13 @@ static PetscErrorCode Create_CMATCH(PC pc)
   PetscFunctionBegin;
   cmatch->gather = PCGather_CMATCH;
   PetscCall(PCLocalSetOperations(pc, cmatch, PCSetUp_CMATCH, ApplyFactor_CMATCH));
-  cmatch->reserve         = Reserve_CMATCH;
-  pc->ops->apply          = Entry<PCApply_CMATCH>;
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
-  pc->ops->view           = Entry<PCView_CMATCH>;
-  pc->ops->reset          = Entry<PCReset_CMATCH>;
-  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
+  cmatch->reserve                      = Reserve_CMATCH;
+  pc->ops->apply                       = Entry<PCApply_CMATCH>;
+  ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_CMATCH, PC>;
+  pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
+  pc->ops->view                        = Entry<PCView_CMATCH>;
+  pc->ops->reset                       = Entry<PCReset_CMATCH>;
+  pc->ops->destroy                     = Entry<PCDestroy_CMATCH>;
   PetscCall(Compose_CMATCH(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

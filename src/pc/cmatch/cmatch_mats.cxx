@@ -219,6 +219,7 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   const MPI_Comm         comm   = cmatch->ranks ? PetscObjectComm((PetscObject)pc) : PETSC_COMM_SELF;
 
   PetscFunctionBegin;
+  PetscCall(PCLocalCheckFactorHere(pc));
   PetscCheck(pc->setupcalled && !pc->failedreason && cmatch->complete, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The hierarchy exists after a PCSetUp() that did not fail");
   Levels               made{comm, H, cmatch->ranks ? cmatch->all_levels : H->levels};

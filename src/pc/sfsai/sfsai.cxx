@@ -316,10 +316,11 @@ static PetscErrorCode Create_SFSAI(PC pc)
   sfsai->params.pattern_event = FinePC_SFSAIPattern;
   sfsai->params.values_event  = FinePC_SFSAIValues;
   PetscCall(PCFSAISetOperations(pc, sfsai, PCSetUp_SFSAI, Gather_SFSAI));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_SFSAI>;
-  pc->ops->reset          = Entry<PCReset_SFSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
+  ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_SFSAI, PC>;
+  pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
+  pc->ops->view                        = Entry<PCView_SFSAI>;
+  pc->ops->reset                       = Entry<PCReset_SFSAI>;
+  pc->ops->destroy                     = Entry<PCDestroy_SFSAI>;
   PetscCall(Compose_SFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,238 @@
+/* Solvers of ranks that have come together. */
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include "cgface.h"
+#include "consolidated.h"
+#include "pc/local.h"
+#include "sparse/offload.h"
+
+PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPDestroy(&c->inner));
+  PetscCall(MatGroupRelease(&c->group));
+  *c = KSPConsolidated{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The preconditioner of the leaders if the KSP's is one of finepc's that has come together; or whether they can make their own. */
+static PetscErrorCode FindPreconditioner(PC pc, bool *own, PCConsolidated **inner)
+{
+  PetscBool simple;
+
+  PetscFunctionBegin;
+  *inner = nullptr;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &simple, PCNONE, PCJACOBI, ""));
+  *own = simple;
+  if (pc->ops->setup == Entry<PCSetUp_Local>) {
+    PCConsolidated *c = &((PC_Local *)pc->data)->consolidated;
+    if (c->group) *inner = c;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Why the ranks solve together, with a preconditioner of all of them; as far as this rank knows. */
+static const char *WhyNot(KSP ksp, bool own, const PCConsolidated *inner)
+{
+  if (!own && !inner) return "the preconditioner is one of all ranks";
+  if (ksp->transpose_solve) return "a transposed solve";
+  if (ksp->calc_sings) return "singular values are wanted";
+  if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
+  const char *one_by_one = CGWhyOneByOne(ksp);
+  return one_by_one ? one_by_one : "";
+}
+
+/* ------------------------------------------ the solver ---------------------------------------- */
+
+/* What PETSc keeps in a KSP, beside the options of its type. */
+static PetscErrorCode CopySettings(KSP from, KSP to)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPSetTolerances(to, from->rtol, from->abstol, from->divtol, from->max_it));
+  PetscCall(KSPSetNormType(to, from->normtype));
+  PetscCall(KSPSetPCSide(to, from->pc_side));
+  PetscCall(KSPSetInitialGuessNonzero(to, (PetscBool)!from->guess_zero));
+  PetscCall(KSPSetLagNorm(to, from->lagnorm));
+  PetscCall(KSPSetCheckNormIteration(to, from->chknorm));
+  PetscCall(KSPCopyNewerSettings(from, to));
+  if (from->converged == KSPConvergedSkip) PetscCall(KSPSetConvergenceTest(to, KSPConvergedSkip, nullptr, nullptr));
+  if (from->converged == KSPConvergedDefault && to->converged == KSPConvergedDefault) {
+    const KSPConvergedDefaultCtx *const kept = (const KSPConvergedDefaultCtx *)from->cnvP;
+    KSPConvergedDefaultCtx *const       test = (KSPConvergedDefaultCtx *)to->cnvP;
+    test->initialrtol                        = kept->initialrtol;
+    test->mininitialrtol                     = kept->mininitialrtol;
+    test->convmaxits                         = kept->convmaxits;
+  }
+  PetscCall(KSPSetResidualHistory(to, nullptr, from->max_it + 2, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The leaders' own preconditioner, of one of PETSc's simple types. */
+static PetscErrorCode MakeSimplePC(PC from, const MatGroup *g, PC to)
+{
+  PetscBool    jacobi, absolute, fixed;
+  PCJacobiType type;
+
+  PetscFunctionBegin;
+  PetscCall(PCSetType(to, ((PetscObject)from)->type_name));
+  PetscCall(PCSetOperators(to, g->rows, g->rows));
+  PetscCall(PCSetReusePreconditioner(to, from->reusepreconditioner));
+  PetscCall(PetscObjectTypeCompare((PetscObject)from, PCJACOBI, &jacobi));
+  if (!jacobi) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCJacobiGetType(from, &type));
+  PetscCall(PCJacobiSetType(to, type));
+  PetscCall(PCJacobiGetUseAbs(from, &absolute));
+  PetscCall(PCJacobiSetUseAbs(to, absolute));
+  PetscCall(PCJacobiGetFixDiagonal(from, &fixed));
+  PetscCall(PCJacobiSetFixDiagonal(to, fixed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeInner(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, CopyKSPOptions copy)
+{
+  const char *prefix;
+  PC          pc;
+
+  PetscFunctionBegin;
+  if (!c->inner) {
+    PetscCall(KSPCreate(c->group->group.same, &c->inner));
+    PetscCall(PetscObjectSetOptions((PetscObject)c->inner, ((PetscObject)ksp)->options));
+    PetscCall(KSPGetOptionsPrefix(ksp, &prefix));
+    PetscCall(KSPSetOptionsPrefix(c->inner, prefix)); /* for messages: nothing is looked for */
+    PetscCall(KSPSetType(c->inner, ((PetscObject)ksp)->type_name));
+    c->inner->skippcsetfromoptions = PETSC_TRUE;
+  }
+  if (inner_pc) { /* which the KSP's own one has set up where that was to be done */
+    PetscCall(KSPSetPC(c->inner, inner_pc->inner));
+    PetscCall(KSPSetOperators(c->inner, c->group->rows, inner_pc->group->rows));
+    PetscCall(PCSetReusePreconditioner(inner_pc->inner, PETSC_TRUE));
+  } else {
+    PetscCall(KSPGetPC(c->inner, &pc));
+    PetscCall(MakeSimplePC(ksp->pc, c->group, pc));
+  }
+  PetscCall(CopySettings(ksp, c->inner));
+  PetscCall((*copy)(ksp, c->inner));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the solve ----------------------------------------- */
+
+/* How the leaders' solve has ended, which the others get. */
+struct Ending {
+  KSPConvergedReason reason;
+  PetscInt           its, norms; /* norms in the history */
+  PetscReal          rnorm, rnorm0;
+};
+
+static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const PetscReal **norms)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_b));
+  PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_x));
+  PetscCall(KSPSolve(inner, g->rows_b, g->rows_x));
+  PetscCall(KSPGetResidualHistory(inner, norms, &ending->norms));
+  ending->reason = inner->reason;
+  ending->its    = inner->its;
+  ending->rnorm  = inner->rnorm;
+  ending->rnorm0 = inner->rnorm0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks see the iterations as if they had made them. */
+static PetscErrorCode Follow(KSP ksp, const RankGroup *group, Ending *ending, const PetscReal norms[])
+{
+  PetscReal *all = nullptr;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Bcast(ending, sizeof(*ending), MPI_BYTE, group->leader, group->comm));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), PetscMalloc1(ending->norms, &all), "keep the norms"));
+  if (group->Leads()) PetscCall(PetscArraycpy(all, norms, ending->norms));
+  PetscCallMPI(MPI_Bcast(all, (PetscMPIInt)ending->norms, MPIU_REAL, group->leader, group->comm));
+  PetscErrorCode code = PETSC_SUCCESS;
+  for (PetscInt it = 0; it < ending->norms && !code; it++) {
+    ksp->its   = it;
+    ksp->rnorm = all[it];
+    code       = KSPLogResidualHistory(ksp, all[it]);
+    if (!code) code = KSPMonitor(ksp, it, all[it]);
+  }
+  PetscCall(PetscFree(all));
+  PetscCall(code);
+  ksp->its    = ending->its;
+  ksp->rnorm  = ending->rnorm;
+  ksp->rnorm0 = ending->rnorm0;
+  ksp->reason = ending->reason;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ranks agree on the first reason that one of them has. */
+static PetscErrorCode AgreeOnWhy(KSP ksp, const char **why)
+{
+  int any = **why != 0;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)ksp)));
+  if (any && !**why) *why = "another rank, which has a monitor or a test";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why_not[], CopyKSPOptions copy)
+{
+  const MPI_Comm   comm  = PetscObjectComm((PetscObject)ksp);
+  PetscErrorCode   code  = PETSC_SUCCESS;
+  const PetscReal *norms = nullptr;
+  PCConsolidated  *inner;
+  Ending           ending{};
+  Mat              A;
+  MatGroup        *g;
+  bool             own = false;
+
+  PetscFunctionBegin;
+  c->solved = false;
+  c->why    = "";
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+  PetscCall(MatGetGroup(A, &g));
+  if (g != c->group) {
+    PetscCall(KSPReset_Consolidated(c));
+    c->group = g;
+    if (g) g->users++;
+  }
+  if (!g) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(FindPreconditioner(ksp->pc, &own, &inner));
+  c->why = *why_not ? why_not : WhyNot(ksp, own, inner);
+  PetscCall(AgreeOnWhy(ksp, &c->why));
+  if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGroupUpdate(A, g));
+  if (g->group.Leads()) {
+    code = MakeInner(ksp, c, inner, copy);
+    if (code) PetscCall(KSPDestroy(&c->inner));
+  }
+  PetscCall(AgreeOnError(comm, code, "make the solver of its group"));
+  PetscCall(MatGroupPut(g, ksp->vec_rhs, g->b));
+  if (!ksp->guess_zero) PetscCall(MatGroupPut(g, ksp->vec_sol, g->x));
+  PetscCall(OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); }));
+  PetscCall(MatGroupTake(g, g->x, ksp->vec_sol));
+  PetscCall(Follow(ksp, &g->group, &ending, norms));
+  c->solved = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPView_Consolidated(KSP ksp, const KSPConsolidated *c, PetscViewer viewer, bool *shown)
+{
+  PetscMPIInt size;
+
+  PetscFunctionBegin;
+  *shown = c->solved;
+  if (!c->group) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  if (!c->solved) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  the ranks did not come together: %s\n", c->why));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  %d ranks have come together on %d, which %s for all\n", size, c->group->group.groups,
+                                   c->group->group.groups == 1 ? "solves" : "solve"));
+  PetscCall(
+    ViewOfLeaders(&c->group->group, viewer, [&](PetscViewer of_leaders) { return (*c->inner->ops->view)(c->inner, of_leaders); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,365 @@
+/* Rows of several ranks that one of them uses. */
+#include <petsc/private/matimpl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ranks/agree.h"
+#include "entry.h"
+#include "consolidated.h"
+#include "csr_mat.h"
+#include "offload.h"
+
+/* ------------------------------------------- life cycle --------------------------------------- */
+
+/* Copies between the GPU and the memory that ranks share go straight. */
+static PetscErrorCode Pin(const MatGroup &g, const SharedMemory &memory, size_t bytes, PetscBool *pinned)
+{
+  PetscFunctionBegin;
+  if (g.offloaded && g.group.Leads() && !*pinned) PetscCall(MemoryPin_CUDA(memory.data, bytes, pinned));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Unpin(const SharedMemory &memory, PetscBool *pinned)
+{
+  PetscFunctionBegin;
+  if (*pinned) PetscCall(MemoryUnpin_CUDA(memory.data));
+  *pinned = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode DestroyRows(MatGroup *g)
+{
+  PetscFunctionBegin;
+  PetscCall(VecDestroy(&g->rows_b));
+  PetscCall(VecDestroy(&g->rows_x));
+  PetscCall(MatDestroy(&g->rows));
+  PetscCall(Unpin(g->entries, &g->pinned_entries));
+  PetscCall(SharedMemoryDestroy(&g->entries));
+  g->pattern = MatPattern{};
+  g->state   = -1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGroupRelease(MatGroup **group)
+{
+  MatGroup *g = *group;
+
+  PetscFunctionBegin;
+  *group = nullptr;
+  if (!g || --g->users > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DestroyRows(g));
+  PetscCall(MatDestroy(&g->own));
+  PetscCall(MatFreePatternWork(&g->pattern));
+  PetscCall(Unpin(g->vectors, &g->pinned_vectors));
+  PetscCall(SharedMemoryDestroy(&g->vectors));
+  PetscCall(RankGroupDestroy(&g->group));
+  delete g;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows before those of this rank in its group, and all of them. */
+static PetscErrorCode CountInGroup(const RankGroup *group, PetscInt own, PetscInt *before, PetscInt *all)
+{
+  PetscFunctionBegin;
+  *before = 0;
+  PetscCallMPI(MPI_Exscan(&own, before, 1, MPIU_INT, MPI_SUM, group->comm));
+  if (!group->rank) *before = 0;
+  PetscCallMPI(MPIU_Allreduce(&own, all, 1, MPIU_INT, MPI_SUM, group->comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGroupCreate(Mat A, const char gpu[], MatGroup **group, char why[])
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)A);
+  MatGroup      *g    = new (std::nothrow) MatGroup;
+
+  PetscFunctionBegin;
+  *group                    = nullptr;
+  const PetscErrorCode code = AgreeOnError(comm, g ? PETSC_SUCCESS : PETSC_ERR_MEM, "keep what ranks have together");
+  if (code) delete g;
+  PetscCall(code);
+  g->users                  = 1;
+  const PetscErrorCode made = RankGroupCreate(comm, gpu, &g->group, why);
+  if (made || why[0]) {
+    PetscCall(MatGroupRelease(&g));
+    PetscCall(made);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatGetLocalSize(A, &g->n, nullptr));
+  PetscCall(CountInGroup(&g->group, g->n, &g->first, &g->all));
+  PetscCall(SharedMemoryCreate(&g->group, 2 * g->all * sizeof(PetscScalar), &g->vectors));
+  g->b   = (PetscScalar *)g->vectors.data;
+  g->x   = g->b + g->all;
+  *group = g;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------------------- rows ------------------------------------------- */
+
+/* The rows of this rank: its own columns, and those of other ranks. */
+struct Parts {
+  CSRMat          own, other;
+  const PetscInt *columns; /* the numbers of the latter */
+  PetscInt        first;   /* that of the first one of the former */
+};
+
+static PetscErrorCode GetParts(Mat A, Parts *parts)
+{
+  Mat own, other;
+
+  PetscFunctionBegin;
+  *parts = Parts{};
+  PetscCall(MatGetOwnershipRangeColumn(A, &parts->first, nullptr));
+  PetscCall(MatGetRankParts(A, &own, &other, &parts->columns));
+  PetscCall(MatGetPartOnHost(own, &parts->own));
+  PetscCall(MatGetPartOnHost(other, &parts->other));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreParts(Parts *parts)
+{
+  PetscFunctionBegin;
+  PetscCall(MatRestoreCSR(&parts->own));
+  PetscCall(MatRestoreCSR(&parts->other));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Calls put(column, value) for the entries of a row: those of ranks before, its own, and those of ranks behind. */
+template <typename Put>
+static void ForEntries(const Parts &parts, LocalInt row, Put put)
+{
+  const CSRView &own = parts.own.A, &other = parts.other.A;
+
+  for (const bool before : {true, false}) {
+    for (LocalInt k = other.i[row]; k < other.i[row + 1]; k++) {
+      const PetscInt column = parts.columns[other.j[k]];
+      if ((column < parts.first) == before) put(column, other.a[k]);
+    }
+    if (!before) continue;
+    for (LocalInt k = own.i[row]; k < own.i[row + 1]; k++) put(parts.first + own.j[k], own.a[k]);
+  }
+}
+
+static void WriteRows(const Parts &parts, bool pattern, MatGroup *g)
+{
+  PetscInt at = g->nnz_first;
+
+  for (LocalInt row = 0; row < (LocalInt)g->n; row++) {
+    ForEntries(parts, row, [&](PetscInt column, PetscScalar value) {
+      if (pattern) g->j[at] = column;
+      g->a[at++] = value;
+    });
+    if (pattern) g->i[g->first + row + 1] = at;
+  }
+  if (pattern && !g->group.rank) g->i[0] = 0;
+}
+
+/* Makes room for the entries of the group. */
+static PetscErrorCode MakeRoom_MatGroup(const Parts &parts, MatGroup *g)
+{
+  PetscFunctionBegin;
+  g->nnz = (PetscInt)parts.own.A.nnz + parts.other.A.nnz;
+  PetscCall(CountInGroup(&g->group, g->nnz, &g->nnz_first, &g->nnz_all));
+  const size_t values = (size_t)g->nnz_all * sizeof(PetscScalar), columns = (size_t)g->nnz_all * sizeof(PetscInt);
+  const size_t bytes = values + columns + (g->all + 1) * sizeof(PetscInt);
+  PetscCall(SharedMemoryCreate(&g->group, bytes, &g->entries));
+  PetscCall(Pin(*g, g->entries, bytes, &g->pinned_entries));
+  g->a = (PetscScalar *)g->entries.data;
+  g->j = (PetscInt *)(g->entries.data + values);
+  g->i = (PetscInt *)(g->entries.data + values + columns);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On leaders: the matrix and the vectors of what is written. */
+static PetscErrorCode MakeRows(Mat A, MatGroup *g)
+{
+  const MPI_Comm comm = g->group.same;
+  PetscInt       bs, rows;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetBlockSize(A, &bs));
+  PetscCall(MatGetSize(A, &rows, nullptr));
+  if (g->group.groups == 1) PetscCall(MatCreateSeqAIJWithArrays(comm, g->all, g->all, g->i, g->j, g->a, &g->rows));
+  else PetscCall(MatCreateMPIAIJWithArrays(comm, g->all, g->all, rows, rows, g->i, g->j, g->a, &g->rows));
+  PetscCall(MatSetBlockSize(g->rows, bs));
+  PetscCall(MatPropagateSymmetryOptions(A, g->rows));
+  for (Vec *v : {&g->rows_b, &g->rows_x}) {
+    PetscScalar *const array = v == &g->rows_b ? g->b : g->x;
+
+    if (g->group.groups == 1) PetscCall(VecCreateSeqWithArray(comm, bs, g->all, array, v));
+    else PetscCall(VecCreateMPIWithArray(comm, bs, g->all, rows, array, v));
+  }
+  PetscCall(MatSetOffloaded(g->rows, g->offloaded));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SetValues_MatGroup(MatGroup *g)
+{
+  PetscScalar *a;
+
+  PetscFunctionBegin;
+  if (g->group.groups > 1) PetscCall(MatUpdateMPIAIJWithArray(g->rows, g->a));
+  else { /* the values are there, and the matrix is told */ PetscCall(MatSeqAIJGetArray(g->rows, &a));
+    PetscCall(MatSeqAIJRestoreArray(g->rows, &a));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ null spaces --------------------------------------- */
+
+PetscErrorCode MatGroupPut(const MatGroup *g, Vec v, PetscScalar *to)
+{
+  const PetscScalar *array;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayRead(v, &array));
+  PetscCall(PetscArraycpy(to + g->first, array, g->n));
+  PetscCall(VecRestoreArrayRead(v, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGroupTake(const MatGroup *g, const PetscScalar *from, Vec v)
+{
+  PetscScalar *array;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayWrite(v, &array));
+  PetscCall(PetscArraycpy(array, from + g->first, g->n));
+  PetscCall(VecRestoreArrayWrite(v, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A copy of b on a leader. */
+static PetscErrorCode CopyB(const MatGroup *g, Vec *copy)
+{
+  PetscFunctionBegin;
+  PetscCall(VecDuplicate(g->rows_b, copy));
+  PetscCall(VecCopy(g->rows_b, *copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On leaders *made is a null space of their vectors. The error of a leader is that of this rank alone. */
+static PetscErrorCode ConsolidateNullSpace(MatGroup *g, MatNullSpace from, MatNullSpace *made)
+{
+  const Vec       *vectors;
+  std::vector<Vec> copies;
+  PetscBool        constants;
+  PetscInt         count;
+  PetscErrorCode   code = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(MatNullSpaceGetVecs(from, &constants, &count, &vectors));
+  for (PetscInt k = 0; k < count; k++) {
+    Vec copy = nullptr;
+
+    PetscCall(MatGroupPut(g, vectors[k], g->b));
+    PetscCall(RankGroupMeet(&g->group));
+    if (g->group.Leads() && !code) code = CopyB(g, &copy);
+    if (copy) copies.push_back(copy);
+    PetscCall(RankGroupMeet(&g->group));
+  }
+  if (g->group.Leads() && !code) code = MatNullSpaceCreate(g->group.same, constants, count, copies.data(), made);
+  for (Vec &copy : copies) PetscCall(VecDestroy(&copy));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Those of A that are others than before. */
+static PetscErrorCode ConsolidateNullSpaces(Mat A, MatGroup *g)
+{
+  using Get                 = PetscErrorCode (*)(Mat, MatNullSpace *);
+  using Set                 = PetscErrorCode (*)(Mat, MatNullSpace);
+  constexpr int kKinds      = 3;
+  const Get     get[kKinds] = {MatGetNullSpace, MatGetTransposeNullSpace, MatGetNearNullSpace};
+  const Set     set[kKinds] = {MatSetNullSpace, MatSetTransposeNullSpace, MatSetNearNullSpace};
+
+  PetscFunctionBegin;
+  for (int kind = 0; kind < kKinds; kind++) {
+    MatNullSpace   from, made = nullptr;
+    PetscErrorCode code = PETSC_SUCCESS;
+    PetscObjectId  id   = 0;
+
+    PetscCall(get[kind](A, &from));
+    if (from) PetscCall(PetscObjectGetId((PetscObject)from, &id));
+    if (id == g->nullspaces[kind]) continue; /* so on all ranks */
+    if (from) code = CallGuarded(ConsolidateNullSpace, g, from, &made);
+    if (!code && g->group.Leads()) code = set[kind](g->rows, made);
+    PetscCall(MatNullSpaceDestroy(&made));
+    g->nullspaces[kind] = id;
+    code                = AgreeOnError(PetscObjectComm((PetscObject)A), code, "copy a null space");
+    if (code) g->nullspaces[kind] = -1; /* on all ranks */
+    PetscCall(code);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- the update --------------------------------------- */
+
+/* The matrix as a MATMPIAIJ, whose rows can be read. */
+static PetscErrorCode GetAIJ(Mat A, MatGroup *g, Mat *aij)
+{
+  PetscBool is;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is));
+  *aij = A;
+  if (is) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatDestroy(&g->own));
+  PetscCall(MatConvert(A, MATMPIAIJ, MAT_INITIAL_MATRIX, &g->own));
+  *aij = g->own;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Collective, but for what PETSc needs memory for. */
+static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
+{
+  Parts parts{};
+
+  PetscFunctionBegin;
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)aij), GetParts(aij, &parts), "read its rows"));
+  if (pattern) PetscCall(MakeRoom_MatGroup(parts, g));
+  WriteRows(parts, pattern, g);
+  PetscCall(RestoreParts(&parts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
+{
+  const MPI_Comm   comm = PetscObjectComm((PetscObject)A);
+  PetscObjectId    id;
+  PetscObjectState state;
+  PetscBool        same;
+  Mat              aij  = nullptr;
+  PetscErrorCode   code = PETSC_SUCCESS;
+  int              news[2]; /* another pattern, and other values */
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectGetId((PetscObject)A, &id));
+  PetscCall(PetscObjectStateGet((PetscObject)A, &state));
+  PetscCall(AgreeOnError(comm, MatFollowPattern(A, &g->pattern, &same), "look at its rows"));
+  news[0] = !same || !g->entries.data;
+  news[1] = news[0] || g->id != id || g->state != state;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, news, 2, MPI_INT, MPI_LOR, comm));
+  if (news[1]) {
+    const MatPattern pattern = g->pattern;
+
+    if (news[0]) PetscCall(DestroyRows(g));
+    g->pattern = pattern;
+    if (news[0]) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
+    g->state = -1; /* until all is there */
+    PetscCall(MatIsOffloaded(A, &g->offloaded));
+    PetscCall(Pin(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
+    PetscCall(GetAIJ(A, g, &aij));
+    PetscCall(WriteAll(aij, news[0], g));
+    PetscCall(RankGroupMeet(&g->group));
+    if (g->group.Leads()) code = news[0] ? MakeRows(A, g) : SetValues_MatGroup(g);
+    code = AgreeOnError(comm, code, "make the matrix of its group");
+    if (code) PetscCall(DestroyRows(g));
+    PetscCall(code);
+    g->id    = id;
+    g->state = state;
+  }
+  PetscCall(ConsolidateNullSpaces(A, g));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

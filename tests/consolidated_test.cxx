@@ -1,0 +1,415 @@
+/* Ranks that come together: one of them works with the rows of all of them, and the others wait. */
+#include <finepc.h>
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "compare.h"
+#include "matrices.h"
+#include "pc_support.h"
+#include "recorder.h"
+#include "spread.h"
+#include "ranks/group.h"
+#include "sparse/consolidated.h"
+#include "sparse/offload.h"
+
+namespace
+{
+
+constexpr const char *kTogether = "-finepc_consolidate true -finepc_backend host ", *kAlone = "-finepc_backend host ";
+
+/* A solver of A with these options, all of which are found when it is set up. */
+struct Solver {
+  Options   options;
+  KSPObject ksp;
+
+  Solver(Mat A, const char ksp_type[], const char pc_type[], const std::string &text) : options(text)
+  {
+    MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
+    MUST(KSPSetOperators(ksp, A, A));
+    MUST(KSPSetType(ksp, ksp_type));
+    MUST(PCSetType(pc(), pc_type));
+    MUST(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, 2000));
+    MUST(KSPSetFromOptions(ksp));
+  }
+  PC pc() const
+  {
+    PC found;
+    MUST(KSPGetPC(ksp, &found));
+    return found;
+  }
+  std::string View() const { return ViewText(ksp); }
+};
+
+bool AreTogether(Mat A)
+{
+  MatGroup *group;
+  MUST(MatGetGroup(A, &group));
+  return group;
+}
+
+PetscMPIInt GroupsOf(Mat A)
+{
+  MatGroup *group;
+  MUST(MatGetGroup(A, &group));
+  return group ? group->group.groups : 0;
+}
+
+/* This rank's part of what one rank alone comes to. */
+Run PartOf(Run whole, Mat A)
+{
+  PetscInt begin, end;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  whole.x = std::vector<double>(whole.x.begin() + begin, whole.x.begin() + end);
+  return whole;
+}
+
+struct Pair {
+  const char *solver, *type, *more;
+};
+
+MatObject InBlocks(const HostMatrix &H, MatType type, MPI_Comm comm, PetscInt bs)
+{
+  const MatObject A = CreateMat(H, MATAIJ, comm);
+  MatObject       B;
+  MUST(MatSetBlockSize(A, bs));
+  MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
+  MUST(MatConvert(A, type, MAT_INITIAL_MATRIX, B.put()));
+  return B;
+}
+
+PetscInt LinesIn(const std::string &name)
+{
+  std::ifstream file(name);
+  PetscInt      count = 0;
+  for (std::string line; std::getline(file, line);) count++;
+  return count;
+}
+
+/* What all of them print is that of the first rank. */
+void CheckView(const Solver &s, const char text[])
+{
+  const std::string view = s.View();
+  if (!Rank()) CHECK(Contains(view, text));
+}
+
+} // namespace
+
+TEST_CASE("consolidated: the bits of one rank", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const HostMatrix &H : {Poisson(20, 15, 4), RandomGraph(900, 7, 4), RandomStencil(31, 29, 1, false, 3)})
+    for (const Pair &c :
+         {Pair{KSPCGFUSED, PCNONE, ""}, Pair{KSPCGFUSED, PCJACOBI, "-ksp_norm_type natural "}, Pair{KSPCGFUSED, PCAFSAI, ""},
+          Pair{KSPCGFUSED, PCSFSAI, "-ksp_initial_guess_nonzero "}, Pair{KSPCGFUSED, PCCMATCH, ""},
+          Pair{KSPCGFUSED, PCAFSAI, "-pc_afsai_max_steps 3 -ksp_norm_type none -ksp_max_it 7 "},
+          Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_restart 7 "}, Pair{KSPGMRESFUSED, PCCMATCH, "-ksp_pc_side right "},
+          Pair{KSPGMRESFUSED, PCJACOBI, "-pc_jacobi_type rowmax "}}) {
+      CAPTURE(H.n, c.solver, c.type, c.more);
+      const MatObject whole = CreateMat(H, MATAIJ), A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+      Run             expected;
+      {
+        const Solver s(whole, c.solver, c.type, kAlone + std::string(c.more));
+        expected = PartOf(RunOf(s.ksp), A);
+      }
+      const Solver s(A, c.solver, c.type, kTogether + std::string(c.more));
+      CHECK(SameRuns(RunOf(s.ksp), expected));
+      CHECK(GroupsOf(A) == 1);
+      CheckView(s, "ranks have come together on 1, which solves for all");
+      CHECK(SameRuns(RunOf(s.ksp), expected)); /* with what is there */
+      MUST(KSPReset(s.ksp));
+      MUST(KSPSetOperators(s.ksp, A, A));
+      CHECK(SameRuns(RunOf(s.ksp), expected));
+    }
+}
+
+TEST_CASE("consolidated: two groups, and ranks without rows", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const HostMatrix H = Poisson(24, 22);
+  for (const Layout &layout : Layouts())
+    for (const char *groups : {"1", "2", "3"})
+      for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCAFSAI, "-pc_afsai_overlap 1000 "},
+                            Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPCG, PCCMATCH, ""}, Pair{KSPGMRES, PCAFSAI, ""}}) {
+        CAPTURE(layout.name, groups, c.solver, c.type);
+        const MatObject A = Spread(H, MATAIJ, layout.share);
+        Run             expected;
+        {
+          const Solver s(A, c.solver, c.type, kAlone + std::string(c.more));
+          expected = RunOf(s.ksp);
+          CHECK(!AreTogether(A));
+        }
+        const Solver s(A, c.solver, c.type, kTogether + std::string(c.more) + " -test_groups " + groups);
+        const Run    got = RunOf(s.ksp);
+        CHECK(GroupsOf(A) == std::min((int)PetscMin(std::atoi(groups), Ranks()), Ranks()));
+        CHECK(got.reason == expected.reason);
+        if (std::string(c.type) == PCJACOBI) CHECK(got.iterations == expected.iterations);
+        else CHECK(got.iterations <= expected.iterations + 2); /* larger blocks are better, not worse */
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      }
+}
+
+TEST_CASE("consolidated: new values, other nonzeros, another size", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const char *groups : {"1", "2"})
+    for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""},
+                          Pair{KSPGMRESFUSED, PCBISAI, ""}, Pair{KSPCG, PCSFSAI, ""}}) {
+      CAPTURE(groups, c.solver, c.type);
+      const HostMatrix H = Poisson(20, 20, 3);
+      const MatObject  A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+      const Solver     s(A, c.solver, c.type, kTogether + std::string("-test_groups ") + groups);
+      const auto       check = [&](Mat B) {
+        const Options   options(kTogether + std::string("-test_groups ") + groups);
+        const VecObject x = RightVec(B, 7), b = RightVec(B, 2), r = RightVec(B, 3);
+        const Run       got = RunOf(s.ksp, b, x);
+        CHECK(got.reason == KSP_CONVERGED_RTOL);
+        CHECK(AreTogether(B));
+        MUST(MatResidual(B, b, x, r));
+        PetscReal norm, of_b;
+        MUST(VecNorm(r, NORM_2, &norm));
+        MUST(VecNorm(b, NORM_2, &of_b));
+        CHECK(norm <= 1e-6 * of_b);
+        return got;
+      };
+      check(A);
+      MUST(MatShift(A, 0.5));
+      MUST(KSPSetOperators(s.ksp, A, A));
+      const Run shifted = check(A);
+      MUST(MatScale(A, 4));
+      const Run scaled = check(A);
+      CHECK(scaled.iterations == shifted.iterations);
+      const MatObject B = CreateMat(RandomGraph(1200, 5, 3), MATAIJ, PETSC_COMM_WORLD);
+      MUST(MatAXPY(A, 0.01, B, DIFFERENT_NONZERO_PATTERN));
+      check(A);
+      const MatObject D = CreateMat(Poisson(17, 13), MATAIJ, PETSC_COMM_WORLD);
+      MUST(KSPReset(s.ksp));
+      MUST(KSPSetOperators(s.ksp, D, D));
+      check(D);
+    }
+}
+
+TEST_CASE("consolidated: blocks", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (MatType kind : {MATBAIJ, MATSBAIJ})
+    for (const Pair &c : {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCBISAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}}) {
+      CAPTURE(kind, c.solver, c.type);
+      if (std::string(kind) == MATSBAIJ && std::string(c.type) == PCBISAI) continue; /* it does not take them */
+      const MatObject A = InBlocks(Poisson(24, 24), kind, PETSC_COMM_WORLD, 2);
+      Run             expected;
+      {
+        const MatObject whole = InBlocks(Poisson(24, 24), kind, PETSC_COMM_SELF, 2);
+        const Solver    s(whole, c.solver, c.type, kAlone);
+        expected = PartOf(RunOf(s.ksp), A);
+      }
+      const Solver s(A, c.solver, c.type, kTogether);
+      const Run    got = RunOf(s.ksp);
+      CHECK(got.reason == expected.reason);
+      CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+      CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      CHECK(AreTogether(A));
+    }
+}
+
+TEST_CASE("consolidated: null spaces and vectors near them", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  HostMatrix H = Poisson(20, 20);
+  for (LocalInt row = 0; row < H.n; row++) { /* rows that sum up to zero */
+    double   sum      = 0;
+    LocalInt diagonal = -1;
+    for (LocalInt k = H.i[row]; k < H.i[row + 1]; k++)
+      if (H.j[k] == row) diagonal = k;
+      else sum += H.a[k];
+    H.a[diagonal] = -sum;
+  }
+  for (PCType type : {PCJACOBI, PCCMATCH})
+    for (bool vector : {false, true}) {
+      CAPTURE(type, vector);
+      const auto matrix = [&](MPI_Comm comm) {
+        MatObject    A = CreateMat(H, MATAIJ, comm);
+        VecObject    v;
+        MatNullSpace space;
+        MUST(MatCreateVecs(A, v.put(), nullptr));
+        MUST(VecSet(v, 1. / 20));
+        Vec one = v;
+        MUST(MatNullSpaceCreate(comm, vector ? PETSC_FALSE : PETSC_TRUE, vector, &one, &space));
+        MUST(MatSetNullSpace(A, space));
+        MUST(MatSetNearNullSpace(A, space));
+        MUST(MatNullSpaceDestroy(&space));
+        return A;
+      };
+      const MatObject whole = matrix(PETSC_COMM_SELF), A = matrix(PETSC_COMM_WORLD);
+      const auto      solve = [&](Mat B, const char options[]) {
+        const Solver    s(B, KSPCGFUSED, type, options);
+        const VecObject b = RightVec(B, 2);
+        MatNullSpace    space;
+        MUST(MatGetNullSpace(B, &space));
+        MUST(MatNullSpaceRemove(space, b));
+        return RunOf(s.ksp, b);
+      };
+      const Run expected = PartOf(solve(whole, kAlone), A), got = solve(A, kTogether);
+      CHECK(AreTogether(A));
+      CHECK(got.reason == KSP_CONVERGED_RTOL);
+      CHECK(got.iterations == expected.iterations);
+      CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+    }
+}
+
+TEST_CASE("consolidated: monitors that look at the norm, and histories, on all ranks", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const MatObject   A    = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+  const std::string name = "consolidated_monitor." + std::to_string(getpid()); /* the first rank writes its own */
+  const Solver      s(A, KSPCGFUSED, PCAFSAI, kTogether + std::string("-ksp_monitor ascii:") + name);
+  const Run         run = RunOf(s.ksp);
+  CHECK(AreTogether(A));
+  CHECK((PetscInt)run.history.size() == run.iterations + 1);
+  MUST(KSPReset(s.ksp));
+  if (Rank()) return;
+  CHECK(LinesIn(name) == run.iterations + 1);
+  (void)std::remove(name.c_str());
+}
+
+TEST_CASE("consolidated: what keeps ranks from it", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+
+  SECTION("a monitor of the program on one rank")
+  {
+    Recorder     recorder;
+    const Solver s(A, KSPCGFUSED, PCJACOBI, kTogether);
+    MUST(KSPMonitorSet(s.ksp, RecordMonitor, &recorder, nullptr));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CheckView(s, "the ranks did not come together: a monitor, which may look at the solution");
+    CHECK(!recorder.calls.empty());
+  }
+  SECTION("a preconditioner of all ranks")
+  {
+    const Solver s(A, KSPCGFUSED, PCBJACOBI, kTogether);
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CheckView(s, "the ranks did not come together: the preconditioner is one of all ranks");
+  }
+  SECTION("a pattern of the program")
+  {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, kTogether);
+    MUST(PCAFSAISetPattern(s.pc(), A));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CheckView(s, "the ranks did not come together: the preconditioner is one of all ranks");
+    MUST(PCAFSAISetPattern(s.pc(), nullptr));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CheckView(s, "ranks have come together on 1");
+  }
+  SECTION("eigenvalues")
+  {
+    const Solver s(A, KSPCGFUSED, PCJACOBI, kTogether);
+    MUST(KSPSetComputeSingularValues(s.ksp, PETSC_TRUE));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CheckView(s, "the ranks did not come together: singular values are wanted");
+  }
+  SECTION("factors are not on the ranks")
+  {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, kTogether);
+    Mat          G;
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    Errors errors;
+    CHECK(PCAFSAIGetFactors(s.pc(), &G, nullptr) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "use -finepc_consolidate false"));
+  }
+  SECTION("the option")
+  {
+    const Solver s(A, KSPCGFUSED, PCAFSAI, "-finepc_consolidate false -finepc_backend host");
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(!AreTogether(A));
+  }
+}
+
+TEST_CASE("consolidated: bad matrices are failures on all ranks", "[consolidated][bad][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (PCType type : {PCAFSAI, PCSFSAI, PCCMATCH}) {
+    CAPTURE(type);
+    const MatObject A = CreateMat(WithEntry(Poisson(20, 20), 390, 390, -4), MATAIJ, PETSC_COMM_WORLD);
+    const Solver    s(A, KSPCGFUSED, type, kTogether);
+    CHECK(RunOf(s.ksp).reason == KSP_DIVERGED_PC_FAILED);
+    CHECK(AreTogether(A));
+    const std::string view = s.View();
+    if (!Rank()) CHECK(Contains(view, "390"));
+    const MatObject good = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+    MUST(MatCopy(good, A, SAME_NONZERO_PATTERN));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+  }
+}
+
+TEST_CASE("consolidated: several right-hand sides", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+  const Solver    s(A, KSPCGFUSED, PCCMATCH, kTogether);
+  const PetscInt  columns = 3;
+  MatObject       B, X;
+  PetscInt        rows;
+  MUST(MatGetLocalSize(A, &rows, nullptr));
+  for (MatObject *M : {&B, &X})
+    MUST(MatCreateDense(PETSC_COMM_WORLD, rows, PETSC_DECIDE, PETSC_DECIDE, columns, nullptr, M->put()));
+  for (PetscInt c = 0; c < columns; c++) {
+    const VecObject b = RightVec(A, 10 + c);
+    Vec             column;
+    MUST(MatDenseGetColumnVecWrite(B, c, &column));
+    MUST(VecCopy(b, column));
+    MUST(MatDenseRestoreColumnVecWrite(B, c, &column));
+  }
+  MUST(KSPMatSolve(s.ksp, B, X));
+  CHECK(AreTogether(A));
+  for (PetscInt c = 0; c < columns; c++) {
+    const VecObject b = RightVec(A, 10 + c), x = RightVec(A, 1);
+    const Run       one = RunOf(s.ksp, b, x);
+    Vec             column;
+    MUST(MatDenseGetColumnVecRead(X, c, &column));
+    CHECK(VectorDifference(Values(column), one.x) <= 1e-7);
+    MUST(MatDenseRestoreColumnVecRead(X, c, &column));
+  }
+}
+
+/* The last solver of its communicator, since PETSc numbers messages by the objects that a rank has made. */
+TEST_CASE("consolidated: memory ends on one rank, and all of them get an error", "[consolidated][memory][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const Options options(kTogether);
+  for (const bool leader : {true, false})
+    for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCAFSAI, ""}})
+      for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+        int failed = 1;
+        for (long n = 1; failed; n += 1 + n / 8) {
+          CAPTURE(leader, c.solver, c.type, (int)kind, n);
+          const bool mine = Rank() == (leader ? 0 : Ranks() - 1);
+          MPI_Comm   comm;
+          MPI_Comm_dup(PETSC_COMM_WORLD, &comm);
+          {
+            const MatObject A = CreateMat(Poisson(9, 8), MATAIJ, comm);
+            const VecObject b = RightVec(A, 2), x = RightVec(A, 1);
+            KSPObject       ksp;
+            PC              pc;
+            PetscErrorCode  code;
+            MUST(KSPCreate(comm, ksp.put()));
+            MUST(KSPSetOperators(ksp, A, A));
+            MUST(KSPSetType(ksp, c.solver));
+            MUST(KSPGetPC(ksp, &pc));
+            MUST(PCSetType(pc, c.type));
+            {
+              const Errors        errors;
+              const FailingMemory failing(kind, mine ? n : 0);
+              code   = KSPSolve(ksp, b, x);
+              failed = mine && failing.Failed();
+            }
+            MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+            CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+            if (!failed) CHECK(AreTogether(A));
+          }
+          MPI_Comm_free(&comm);
+        }
+      }
+}
