@@ -68,6 +68,7 @@ public:
       random_(seed), place_(place), report_(*report), log_(report->log), sent_(place.device && seed % 3 == 2)
   {
     MPI_Comm_size(PETSC_COMM_WORLD, &size_);
+    together_ = size_ > 1 && (sent_ || !place.device) && seed % 4 < 2;
     PetscOptionsCreate(&options_);
     PetscOptionsPush(options_);
   }
@@ -118,6 +119,7 @@ private:
   Code        Build();
   Code        View();
   Code        NewOptions();
+  Code        PlaceOptions();
   Code        NewNonzeros();
   bool        PetscFactors() const;
   Code        Second();
@@ -128,6 +130,7 @@ private:
   Report      &report_;
   std::string &log_;
   const bool   sent_;         /* the host has the matrix, and the GPU a copy of its rows */
+  bool         together_;     /* the ranks come together, in one or two groups */
   Event        event_;        /* what is being done */
   bool         well_ = false; /* every solve must converge */
   PetscMPIInt  size_;
@@ -273,6 +276,17 @@ PetscErrorCode Case::SetNorm()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Where finepc works. */
+PetscErrorCode Case::PlaceOptions()
+{
+  PetscFunctionBegin;
+  if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
+  if (!together_) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscOptionsSetValue(options_, "-finepc_consolidate", "true"));
+  if (size_ > 2) PetscCall(PetscOptionsSetValue(options_, "-test_groups", "2"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode Case::Start()
 {
   PetscFunctionBegin;
@@ -283,7 +297,7 @@ PetscErrorCode Case::Start()
   if (random_.Chance(10)) eigenvalues_ = PETSC_TRUE; /* KSPCG has no room for more iterations than at its set-up */
   if (HasEstimates()) PetscCall(KSPSetComputeEigenvalues(ksp_, eigenvalues_));
   PetscCall(PetscOptionsInsertString(options_, choice_.options.c_str()));
-  if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
+  PetscCall(PlaceOptions());
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -554,7 +568,7 @@ PetscErrorCode Case::NewOptions()
   changed_ = true;
   PetscCall(PetscOptionsClear(options_));
   PetscCall(PetscOptionsInsertString(options_, options.c_str()));
-  if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
+  PetscCall(PlaceOptions());
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
