@@ -1,4 +1,4 @@
-# `pip install .` without PETSC_DIR: the PETSc that the environment's petsc4py was built with.
+# `pip install .` without PETSC_DIR: the PETSc of the environment's petsc4py.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 execute_process(
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/find_petsc.py

@@ -29,6 +29,7 @@ if(SKBUILD)
   if(EXISTS ${try_folder} AND TARGET finepc_bench)
     install(DIRECTORY ${try_folder} DESTINATION . COMPONENT python FILES_MATCHING PATTERN *.py)
     install(TARGETS finepc_bench RUNTIME DESTINATION finepc_try/bin COMPONENT python)
-    set_target_properties(finepc_bench PROPERTIES INSTALL_RPATH "\$ORIGIN/../../finepc" INSTALL_RPATH_USE_LINK_PATH ON)
+    set_target_properties(finepc_bench PROPERTIES
+      INSTALL_RPATH "\$ORIGIN/../../finepc;${FINEPC_PETSC_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
 endif()
