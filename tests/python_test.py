@@ -73,6 +73,11 @@ class Cases:
         if "The tutorial has come to its end" not in output:
             fail("the tutorial has not come to its end")
 
+    def fipy(self):
+        """One of the programs of tests/applications, whose others scripts/test-nightly runs"""
+        python = self.python_with("petsc4py", "fipy", "mpi4py")
+        self.run([python, f"{self.source}/tests/applications/fipy_diffusion.py"])
+
     def install(self):
         """`pip install .` without PETSC_DIR, which it finds through petsc4py, and what it has installed."""
         python = self.python_with("petsc4py", "scikit_build_core", "pip")

@@ -471,7 +471,8 @@ static PetscErrorCode CreateSized(const System &s, MatType type, PetscInt mine, 
   PetscCall(MatSetBlockSize(*A, s.block_size));
   PetscCall(MatSetType(*A, type));
   PetscCall(MatSetUp(*A));
-  if (std::strstr(type, "sbaij")) PetscCall(MatSetOption(*A, MAT_IGNORE_LOWER_TRIANGULAR, PETSC_TRUE)); /* unknown to others in 3.18 */
+  if (std::strstr(type, "sbaij"))
+    PetscCall(MatSetOption(*A, MAT_IGNORE_LOWER_TRIANGULAR, PETSC_TRUE)); /* unknown to others in 3.18 */
   PetscCall(SetValues(s, *A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
