@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <petscdevice.h>
-#if defined(FINEPC_HAVE_CUDA)
+#if defined(FINEPC_PETSC_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -95,10 +95,10 @@ static std::string DriverVersion()
   return "unknown";
 }
 
-#if defined(FINEPC_HAVE_CUDA)
-static constexpr bool kBuiltWithCUDA = true;
+#if defined(FINEPC_PETSC_CUDA)
+static constexpr bool kPetscHasCUDA = true;
 #else
-static constexpr bool kBuiltWithCUDA = false;
+static constexpr bool kPetscHasCUDA = false;
 #endif
 
 /*
@@ -111,7 +111,7 @@ static PetscErrorCode BackendFindDevice(Backend *backend)
   PetscMPIInt found  = 0;
 
   PetscFunctionBeginUser;
-  if (kBuiltWithCUDA) {
+  if (kPetscHasCUDA) {
     PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
     found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
     PetscCall(PetscPopErrorHandler());
@@ -167,8 +167,8 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
   PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
   if (!host) PetscCall(BackendFindDevice(backend));
   PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
-             kBuiltWithCUDA ? "-backend cuda: no CUDA device found on every rank"
-                            : "-backend cuda: this finepc was built without CUDA");
+             kPetscHasCUDA ? "-backend cuda: no CUDA device found on every rank"
+                           : "-backend cuda: this finepc was built without CUDA, or PETSc was");
   if (backend->cuda) {
     backend->mat_type = MATAIJCUSPARSE;
     backend->vec_type = VECCUDA;
@@ -188,7 +188,7 @@ PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
 {
   PetscFunctionBeginUser;
   PetscCall(PetscMemoryGetCurrentUsage(bytes));
-#if defined(FINEPC_HAVE_CUDA)
+#if defined(FINEPC_PETSC_CUDA)
   if (backend.cuda) {
     size_t unused, all;
 

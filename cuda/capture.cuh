@@ -1,7 +1,7 @@
 /* Stream captures, by which a sequence of kernel launches becomes a graph. */
 #pragma once
 
-#include <petscdevice_cuda.h>
+#include "device/device.cuh"
 
 /*
    Ends the capture of `stream` and makes the graph *made of all that was launched into it; `launched` is the error code of these

@@ -1,7 +1,7 @@
 /* Launch geometry, and the few device idioms that every kernel file uses. */
 #pragma once
 
-#include <petscdevice_cuda.h>
+#include "device/device.cuh"
 #include "sparse/memory.h"
 
 constexpr int      kWarpSize  = 32;

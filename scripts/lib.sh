@@ -82,6 +82,6 @@ test_in_emulator() {
   local folder=$build_dir/emulator targets
   read -ra targets <<<"$1"
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
-  build "$folder" finepc_emulated_tests finepc_emulated_ranks "${targets[@]}"
+  build "$folder" finepc_emulated_tests finepc_emulated_ranks finepc_emulated_offload "${targets[@]}"
   run_in "$folder" "${@:2}"
 }

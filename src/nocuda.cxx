@@ -3,8 +3,8 @@
    twins of such a build from the headers, see cmake/stubs.cmake: each of them is an error, since only a mistake in finepc can call
    it.
 */
+#include "device/device.h"
 #include "ranks/nccl.h"
-#include "sparse/memory.h"
 
 PetscErrorCode DeviceFound_CUDA(PetscBool *found)
 {

@@ -6,6 +6,7 @@
 
 #include "finepcimpl.h"
 #include "ranks/nccl.h"
+#include "sparse/memory.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_SFSAIPattern, FinePC_SFSAIValues, FinePC_BISAIAnalyse,
   FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues,
@@ -140,7 +141,11 @@ PetscErrorCode FinePCFinalizePackage(void)
 {
   PetscFunctionBegin;
   PetscCall(NCCLFinalize());
-  if (kHasCUDA) PetscCall(TransferFinalize_CUDA());
+  if (kHasCUDA) {
+    PetscCall(TransferFinalize_CUDA());
+    PetscCall(DeviceSolverDestroy_CUDA());
+    PetscCall(DeviceFinalize_CUDA());
+  }
   FinePCPackageInitialized = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -167,6 +172,7 @@ PetscErrorCode FinePCInitializePackage(void)
   PetscFunctionBegin;
   if (FinePCPackageInitialized) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CheckPETSc());
+  PetscCall(DeviceSetUp());
   FinePCPackageInitialized = PETSC_TRUE;
   PetscCall(KSPInitializePackage());
   PetscCall(RegisterTypes());

@@ -96,7 +96,7 @@ PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision precision, LocalInt n, Local
   PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
              "The size of a system is %" LocalInt_FMT ", but can be at most %" LocalInt_FMT, n, kCholeskyLargest);
   if (!n || !count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (precision == FINEPC_SINGLE) PetscCall(Launch<float>(n, count, (float *)A, info, stream));
   else PetscCall(Launch<double>(n, count, (double *)A, info, stream));
   PetscFunctionReturn(PETSC_SUCCESS);

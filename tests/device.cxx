@@ -2,8 +2,10 @@
 
 #include <finepc.h>
 
+#include <string>
+
 #if defined(FINEPC_HAVE_CUDA)
-  #include <petscdevice_cuda.h>
+  #include "device/device.cuh"
 
 /* PETSc has no question for it; cudaGetDeviceCount() is an error, and not fatal, where there is no driver. */
 bool FindDevice()
@@ -44,6 +46,26 @@ double DeviceBytesInUse()
 }
 
 #endif
+
+/* The twins alone, and what sends the matrix of the host, need no matrix or vector of PETSc's there. */
+bool DeviceIsFor(const char file[])
+{
+#if defined(FINEPC_PETSC_CUDA)
+  (void)file;
+  return true;
+#else
+  const std::string name = std::string(file).substr(std::string(file).find_last_of('/') + 1);
+  for (const char *type : {"afsai", "bisai", "bsr", "cmatch", "cmatch_ranks_twin", "csr", "cudss", "dense", "nccl", "offload",
+                           "pcinverse", "rrb", "sfsai", "slices"})
+    if (name == std::string(type) + "_test.cxx") return true;
+  return false;
+#endif
+}
+
+bool DeviceIsEmulated()
+{
+  return false;
+}
 
 PetscMemType ExchangedMemory()
 {

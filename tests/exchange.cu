@@ -53,7 +53,7 @@ PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Exchange *
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   work->ghosts.rows.values = ghosts;
   PetscCall(CGFusedUseNCCL(work, nccl));
   work->ghosts.used = true;
@@ -75,7 +75,7 @@ static PetscErrorCode TimeGraph(CGFusedWork *work, int count, Launch launch, Pet
   float           ms;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto all = [&](cudaStream_t captured) {
     PetscFunctionBegin;
     for (int k = 0; k < count; k++) PetscCall(launch(captured));
@@ -110,7 +110,7 @@ PetscErrorCode TimeCommunication_CUDA(CGFusedWork *work, int count, Communicatio
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(work->mailbox.Wait());
   /* the exchange of a solve that has ended would be none */
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(&state->s.stage, 0, sizeof(state->s.stage), stream));
   PetscCall(
     TimeGraph(work, count, [&](cudaStream_t captured) { return ExchangeAndRead(work, work->v.p, captured); }, &times->exchange));

@@ -18,7 +18,7 @@
 namespace
 {
 
-bool device_found, test_skipped;
+bool machine_has_device, device_found, test_skipped; /* `device_found` is for the case that runs */
 /* Numbers of cases: those that one rank runs alone, and those of all ranks. */
 struct Counts {
   int run, failed, skipped;
@@ -31,8 +31,8 @@ bool IsTogether(const Catch::TestCaseInfo &test)
   return std::find(test.tags.begin(), test.tags.end(), "mpi") != test.tags.end();
 }
 
-/* The emulator has none. */
-#if defined(FINEPC_HAVE_CUDA)
+/* finepc's own device layer and the emulator have no other stream than one. */
+#if defined(FINEPC_PETSC_CUDA)
 constexpr bool kStreams = true;
 #else
 constexpr bool kStreams = false;
@@ -42,9 +42,10 @@ class Listener : public TestListenerBase {
 public:
   using TestListenerBase::TestListenerBase;
 
-  void testCaseStarting(const Catch::TestCaseInfo &) override
+  void testCaseStarting(const Catch::TestCaseInfo &test) override
   {
     test_skipped = false;
+    device_found = machine_has_device && DeviceIsFor(test.lineInfo.file);
     if (kStreams && device_found) PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextGetCurrentContext(&context_));
   }
   void testCaseEnded(const Catch::TestCaseStats &stats) override
@@ -148,7 +149,7 @@ int main(int argc, char **argv)
     return EXIT_FAILURE;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  device_found = FindDevice();
+  device_found = machine_has_device = FindDevice();
 
   /* NCCL that is kept with PETSc's own communicator of all ranks lives through all cases, since making it takes long. */
   MPI_Comm held;

@@ -2,6 +2,7 @@
 #include <finepc.h>
 
 #include "compare.h"
+#include "device.h"
 #include "matrices.h"
 #include "pc_support.h"
 #include "recorder.h"
@@ -11,7 +12,36 @@
 namespace
 {
 
-constexpr const char *kDevice = "-finepc_backend device ";
+/* The emulator runs one block at a time, and so no path on which some of them wait for others. */
+std::string OnDevice(const std::string &more = "")
+{
+  return std::string("-finepc_backend device ") +
+         (DeviceIsEmulated() ? "-ksp_cgfused_path graph -ksp_gmresfused_path general " : "") + more;
+}
+
+/*
+   What a solve of a matrix that is sent is compared with: one of a matrix that PETSc has on the GPU, which is the same to the last
+   bit, or, where PETSc has no CUDA, one on the host, by the twins.
+*/
+constexpr const char *kThere = kPetscHasCUDA ? MATAIJCUSPARSE : MATAIJ;
+std::string           There(const std::string &options)
+{
+  return kPetscHasCUDA ? options : options + " -finepc_backend host";
+}
+
+bool Same(const Run &got, const Run &expected)
+{
+  if (kPetscHasCUDA) return SameRuns(got, expected);
+  CHECK(got.reason == expected.reason);
+  CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+  return VectorDifference(got.x, expected.x) <= 1e-6;
+}
+
+/* The emulator's threads take turns. */
+HostMatrix Box(LocalInt nx, LocalInt ny, LocalInt nz)
+{
+  return DeviceIsEmulated() ? Poisson(nx / 3, ny / 3, nz / 3) : Poisson(nx, ny, nz);
+}
 
 /* A solver of A with these options, all of which are found when it is set up. */
 struct Solver {
@@ -30,6 +60,15 @@ struct Solver {
     MUST(KSPSetFromOptions(ksp));
   }
   std::string View() const { return ViewText(ksp); }
+
+  /* For one of two solvers that are there at a time: -finepc_backend is looked for in the options of the last one. */
+  void Use(FinePCBackend backend) const
+  {
+    PC pc;
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCFinePCSetBackend(pc, backend));
+    MUST(KSPFinePCSetBackend(ksp, backend));
+  }
 };
 
 bool IsSent(Mat A)
@@ -80,7 +119,7 @@ TEST_CASE("offload: what is asked for, and what is not possible", "[offload]")
   SECTION("without a GPU")
   {
     if (DeviceFound()) return;
-    const Solver    s(A, KSPCGFUSED, PCAFSAI, kDevice);
+    const Solver    s(A, KSPCGFUSED, PCAFSAI, OnDevice());
     const VecObject b = RightVec(A, 1), x = RightVec(A, 2);
     Errors          errors;
     CHECK(KSPSolve(s.ksp, b, x) == PETSC_ERR_SUP);
@@ -93,23 +132,25 @@ TEST_CASE("offload: cgfused gives what it gives for a matrix on the GPU", "[offl
   NEEDS_DEVICE();
   const bool several = Ranks() > 1;
   if (several && !WhyNoNCCL().empty()) return SkipTest();
-  for (const HostMatrix &H : {Poisson(40, 30, 20), RandomGraph(5000, 9, 4), RandomStencil(90, 80, 1, false, 3)})
+  std::vector<HostMatrix> systems = {Box(40, 30, 20)};
+  if (!DeviceIsEmulated()) systems.insert(systems.end(), {RandomGraph(5000, 9, 4), RandomStencil(90, 80, 1, false, 3)});
+  for (const HostMatrix &H : systems)
     for (PCType type : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH})
       for (const char *more : {"", "-ksp_initial_guess_nonzero ", "-ksp_norm_type natural ", "-ksp_cgfused_path graph "}) {
         CAPTURE(H.n, type, more);
-        const MatObject there = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD), here = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+        const MatObject there = CreateMat(H, kThere, PETSC_COMM_WORLD), here = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
         Run             expected, got;
         {
-          const Solver s(there, KSPCGFUSED, type, more);
+          const Solver s(there, KSPCGFUSED, type, There(more));
           expected = RunOf(s.ksp);
         }
-        const Solver s(here, KSPCGFUSED, type, kDevice + std::string(more));
+        const Solver s(here, KSPCGFUSED, type, OnDevice(more));
         got = RunOf(s.ksp);
         CHECK(IsSent(here));
-        CHECK(SameRuns(got, expected));
+        CHECK(Same(got, expected));
         const std::string view = s.View();
         if (!view.empty()) CHECK(Contains(view, "the host has the matrix and the vectors, which are sent to the GPU"));
-        CHECK(SameRuns(RunOf(s.ksp), expected)); /* with the copies that are there */
+        CHECK(SameRuns(RunOf(s.ksp), got)); /* with the copies that are there */
       }
 }
 
@@ -119,15 +160,18 @@ TEST_CASE("offload: new values, other nonzeros, resets", "[offload][gpu][mpi][tw
   if (Ranks() > 1 && !WhyNoNCCL().empty()) return SkipTest();
   for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH}) {
     CAPTURE(type);
-    const MatObject there = CreateMat(Poisson(30, 30, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+    const MatObject there = CreateMat(Poisson(30, 30, 5), kThere, PETSC_COMM_WORLD),
                     here  = CreateMat(Poisson(30, 30, 5), MATAIJ, PETSC_COMM_WORLD);
-    Solver     s(here, KSPCGFUSED, type, kDevice), t(there, KSPCGFUSED, type, kDevice);
+    Solver s(here, KSPCGFUSED, type, OnDevice()), t(there, KSPCGFUSED, type, There(OnDevice()));
+    s.Use(FINEPC_BACKEND_DEVICE);
+    if (!kPetscHasCUDA) t.Use(FINEPC_BACKEND_HOST);
     const auto both = [&](const std::function<void(Mat)> &change) {
       change(here);
       change(there);
       MUST(KSPSetOperators(s.ksp, here, here));
       MUST(KSPSetOperators(t.ksp, there, there));
-      CHECK(SameRuns(RunOf(s.ksp), RunOf(t.ksp)));
+      CHECK(Same(RunOf(s.ksp), RunOf(t.ksp)));
+      CHECK(IsSent(here));
     };
     both([](Mat) { });
     both([](Mat A) { MUST(MatShift(A, 0.5)); });
@@ -146,18 +190,19 @@ TEST_CASE("offload: monitors, residuals and solutions of iterations", "[offload]
 {
   NEEDS_DEVICE();
   const HostMatrix H     = Poisson(20, 20, 10);
-  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  const MatObject  there = CreateMat(H, kThere), here = CreateMat(H, MATAIJ);
   Recorder         mine, theirs;
-  const Solver     s(here, KSPCGFUSED, PCAFSAI, "-ksp_cgfused_backend device -pc_afsai_backend device"),
-    t(there, KSPCGFUSED, PCAFSAI, "");
+  const Solver s(here, KSPCGFUSED, PCAFSAI, OnDevice("-finepc_backend host -ksp_cgfused_backend device -pc_afsai_backend device")),
+    t(there, KSPCGFUSED, PCAFSAI, There(""));
   MUST(KSPMonitorSet(s.ksp, RecordMonitor, &mine, nullptr));
   MUST(KSPMonitorSet(t.ksp, RecordMonitor, &theirs, nullptr));
-  CHECK(SameRuns(RunOf(s.ksp), RunOf(t.ksp)));
+  CHECK(Same(RunOf(s.ksp), RunOf(t.ksp)));
   REQUIRE(mine.calls.size() == theirs.calls.size());
   for (size_t k = 0; k < mine.calls.size(); k++) {
     CAPTURE(k);
-    CHECK(mine.calls[k].x == theirs.calls[k].x);
-    CHECK(VectorDifference(mine.calls[k].r, theirs.calls[k].r) <= 1e-12);
+    if (kPetscHasCUDA) CHECK(mine.calls[k].x == theirs.calls[k].x);
+    CHECK(VectorDifference(mine.calls[k].x, theirs.calls[k].x) <= 1e-8);
+    CHECK(VectorDifference(mine.calls[k].r, theirs.calls[k].r) <= (kPetscHasCUDA ? 1e-12 : 1e-6));
   }
 }
 
@@ -179,7 +224,7 @@ TEST_CASE("offload: every preconditioner, below solvers of PETSc, with the vecto
           expected = RunOf(s.ksp);
         }
         CHECK(!IsSent(A));
-        const Solver s(A, solver, type, kDevice);
+        const Solver s(A, solver, type, OnDevice());
         const Run    got = RunOf(s.ksp);
         CHECK(IsSent(A));
         CHECK(Contains(s.View(), "the GPU has a copy of the matrix, which the host has"));
@@ -192,14 +237,16 @@ TEST_CASE("offload: every preconditioner, below solvers of PETSc, with the vecto
 TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
 {
   NEEDS_DEVICE();
-  const MatObject A = CreateMat(Poisson(60, 60, 40), MATAIJ);
-  const Solver    s(A, KSPCGFUSED, PCCMATCH, "-finepc_backend auto");
+  const bool      quick = DeviceIsEmulated();
+  const MatObject A     = CreateMat(Poisson(40, 36, 35), MATAIJ);
+  const Solver    s(A, KSPCGFUSED, quick ? PCJACOBI : PCCMATCH,
+                    std::string("-finepc_backend auto") + (quick ? " -ksp_cgfused_path graph -ksp_rtol 0.5" : ""));
   const Run       got = RunOf(s.ksp);
   CHECK(got.reason == KSP_CONVERGED_RTOL);
   CHECK(IsSent(A));
   size_t bytes;
   MUST(MatGetSentBytes(A, &bytes));
-  CHECK(bytes > 144000 * 7 * 12 * 0.9);
+  CHECK(bytes > 50400 * 7 * 12 * 0.9);
 }
 
 TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
@@ -214,14 +261,16 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
         Case{KSPGMRESFUSED, PCCMATCH, "-ksp_gmresfused_path device "}, Case{KSPGMRESFUSED, PCSFSAI, "-ksp_initial_guess_nonzero "},
         Case{KSPRRBCG, PCRRB, ""}, Case{KSPRRBCG, PCRRB, "-ksp_initial_guess_nonzero "}}) {
     CAPTURE(c.solver, c.type, c.more);
-    const HostMatrix H     = Poisson(60, 50);
-    const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
-    const Solver     s(here, c.solver, c.type, kDevice + std::string(c.more)),
-      t(there, c.solver, c.type, kDevice + std::string(c.more));
+    if (DeviceIsEmulated() && std::string(c.solver) == KSPGMRESFUSED) continue;
+    const HostMatrix H     = DeviceIsEmulated() ? Poisson(20, 17) : Poisson(60, 50);
+    const MatObject  there = CreateMat(H, kThere), here = CreateMat(H, MATAIJ);
+    const Solver     s(here, c.solver, c.type, OnDevice(c.more)), t(there, c.solver, c.type, There(OnDevice(c.more)));
+    s.Use(FINEPC_BACKEND_DEVICE);
+    if (!kPetscHasCUDA) t.Use(FINEPC_BACKEND_HOST);
     const auto same = [&] {
       const Run got = RunOf(s.ksp), expected = RunOf(t.ksp);
       CHECK(got.reason == expected.reason);
-      CHECK(got.iterations == expected.iterations);
+      CHECK(std::abs(got.iterations - expected.iterations) <= (kPetscHasCUDA ? 0 : 1));
       CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
     };
     same();
@@ -238,11 +287,11 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
 TEST_CASE("offload: a solver whose matrix moves to the GPU and back", "[offload][gpu]")
 {
   NEEDS_DEVICE();
-  const HostMatrix H     = Poisson(30, 20, 4);
-  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  const HostMatrix H     = Box(30, 20, 12);
+  const MatObject  there = CreateMat(H, kThere), here = CreateMat(H, MATAIJ);
   for (PCType type : {PCJACOBI, PCAFSAI, PCCMATCH}) {
     CAPTURE(type);
-    const Solver s(here, KSPCGFUSED, type, kDevice);
+    const Solver s(here, KSPCGFUSED, type, OnDevice());
     const Run    first = RunOf(s.ksp);
     for (Mat A : {(Mat)there, (Mat)here, (Mat)there}) {
       MUST(KSPSetOperators(s.ksp, A, A));
@@ -254,11 +303,12 @@ TEST_CASE("offload: a solver whose matrix moves to the GPU and back", "[offload]
 TEST_CASE("offload: the objective of a solve that ends early", "[offload][gpu]")
 {
   NEEDS_DEVICE();
-  const HostMatrix H     = Poisson(30, 20, 4);
-  const MatObject  there = CreateMat(H, MATAIJCUSPARSE), here = CreateMat(H, MATAIJ);
+  const HostMatrix H     = Box(30, 20, 12);
+  const MatObject  there = CreateMat(H, kThere), here = CreateMat(H, MATAIJ);
   double           objectives[2];
   for (Mat A : {(Mat)there, (Mat)here}) {
-    const Solver s(A, KSPCGFUSED, PCAFSAI, std::string(kDevice) + "-ksp_max_it 3");
+    const std::string options = OnDevice("-ksp_max_it 3");
+    const Solver      s(A, KSPCGFUSED, PCAFSAI, A == (Mat)there ? There(options) : options);
     MUST(KSPCGSetRadius(s.ksp, 0));
     CHECK(RunOf(s.ksp).reason == KSP_DIVERGED_ITS);
     MUST(KSPCGGetObjFcn(s.ksp, &objectives[A == here]));

@@ -12,7 +12,7 @@
 #include "pc/rrb/rrb.h"
 
 #if defined(FINEPC_HAVE_CUDA)
-  #include <petscdevice_cuda.h>
+  #include "device/device.cuh"
 #endif
 
 namespace

@@ -17,7 +17,7 @@
 #include "sparse/csr.h"
 
 #if defined(FINEPC_HAVE_CUDA)
-  #include <petscdevice_cuda.h>
+  #include "device/device.cuh"
 #endif
 
 Options::Options(const std::string &text)
@@ -275,6 +275,7 @@ bool FailingMemory::Failed() const
 
 #if defined(FINEPC_HAVE_CUDA)
 
+  #if defined(FINEPC_PETSC_CUDA)
 OtherStream::OtherStream()
 {
   MUST(PetscDeviceContextGetCurrentContext(&old_context_));
@@ -296,6 +297,23 @@ void OtherStream::Synchronize() const
 {
   MUST(PetscDeviceContextSynchronize(context_));
 }
+  #else
+/* finepc's own stream is the only one, which is in no order with the default one where it is captured. */
+OtherStream::OtherStream() : old_context_(), context_()
+{
+  MUST(DeviceSynchronize_CUDA());
+}
+
+OtherStream::~OtherStream()
+{
+  PetscCallAbort(PETSC_COMM_SELF, DeviceSynchronize_CUDA());
+}
+
+void OtherStream::Synchronize() const
+{
+  MUST(DeviceSynchronize_CUDA());
+}
+  #endif
 
 /* The default stream cannot be captured, so that the call runs on another one. */
 bool AsynchronousOnDevice(const std::function<void()> &call)
@@ -304,7 +322,7 @@ bool AsynchronousOnDevice(const std::function<void()> &call)
   cudaStream_t      stream;
   cudaGraph_t       graph = nullptr;
 
-  MUST(PetscGetCurrentCUDAStream(&stream));
+  MUST(DeviceGetStream(&stream));
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   call();
   const bool clean = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph;
@@ -342,7 +360,7 @@ bool WaitsForNothingOnDevice(const std::function<void()> &call)
   const OtherStream other;
   cudaStream_t      stream;
 
-  MUST(PetscGetCurrentCUDAStream(&stream));
+  MUST(DeviceGetStream(&stream));
   call(); /* The kernels are loaded. */
   other.Synchronize();
   REQUIRE(cudaLaunchHostFunc(stream, Gate::Wait, &gate) == cudaSuccess);
@@ -358,7 +376,7 @@ void HoldStream(int milliseconds)
 {
   cudaStream_t stream;
 
-  MUST(PetscGetCurrentCUDAStream(&stream));
+  MUST(DeviceGetStream(&stream));
   REQUIRE(cudaLaunchHostFunc(stream, Sleep, (void *)(intptr_t)milliseconds) == cudaSuccess);
 }
 

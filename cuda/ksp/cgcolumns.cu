@@ -164,7 +164,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   cudaStream_t          stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(Blank(work, &begin));
   for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage   = kCGStarting;
@@ -188,7 +188,7 @@ PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   cudaStream_t    stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(Blank(work, &begin));
   for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage = ended[c] ? kCGStopped : kCGRunning;
@@ -206,7 +206,7 @@ PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *work, CGColumn column[], Pet
   cudaStream_t          stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   while (work->launched - work->arrived < kCGInFlight) {
     PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
     PetscCall(Post(work, stream));
@@ -226,7 +226,7 @@ PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool le
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGColumnsSeparate(work, left, X, ldx, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

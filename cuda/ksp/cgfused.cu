@@ -37,7 +37,7 @@ PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
   cudaStream_t       stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(CGFusedResidentRoom(&work->room));
   PetscCall(CGFusedMayStartEarly(&work->early));
@@ -129,7 +129,7 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   CGTest         test{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   work->v = *v;
   s.stage = kCGStarting;
   s.a     = 1; /* of r = b - a A x */
@@ -150,7 +150,7 @@ PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *work, const PetscScalar *x, Pets
   CGScalars    s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   s.stage = kCGStarting;
   SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, CGTest{}, stream));
@@ -164,7 +164,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   CGScalars    s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   s.stage = kCGRunning;
   s.beta  = beta;
   SetSeveral(work, &s);
@@ -186,7 +186,7 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt *count, const CGR
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.KeepAhead(work->resident || work->one_by_one ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
     if (work->resident) PetscCall(CGFusedLaunchResident(work, stream));
@@ -203,7 +203,7 @@ PetscErrorCode CGFusedHalt_CUDA(const CGFusedWork *)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -42,7 +42,7 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
   bool         non_blocking = false;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
   if (non_blocking || (work->solves++ && stream != work->stream)) work->foreign = true;
   work->stream = stream;
@@ -60,7 +60,7 @@ PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
   cudaStream_t   stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (work->factored) {
     UpdateRank<false>
       <<<CGFusedSumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, nullptr, v->s, *v, work->partial.data(), work->mailbox.state());
@@ -79,7 +79,7 @@ PetscErrorCode CGRankFirst_CUDA(CGFusedWork *work, const CGRankVectors *v, const
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   *t = work->t.data();
   PetscCall(CGFusedLaunchFirst(work, false, false, v->r, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -90,7 +90,7 @@ PetscErrorCode CGRankFirstGhosts_CUDA(CGFusedWork *work)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGFusedLaunchFirstGhosts(work, false, work->t.data(), stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -100,7 +100,7 @@ PetscErrorCode CGRankSecond_CUDA(CGFusedWork *work, const CGRankVectors *v)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGFusedLaunchSecond(work, false, false, v->r, v->z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -110,7 +110,7 @@ PetscErrorCode CGRankSecondGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGFusedLaunchSecondGhosts(work, false, v->r, v->z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -127,7 +127,7 @@ PetscErrorCode CGRankProduct_CUDA(CGFusedWork *work, const CGRankVectors *v)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGFusedLaunchOperator(work, false, v->z, v->s, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -137,7 +137,7 @@ PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CGFusedLaunchGhosts(work, false, v->z, v->s, stream));
   PetscCall(work->mailbox.GetDots(3, sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -50,7 +50,7 @@ PetscErrorCode CGStep_CUDA(LocalInt n, PetscScalar a, const PetscScalar *p, cons
 
   PetscFunctionBegin;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   StepVectors<<<BlocksFor(n, kCGBlock), kCGBlock, 0, stream>>>(n, a, p, w, x, r);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -62,7 +62,7 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *work, LocalInt n, const PetscScalar *z, 
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.Wait());
   DotVectors<<<CGFusedSumBlocks(work, n), kCGBlock, 0, stream>>>(n, z, r, s, work->partial.data(), work->mailbox.state());
   FinePCCheckLaunch();
@@ -77,7 +77,7 @@ PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z,
 
   PetscFunctionBegin;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   DirectVectors<<<BlocksFor(n, kCGBlock), kCGBlock, 0, stream>>>(n, b, z, p, s, w);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);

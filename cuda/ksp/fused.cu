@@ -40,7 +40,7 @@ PetscErrorCode CGGhostsKeep(CGGhosts *ghosts, const CSRView &B, PetscScalar *val
   if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
   rows.count = 0;
   if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (ghosts->list.size() < (size_t)B.n + 1) PetscCall(ghosts->list.Allocate((size_t)B.n + 1));
   LocalInt *const list = ghosts->list.data(), *const found = list + B.n;
   rows.rows = list;
@@ -90,7 +90,7 @@ PetscErrorCode CGGhostsConnect(ExchangeRanks *ranks, CGGhosts *ghosts, PetscObje
   const DeviceExchange &e = ghosts->exchange.each[0];
   if (e.slots >= 0) ghosts->rows.words = ranks->peers->own + e.slots;
   /* The first exchange and the first sum connect the ranks, which takes long, and must not wait for a rank that captures. */
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(e.send, 0, e.packed * sizeof(double), stream));
   PetscCall(NCCLSum(ranks->nccl, own, all, 2, stream));
   if (e.ByMessages())
@@ -109,7 +109,7 @@ PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *non_blocking)
   unsigned int flags;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
   *non_blocking = flags & cudaStreamNonBlocking;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -129,7 +129,7 @@ PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
   cudaStream_t          stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(GMRESMayStartEarly(&work->early));
   PetscCall(work->mailbox.CreatePinned());
@@ -185,7 +185,7 @@ PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (work->words.size() < words) {
     PetscCall(work->words.Allocate(words));
     PetscCallCUDA(cudaMemsetAsync(work->words.data(), 0, work->words.bytes(), stream));
@@ -231,7 +231,7 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, Loc
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, count));
   PetscCall(LaunchDots(work, *basis, count, step, w, stream));
@@ -257,7 +257,7 @@ PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, L
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, count + of->products - 1)); /* more room would move what has been set */
   for (LocalInt s = 0; s < of->products; s++) {
@@ -276,7 +276,7 @@ PetscErrorCode GMRESStore_CUDA(const GMRESBasis *basis, LocalInt k, PetscReal s,
 
   PetscFunctionBegin;
   if (!basis->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     return LaunchEarly(false, StoreVector<V>, BlocksFor(u.n, kGMRESBlock), kGMRESBlock, stream, u, k, s, x);
@@ -289,7 +289,7 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, 
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(GMRESNeedSmall(work, count));
   PetscCallCUDA(cudaMemcpyAsync(work->small.all, c, count * sizeof(*c), cudaMemcpyHostToDevice, stream));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {

@@ -417,7 +417,7 @@ PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *work, LocalInt n, LocalInt bs
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.Wait()); /* what is left of the last solve may write to the vectors that the caller needs now */
   PetscCall(LaunchEarly(false, SetUnit, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, bs, k, x));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -465,7 +465,7 @@ PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *work, const GMRESBasis *basi
   CGTest            test{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.Wait());
   PetscCall(GMRESNeedSmall(work, basis->vectors));
   work->basis = *basis;
@@ -487,7 +487,7 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
   GMRESScalars s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   work->step = std::min(start->step, start->restart);
   PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart, work->step));
   work->restart  = start->restart;
@@ -511,7 +511,7 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *work, LocalInt *count, con
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto is_full = [=]() { return work->watched && work->position == work->restart; };
   for (int ahead = 1; ahead <= kCGInFlight && !is_full(); ahead++)
     PetscCall(work->mailbox.KeepAhead(ahead, stream, [&]() { return LaunchIterations(work, stream); }));
@@ -525,7 +525,7 @@ PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(LaunchCorrection(work, false, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -538,7 +538,7 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
   cudaStream_t        stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemcpyAsync(from.data(), work->small.H, ld * small->restart * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaMemcpyAsync(from.data() + ld * small->restart, work->small.R, ld * small->restart * sizeof(double),
                                 cudaMemcpyDeviceToHost, stream));
@@ -561,7 +561,7 @@ PetscErrorCode GMRESRankBegin_CUDA(GMRESFusedWork *work, const GMRESBasis *basis
   GMRESScalars s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   work->basis = *basis;
   s.stage     = kCGRunning; /* to the end: the host makes the decisions */
   PetscCall(work->mailbox.Begin(s, CGTest{}, stream));
@@ -573,7 +573,7 @@ PetscErrorCode GMRESRankProduct_CUDA(GMRESFusedWork *work, const PetscScalar *x,
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(LaunchOwnProduct(work, nullptr, x, nullptr, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -583,7 +583,7 @@ PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *work, PetscScalar *y)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(GMRESLaunchGhosts(work, 0, nullptr, y, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

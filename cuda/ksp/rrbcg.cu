@@ -550,7 +550,7 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   CGScalars      s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   s.stage = kCGStarting;
   PetscCall(w->mailbox.Begin(s, CGTest{}, stream));
   EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
@@ -570,7 +570,7 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   CGScalars    s{};
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   s.stage = kCGRunning;
   s.beta  = beta;
   PetscCall(w->mailbox.Begin(s, *test, stream));
@@ -585,7 +585,7 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, LocalInt *coun
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (w->mailbox.idle()) PetscCall(Restore(w, stream));
   PetscCall(w->mailbox.KeepAhead(step ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
@@ -605,7 +605,7 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *work, const PetscScalar *r, PetscBo
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   SolveRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r, (bool)add, x);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -617,7 +617,7 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   StoreResidual<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -135,7 +135,7 @@ static PetscErrorCode Prepare(CUDSS *solver)
 
   PetscFunctionBegin;
   PetscCall(Open(&solver->api));
-  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of the rank */
+  PetscCall(DeviceInitialize()); /* which chooses the GPU of the rank */
   PetscCall(Check(api.create(&solver->handle), "be initialized"));
   if (std::getenv("CUDSS_THREADING_LIB")) /* which cuDSS reads */
     PetscCall(Check(api.set_threading_layer(solver->handle, nullptr), "open the library that CUDSS_THREADING_LIB names"));
@@ -205,7 +205,7 @@ static PetscErrorCode Execute(CUDSS *solver, int phase, LocalInt columns, const 
   cudaStream_t        stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(Check(api.set_stream(solver->handle, stream), "take a stream"));
   int made = api.matrix_create_dn(&rhs, n, columns, ldb, b, cudss::kReal64, cudss::kColumnMajor);
   if (!made) made = api.matrix_create_dn(&solution, n, columns, ldx, x, cudss::kReal64, cudss::kColumnMajor);

@@ -136,7 +136,7 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, LocalInt first, PetscReal *s, 
   stats->failure        = FSAI_OK;
   stats->log_psi_before = 0;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work.Measure(rows));
   work.layout.Bind(memory);
   PetscCallCUDA(cudaMemsetAsync(&work.result->failure, kNoFailureByte, sizeof(work.result->failure), stream));
@@ -160,7 +160,7 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *memory, Pe
   PetscFunctionBegin;
   *mean = 0;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(work.Measure(n));
   work.layout.Bind(memory);
   PetscCall(work.scratch.Run(SumLogs(n, d, &work.result->sum, stream)));
@@ -180,7 +180,7 @@ PetscErrorCode FSAIMarks_CUDA(const CSRView *A, LocalInt first, const PetscReal 
   static_assert(sizeof(*sum) == sizeof(*marks));
   if (changed) *changed = 0;
   if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (changed) PetscCallCUDA(cudaMemsetAsync(sum, 0, sizeof(*sum), stream));
   FindMarks<kScanGroup><<<BlocksFor((long long)rows * kScanGroup), kBlockSize, 0, stream>>>(*A, first, d, marks, sum);
   FinePCCheckLaunch();

@@ -341,7 +341,7 @@ PetscErrorCode HaloFollow_CUDA(const HaloRows *A, LocalInt count, const GlobalIn
   reached->clear();
   onward->assign(A->count, 0);
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto choose = [&](void *memory, size_t &bytes) {
     return cub::DeviceSelect::If(memory, bytes, all, chosen, counted, n, IsWanted{wanted}, stream);
   };
@@ -395,7 +395,7 @@ PetscErrorCode HaloLengths_CUDA(const HaloRows *A, LocalInt count, const GlobalI
   PetscFunctionBegin;
   lengths->resize(count);
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   layout.Place(&rows, count);
   layout.Place(&length, (size_t)count + 1);
   PetscCall(layout.Allocate(&work));
@@ -415,7 +415,7 @@ PetscErrorCode HaloPlaces_CUDA(const HaloRows *A, LocalInt count, const GlobalIn
   PetscFunctionBegin;
   *total = 0;
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(listed.Count(*A, count, on_host, &work, stream));
   *total = listed.total;
   PetscCall(ArrayCreate_CUDA(*total * sizeof(LocalInt), (void **)places));
@@ -431,7 +431,7 @@ PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const LocalIn
 
   PetscFunctionBegin;
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   NamePlaces<<<BlocksFor(count), kBlockSize, 0, stream>>>(*A, count, places, columns);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -450,7 +450,7 @@ PetscErrorCode HaloNumber_CUDA(const HaloGathered *gathered, GlobalInt begin, Gl
   Layout             layout;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!first) {
     PetscCall(CSRCreate(0, columns, 0, FINEPC_DOUBLE, device, foreign));
     PetscCallCUDA(cudaMemsetAsync(foreign->i, 0, sizeof(*foreign->i), stream));
@@ -496,7 +496,7 @@ PetscErrorCode HaloGhosts_CUDA(const HaloRows *A, LocalInt first, const GlobalIn
   Layout             layout;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto scan = [&](void *memory, size_t &bytes) {
     return cub::DeviceScan::ExclusiveSum(memory, bytes, count, start, n + 1, stream);
   };
@@ -531,7 +531,7 @@ PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, LocalInt count, const Lo
 
   PetscFunctionBegin;
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (precision == FINEPC_SINGLE)
     PickValues<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, index, n, (const float *)a, (const float *)b, (float *)to);
   else PickValues<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, index, n, (const double *)a, (const double *)b, (double *)to);
@@ -546,7 +546,7 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const C
   cudaStream_t       stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(CSRCreate(rows, rows, foreign->nnz + ghosts->nnz + own->nnz, FINEPC_DOUBLE, where, L));
   PetscCall(ArrayCopy_CUDA(L->i, foreign->i, (first + 1) * sizeof(LocalInt), where, where));
   PetscCall(ArrayCopy_CUDA(L->j, foreign->j, foreign->nnz * sizeof(LocalInt), where, where));
@@ -565,7 +565,7 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR 
   cudaStream_t       stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!keep) {
     Buffer<LocalInt> count, starts;
     CubScratch       scratch;
@@ -612,7 +612,7 @@ PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin,
 
   PetscFunctionBegin;
   if (!nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto choose_rows = [&](void *memory, size_t &bytes) {
     return cub::DeviceSelect::Flagged(memory, bytes, from_zero, row_used, touched.data(), counted, W->rows, stream);
   };
@@ -677,7 +677,7 @@ PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, c
 
   PetscFunctionBegin;
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto sort_rows = [&](void *memory, size_t &bytes) {
     return cub::DeviceRadixSort::SortPairs(memory, bytes, row, row_of, came, transposed->place, count, 0, BitsOf(n), stream);
   };

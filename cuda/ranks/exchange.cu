@@ -81,7 +81,7 @@ PetscErrorCode ExchangeFence_CUDA()
   unsigned     flags;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
   PetscCheck(!(flags & cudaStreamNonBlocking), PETSC_COMM_SELF, PETSC_ERR_SUP,
              "A preconditioner that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since "

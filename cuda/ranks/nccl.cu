@@ -10,7 +10,7 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
   int device;
 
   PetscFunctionBegin;
-  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of the rank, if nothing has needed one so far */
+  PetscCall(DeviceInitialize()); /* which chooses the GPU of the rank, if nothing has needed one so far */
   PetscCallCUDA(cudaGetDevice(&device));
   PetscCallCUDA(cudaDeviceGetPCIBusId(name, (int)length, device));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -353,7 +353,7 @@ PetscErrorCode NCCLTakeSlots(NCCL *nccl, size_t count, LocalInt *first)
   PetscFunctionBegin;
   *first = nccl->peers.ranks ? nccl->slots.Take(nccl->peers.ranks, count) : -1;
   if (*first < 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(nccl->peers.own + *first, 0, count * sizeof(uint4), stream));
   PetscCallCUDA(cudaStreamSynchronize(stream)); /* before another rank gets to know of them */
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include <petscdevice_cuda.h>
+#include "device/device.cuh"
 
 __device__ __forceinline__ void WriteWord(uint4 *word, double x, unsigned turn)
 {

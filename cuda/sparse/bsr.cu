@@ -614,7 +614,7 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScala
              " are not multiplied on the device, only those up to %d: use MatBindToCPU(), or a matrix type of the host",
              W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto multiply = [&](auto at_once, LocalInt c) {
     const bool    early = c || after_product; /* behind the columns before, too */
     const Vectors v{X + (size_t)c * ldx, Z ? Z + (size_t)c * ldz : nullptr, Y + (size_t)c * ldy, ldx, ldz, ldy};

@@ -91,7 +91,7 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, LocalInt bs, PetscBool keep, BS
   cudaStream_t   stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!keep) {
     Buffer<char> work;
     Layout       layout;
@@ -133,7 +133,7 @@ PetscErrorCode CSRFromBSR_CUDA(const BSRView *B, PetscBool keep, CSR *A)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!keep) {
     const LocalInt rows = B->n * B->bs;
     LocalInt       nnz;
@@ -160,7 +160,7 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!keep) {
     const CSR pattern{W->rows, W->columns, W->nnz, W->i, W->j, W->a, FINEPC_SINGLE, W->where};
     CSR       transposed{};

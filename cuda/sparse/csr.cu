@@ -330,7 +330,7 @@ PetscErrorCode CSRDiagonal_CUDA(const CSRView *A, PetscScalar *d)
 
   PetscFunctionBegin;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   CopyDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, d);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -344,7 +344,7 @@ PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *A, LocalInt *count)
   PetscFunctionBegin;
   *count = 0;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(sum.Allocate(1));
   PetscCallCUDA(cudaMemsetAsync(sum.data(), 0, sum.bytes(), stream));
   CountUnsorted<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, sum.data());
@@ -359,7 +359,7 @@ PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar 
 
   PetscFunctionBegin;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   NegateValues<<<BlocksFor((long long)n), kBlockSize, 0, stream>>>(n, from, to);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -371,7 +371,7 @@ PetscErrorCode CSRHash_CUDA(const CSRView *A, uint64_t *work, uint64_t *hash)
   cudaStream_t  stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   AddHashes<<<PetscMax(1, BlocksFor(A->nnz / kEntriesPerThread)), kBlockSize, 0, stream>>>(A->n, A->nnz, A->i, A->j,
                                                                                            (HashSum *)work);
@@ -385,7 +385,7 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
   if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(LocalInt), stream));
   else if (!keep) {
@@ -403,7 +403,7 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar 
 
   PetscFunctionBegin;
   if (!W->rows || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
   else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -418,7 +418,7 @@ PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt 
 
   PetscFunctionBegin;
   if (!count || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (W->precision == FINEPC_SINGLE)
     MultiplyAddRows<float, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, Y, ldy);
   else MultiplyAddRows<double, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, Y, ldy);
@@ -434,7 +434,7 @@ PetscErrorCode RowsInterleave_CUDA(LocalInt count, const LocalInt *rows, LocalIn
 
   PetscFunctionBegin;
   if (!count || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   InterleaveRows<<<blocks, kBlockSize, 0, stream>>>(count, rows, columns, X, ldx, to);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -15,55 +15,10 @@ PetscErrorCode LocalIntCopy_CUDA(size_t count, const PetscInt *from, LocalInt *t
 
   PetscFunctionBegin;
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   CopyLocalInts<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, from, to);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode DeviceFound_CUDA(PetscBool *found)
-{
-  int count = 0;
-
-  PetscFunctionBegin;
-  *found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? PETSC_TRUE : PETSC_FALSE;
-  (void)cudaGetLastError(); /* a machine without a driver is no error here */
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode DeviceCount_CUDA(PetscInt *count)
-{
-  int devices = 0;
-
-  PetscFunctionBegin;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
-  (void)cudaGetLastError(); /* a machine without a driver is no error here */
-  *count = devices;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode DeviceName_CUDA(size_t length, char name[])
-{
-  PetscMPIInt rank;
-  int         device, count;
-
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaGetDeviceCount(&count));
-  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
-  device = rank % count; /* as PETSc deals them out */
-  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) PetscCallCUDA(cudaGetDevice(&device));
-  PetscCallCUDA(cudaDeviceGetPCIBusId(name, (int)length, device));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
-{
-  size_t all;
-
-  PetscFunctionBegin;
-  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of this rank where that has not been done */
-  PetscCallCUDA(cudaMemGetInfo(free, &all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +27,7 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
   PetscFunctionBegin;
   *data = nullptr;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of this rank where that has not been done */
+  PetscCall(DeviceInitialize()); /* which chooses the GPU of this rank where that has not been done */
   const cudaError_t error = cudaMalloc(data, bytes);
   if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
   PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, PETSC_ERR_MEM, "The device has no %zu bytes left", bytes);
@@ -94,7 +49,7 @@ PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMem
 
   PetscFunctionBegin;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const bool to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
   if (to_device != from_device) {
     bool done;
@@ -132,7 +87,7 @@ PetscErrorCode ArrayZero_CUDA(void *data, size_t bytes)
 
   PetscFunctionBegin;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(data, 0, bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

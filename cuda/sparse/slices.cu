@@ -200,7 +200,7 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, LocalInt lanes, SlicesKind kind, 
   LocalInt     steps;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   S->rows  = A->rows;
   S->lanes = lanes;
   S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);

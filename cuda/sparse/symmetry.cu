@@ -111,7 +111,7 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *v
   PetscFunctionBegin;
   *symmetry = CSRSymmetry{};
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   if (!values) { /* most matrices are symmetric to the last bit, which is seen in less time than it takes to find partners */
     AddWeights<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, (Count *)&work->one_sided);
@@ -138,7 +138,7 @@ PetscErrorCode CSRCarry_CUDA(const CSRView *A, const PetscScalar *values, CSR *W
   };
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(count.Allocate(A->n + 1));
   PetscCall(starts.Allocate(A->n + 1));
   PetscCallCUDA(cudaMemsetAsync(count.data(), 0, count.bytes(), stream));

@@ -1,5 +1,4 @@
 /* A rank among several in the fused conjugate gradient method: its part of an iteration by MPI on the GPU. */
-#include <petscdevice.h>
 
 #include "cgfusedimpl.h"
 

@@ -30,7 +30,7 @@ PetscErrorCode FusedIsOnDevice(Vec x, PetscBool *device)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
   PetscCall(VecBoundToCPU(x, &bound));
-  if (bound || !kHasCUDA) *device = PETSC_FALSE;
+  if (bound || !kPetscHasCUDA) *device = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -141,7 +141,7 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool block
     PetscCall(FusedIsOfType((PetscObject)A,
                             blocks ? "the matrix is not aijcusparse or baijcuda, but " : "the matrix is not aijcusparse, but ",
                             why));
-  else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
+  else if (!kPetscHasCUDA) why->text = kHasCUDA ? "this PETSc has no CUDA" : "this finepc was built without CUDA";
   else {
     PetscCall(PartsAreOnDevice(A, several, blocks, &device));
     if (!device) why->text = "the matrix is bound to the CPU, on the host";

@@ -30,7 +30,7 @@ static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *dev
 
   PetscFunctionBegin;
   PetscCall(MatBoundToCPU(A, &bound));
-  *device = bound || !kHasCUDA ? PETSC_FALSE : PETSC_TRUE;
+  *device = bound || !kPetscHasCUDA ? PETSC_FALSE : PETSC_TRUE;
   for (Vec vec : {x, y, z}) {
     if (!*device || !vec) continue;
     PetscCall(PetscObjectTypeCompareAny((PetscObject)vec, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
@@ -82,7 +82,7 @@ static PetscErrorCode OpenToDevice(Mat A)
 
   PetscFunctionBegin;
   PetscCall(DeviceFound_CUDA(&found));
-  PetscCall(MatSetVecType(A, found ? VECCUDA : VECSTANDARD));
+  PetscCall(MatSetVecType(A, found && kPetscHasCUDA ? VECCUDA : VECSTANDARD));
   PetscCall(MatBindToCPU(A, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -100,6 +100,8 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   PetscCall(MatBoundToCPU(A, &bound));
   PetscCall(DeviceFound_CUDA(&found));
   if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  else if (!kPetscHasCUDA)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, this PETSc has no CUDA and no vectors on the device\n"));
   else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", bytes / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);

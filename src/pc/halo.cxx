@@ -4,7 +4,6 @@
    twins read the rank's rows where the matrix has them; what passes through the host are lists of the rows near borders.
 */
 #include <petsc/private/petscimpl.h>
-#include <petscdevice.h>
 
 #include <algorithm>
 #include <iterator>
@@ -743,7 +742,7 @@ PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, MPI_Datatype type, si
   message->where = where;
   PetscCall(ArrayCreate(sent, where, &message->send));
   PetscCall(ArrayCreate(received, where, &message->received));
-  if (PetscMemTypeDevice(where) && !use_gpu_aware_mpi) {
+  if (PetscMemTypeDevice(where) && !DeviceMemoryGoesToMPI()) {
     message->staged_send.resize(sent);
     message->staged_received.resize(received);
   }
@@ -753,17 +752,14 @@ PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, MPI_Datatype type, si
 /* What was written on the device before is there for MPI, and an error of the GPU until here is met here. */
 static PetscErrorCode Fence()
 {
-  PetscDeviceContext context;
-
   PetscFunctionBegin;
-  PetscCall(PetscDeviceContextGetCurrentContext(&context));
-  PetscCall(PetscDeviceContextSynchronize(context));
+  PetscCall(DeviceSynchronize_CUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static bool IsStaged(const HaloMessage *message)
 {
-  return PetscMemTypeDevice(message->where) && !use_gpu_aware_mpi;
+  return PetscMemTypeDevice(message->where) && !DeviceMemoryGoesToMPI();
 }
 
 /* MPI counts in int. */

@@ -1,6 +1,5 @@
 /* The operations that all preconditioners of a rank's own diagonal block share. */
 #include <petsc/private/pcimpl.h>
-#include <petscdevice.h>
 
 #include <cstring>
 #include <limits>
@@ -600,12 +599,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   if (!x.OnDevice()) PetscCall(CopyColumns(local->rows, columns, x, x_staged));
   PetscCall(ApplyFactor_Local(pc, transpose, columns, x.OnDevice() ? x : Input(x_staged), y.OnDevice() ? y : y_staged));
   if (!y.OnDevice()) PetscCall(CopyColumns(local->rows, columns, y_staged, y));
-  else { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
-    PetscDeviceContext context;
-
-    PetscCall(PetscDeviceContextGetCurrentContext(&context));
-    PetscCall(PetscDeviceContextSynchronize(context));
-  }
+  else PetscCall(DeviceSynchronize_CUDA()); /* A copy of pinned memory may be under way, and the program may change x now. */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -15,6 +15,14 @@ PetscErrorCode ExchangeCreate(PetscMemType where, LocalInt count, Exchange *exch
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode DropStaging(Exchange *exchange)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(exchange->host_x));
+  PetscCall(PetscFree(exchange->host_ghosts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode ExchangeDestroy(Exchange *exchange)
 {
   PetscFunctionBegin;
@@ -22,7 +30,56 @@ PetscErrorCode ExchangeDestroy(Exchange *exchange)
   PetscCall(PetscSFDestroy(&exchange->packed));
   for (void **array : {(void **)&exchange->ghosts, (void **)&exchange->rows, (void **)&exchange->block})
     PetscCall(ArrayDestroy(exchange->where, array));
+  PetscCall(DropStaging(exchange));
   *exchange = Exchange{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether PetscSF takes memory of the host in the place of the GPU's. */
+static bool IsStaged(const Exchange *exchange)
+{
+  return !kPetscHasCUDA && PetscMemTypeDevice(exchange->where);
+}
+
+/* The sizes of the two sides of a PetscSF. */
+static PetscErrorCode GetSides(PetscSF sf, PetscInt *roots, PetscInt *leaves)
+{
+  PetscInt first, last;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSFGetGraph(sf, roots, nullptr, nullptr, nullptr));
+  PetscCall(PetscSFGetLeafRange(sf, &first, &last));
+  *leaves = last + 1; /* 0 if there is none */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Entries have eight bytes at most. */
+static PetscErrorCode MakeStaging(LocalInt columns, Exchange *exchange)
+{
+  PetscInt rows, leaves, packed = 0, same;
+
+  PetscFunctionBegin;
+  PetscCall(DropStaging(exchange));
+  PetscCall(GetSides(exchange->sf, &rows, &leaves));
+  if (exchange->packed) PetscCall(GetSides(exchange->packed, &packed, &same));
+  PetscCall(PetscMalloc(PetscMax((size_t)rows, (size_t)packed * columns) * sizeof(PetscScalar), &exchange->host_x));
+  PetscCall(PetscMalloc((size_t)leaves * columns * sizeof(PetscScalar), &exchange->host_ghosts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeMakeStaging(Exchange *exchange)
+{
+  PetscFunctionBegin;
+  if (IsStaged(exchange)) PetscCall(MakeStaging(1, exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same where an error of one rank has to be one of all. */
+static PetscErrorCode StageOnAll(Exchange *exchange)
+{
+  PetscFunctionBegin;
+  if (!IsStaged(exchange)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), MakeStaging(1, exchange), "make room for an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -34,6 +91,7 @@ PetscErrorCode ExchangeFromColumns(MPI_Comm comm, PetscLayout layout, const Pets
   PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, exchange->count, nullptr, PETSC_COPY_VALUES, columns));
   PetscCall(PetscSFSetUp(exchange->sf));
   PetscCall(PetscObjectGetId((PetscObject)exchange->sf, &exchange->id));
+  PetscCall(StageOnAll(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -61,6 +119,7 @@ PetscErrorCode ExchangeFromMat(Mat A, const PetscInt columns[], Exchange *exchan
   PetscCall(MatGetGhostSF(A, exchange->count, columns, &exchange->sf));
   PetscCall(PetscObjectGetId((PetscObject)exchange->sf, &exchange->id));
   PetscCall(Describe_Exchange(A, &exchange->block_id, &exchange->hash));
+  PetscCall(StageOnAll(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -175,6 +234,7 @@ static PetscErrorCode MakeRoom_Exchange(Exchange *exchange, LocalInt columns)
   PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->block));
   PetscCall(ArrayCreate((size_t)columns * exchange->count * sizeof(PetscScalar), exchange->where, (void **)&exchange->ghosts));
   PetscCall(ArrayCreate((size_t)columns * exchange->sent * sizeof(PetscScalar), exchange->where, (void **)&exchange->block));
+  if (IsStaged(exchange)) PetscCall(MakeStaging(columns, exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -194,18 +254,54 @@ PetscErrorCode ExchangeNeedColumns(Exchange *exchange, LocalInt columns)
 static PetscErrorCode Fence_Exchange(const Exchange *exchange)
 {
   PetscFunctionBegin;
-  if (exchange->fence && PetscMemTypeDevice(exchange->where)) PetscCall(ExchangeFence_CUDA());
+  if (exchange->fence && PetscMemTypeDevice(exchange->where) && !IsStaged(exchange)) PetscCall(ExchangeFence_CUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copies one side of an exchange between the array of the GPU and that of the host. */
+enum class Side { X, GHOSTS };
+
+static PetscErrorCode CopySide(const Exchange *exchange, PetscSF sf, Side side, MPI_Datatype type, void *array, bool to_host)
+{
+  char *const host = side == Side::X ? exchange->host_x : exchange->host_ghosts;
+  PetscInt    roots, leaves;
+  int         bytes;
+
+  PetscFunctionBegin;
+  PetscCall(GetSides(sf, &roots, &leaves));
+  PetscCallMPI(MPI_Type_size(type, &bytes));
+  const size_t all = (size_t)(side == Side::X ? roots : leaves) * bytes;
+  if (to_host) PetscCall(ArrayCopy(host, array, all, PETSC_MEMTYPE_HOST, exchange->where));
+  else PetscCall(ArrayCopy(array, host, all, exchange->where, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode BeginForward(const Exchange *exchange, PetscSF sf, MPI_Datatype type, const void *x, void *ghosts)
+{
+  PetscFunctionBegin;
+  if (IsStaged(exchange)) {
+    PetscCall(CopySide(exchange, sf, Side::X, type, (void *)x, true));
+    PetscCall(PetscSFBcastBegin(sf, type, exchange->host_x, exchange->host_ghosts, MPI_REPLACE));
+  } else PetscCall(PetscSFBcastWithMemTypeBegin(sf, type, exchange->where, x, exchange->where, ghosts, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode EndForward(const Exchange *exchange, PetscSF sf, MPI_Datatype type, const void *x, void *ghosts)
+{
+  PetscFunctionBegin;
+  if (IsStaged(exchange)) {
+    PetscCall(PetscSFBcastEnd(sf, type, exchange->host_x, exchange->host_ghosts, MPI_REPLACE));
+    PetscCall(CopySide(exchange, sf, Side::GHOSTS, type, ghosts, false));
+  } else PetscCall(PetscSFBcastEnd(sf, type, x, ghosts, MPI_REPLACE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode ExchangeBegin(const Exchange *exchange, MPI_Datatype type, const void *x, void *ghosts)
 {
-  const PetscMemType where = exchange->where;
-
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Fence_Exchange(exchange));
-  PetscCall(PetscSFBcastWithMemTypeBegin(exchange->sf, type, where, x, where, ghosts, MPI_REPLACE));
+  PetscCall(BeginForward(exchange, exchange->sf, type, x, ghosts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -213,7 +309,7 @@ PetscErrorCode ExchangeEnd(const Exchange *exchange, MPI_Datatype type, const vo
 {
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscSFBcastEnd(exchange->sf, type, x, ghosts, MPI_REPLACE));
+  PetscCall(EndForward(exchange, exchange->sf, type, x, ghosts));
   PetscCall(Fence_Exchange(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -225,7 +321,11 @@ PetscErrorCode ExchangeBackBegin(const Exchange *exchange, MPI_Datatype type, co
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Fence_Exchange(exchange));
-  PetscCall(PetscSFReduceWithMemTypeBegin(exchange->sf, type, where, ghosts, where, x, MPI_REPLACE));
+  if (IsStaged(exchange)) {
+    PetscCall(CopySide(exchange, exchange->sf, Side::X, type, x, true)); /* which keeps entries that are no ghosts */
+    PetscCall(CopySide(exchange, exchange->sf, Side::GHOSTS, type, (void *)ghosts, true));
+    PetscCall(PetscSFReduceBegin(exchange->sf, type, exchange->host_ghosts, exchange->host_x, MPI_REPLACE));
+  } else PetscCall(PetscSFReduceWithMemTypeBegin(exchange->sf, type, where, ghosts, where, x, MPI_REPLACE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -233,7 +333,10 @@ PetscErrorCode ExchangeBackEnd(const Exchange *exchange, MPI_Datatype type, cons
 {
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscSFReduceEnd(exchange->sf, type, ghosts, x, MPI_REPLACE));
+  if (IsStaged(exchange)) {
+    PetscCall(PetscSFReduceEnd(exchange->sf, type, exchange->host_ghosts, exchange->host_x, MPI_REPLACE));
+    PetscCall(CopySide(exchange, exchange->sf, Side::X, type, x, false));
+  } else PetscCall(PetscSFReduceEnd(exchange->sf, type, ghosts, x, MPI_REPLACE));
   PetscCall(Fence_Exchange(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -249,9 +352,8 @@ static PetscErrorCode RowType(LocalInt columns, MPI_Datatype *row)
 
 PetscErrorCode ExchangeColumnsBegin(const Exchange *exchange, LocalInt columns, const PetscScalar *X, LocalInt ld)
 {
-  const PetscMemType where      = exchange->where;
-  const auto         interleave = PetscMemTypeDevice(where) ? RowsInterleave_CUDA : RowsInterleave_Host;
-  MPI_Datatype       row;
+  const auto   interleave = PetscMemTypeDevice(exchange->where) ? RowsInterleave_CUDA : RowsInterleave_Host;
+  MPI_Datatype row;
 
   PetscFunctionBegin;
   if (columns == 1) PetscCall(ExchangeBegin(exchange, MPIU_SCALAR, X, exchange->ghosts));
@@ -259,7 +361,7 @@ PetscErrorCode ExchangeColumnsBegin(const Exchange *exchange, LocalInt columns, 
   PetscCall(interleave(exchange->sent, exchange->rows, columns, X, ld, exchange->block));
   PetscCall(Fence_Exchange(exchange));
   PetscCall(RowType(columns, &row));
-  PetscCall(PetscSFBcastWithMemTypeBegin(exchange->packed, row, where, exchange->block, where, exchange->ghosts, MPI_REPLACE));
+  PetscCall(BeginForward(exchange, exchange->packed, row, exchange->block, exchange->ghosts));
   PetscCallMPI(MPI_Type_free(&row));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -272,7 +374,7 @@ PetscErrorCode ExchangeColumnsEnd(const Exchange *exchange, LocalInt columns, co
   if (columns == 1) PetscCall(ExchangeEnd(exchange, MPIU_SCALAR, X, exchange->ghosts));
   if (!exchange->sf || columns <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(RowType(columns, &row));
-  PetscCall(PetscSFBcastEnd(exchange->packed, row, exchange->block, exchange->ghosts, MPI_REPLACE));
+  PetscCall(EndForward(exchange, exchange->packed, row, exchange->block, exchange->ghosts));
   PetscCallMPI(MPI_Type_free(&row));
   PetscCall(Fence_Exchange(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);

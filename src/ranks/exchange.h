@@ -2,7 +2,8 @@
    An exchange between ranks: which of a rank's entries go to which neighbour, and where theirs come, as ghosts. The matrix of an
    operator has one, each factor of an inverse that reaches other ranks, and each level of a hierarchy.
 
-   A PetscSF carries the entries where the host takes part: on the host, staged, or by a GPU-aware MPI. Lists that are made from it
+   A PetscSF carries the entries where the host takes part: on the host, staged, or by a GPU-aware MPI. That of a PETSc without CUDA
+   takes memory of the host alone, so that vectors on the GPU are copied there and back as a whole. Lists that are made from it
    say the same to NCCL and to kernels that write to other GPUs, see cuda/ranks/exchange.cuh.
 */
 #pragma once
@@ -23,6 +24,9 @@ struct Exchange {
   LocalInt     sent    = 0;       /* rows of this rank that other ranks need */
   LocalInt    *rows    = nullptr; /* [sent] these rows, ascending */
   PetscScalar *block   = nullptr; /* [columns * sent] their entries, interleaved */
+
+  /* where PetscSF takes no memory of the GPU: what it takes instead, of `sf` or of `packed` */
+  char *host_x = nullptr, *host_ghosts = nullptr;
 
   /* for exchanges without the host */
   PetscObjectId id     = 0; /* another one for each sf: all ranks see it change at the same time */
@@ -48,6 +52,8 @@ PetscErrorCode ExchangeFromMat(Mat, const PetscInt columns[], Exchange *);
 PetscErrorCode ExchangeFitsMat(const Exchange *, Mat, PetscBool *fits);
 /* Makes the lists unless they are up to date. A rank does this alone. */
 PetscErrorCode ExchangeMakeLists(Exchange *);
+/* Makes room on the host for the entries of the PetscSF that `exchange` has been given, where that is needed. */
+PetscErrorCode ExchangeMakeStaging(Exchange *exchange);
 PetscErrorCode ExchangeDestroy(Exchange *);
 
 /*

@@ -525,7 +525,8 @@ PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &is_host_type, MATSEQBAIJ, MATMPIBAIJ, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(MatBoundToCPU(A, &bound));
   PetscCall(MatIsOffloaded(A, &offloaded));
-  *where = kHasCUDA && (offloaded || (is_cuda && (is_host_type || !bound))) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  *where =
+    kHasCUDA && (offloaded || (kPetscHasCUDA && is_cuda && (is_host_type || !bound))) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

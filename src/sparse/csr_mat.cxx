@@ -77,7 +77,7 @@ PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, Loc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-#if defined(FINEPC_HAVE_CUDA)
+#if defined(FINEPC_PETSC_CUDA)
 static PetscErrorCode GetDeviceCSR(CSRMat *csr)
 {
   const DeviceIndex *i, *j;
@@ -110,11 +110,11 @@ static PetscErrorCode RestoreDeviceCSR(CSRMat *csr)
 #else
 static PetscErrorCode GetDeviceCSR(CSRMat *)
 {
-  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "This finepc was built without CUDA");
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "There are no matrices on the GPU");
 }
 static PetscErrorCode RestoreDeviceCSR(CSRMat *)
 {
-  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "This finepc was built without CUDA");
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "There are no matrices on the GPU");
 }
 #endif
 
@@ -215,7 +215,7 @@ static PetscErrorCode PlaceOf(Mat A, Place *place)
   PetscCall(PetscObjectTypeCompare((PetscObject)local, MATSEQAIJCUSPARSE, &is_cuda));
   PetscCall(MatBoundToCPU(local, &bound));
   PetscCall(MatIsOffloaded(A, &offloaded));
-  *place = kHasCUDA && is_cuda && !bound ? Place::DEVICE : kHasCUDA && offloaded ? Place::SENT : Place::HOST;
+  *place = kPetscHasCUDA && is_cuda && !bound ? Place::DEVICE : kHasCUDA && offloaded ? Place::SENT : Place::HOST;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

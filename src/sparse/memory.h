@@ -1,24 +1,8 @@
 /* Memory on the host or on the device, and the precisions in which factors are stored in memory. */
 #pragma once
 
+#include "device/device.h"
 #include "local_int.h"
-
-/* Without the CUDA twins everything is done on the host, even for matrices and vectors of PETSc's CUDA types. */
-#if defined(FINEPC_HAVE_CUDA)
-constexpr bool kHasCUDA = true;
-#else
-constexpr bool kHasCUDA = false;
-#endif
-
-/* Whether there is a device; false in a build without CUDA. */
-PetscErrorCode DeviceFound_CUDA(PetscBool *);
-/* How many GPUs this process sees. */
-PetscErrorCode DeviceCount_CUDA(PetscInt *);
-/* A name of the GPU that this rank uses, or would use; without using it. */
-PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
-
-/* Bytes that the device has left, of which other programs may take some, too. */
-PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
 
 size_t FinePCPrecisionBytes(FinePCPrecision); /* bytes of one value */
 

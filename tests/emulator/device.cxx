@@ -6,7 +6,20 @@
 #include "emulator.h"
 #include "solver.h"
 
+bool emulated_solvers  = false;
+bool emulated_matrices = false;
+
 bool FindDevice()
+{
+  return true;
+}
+
+bool DeviceIsFor(const char[])
+{
+  return true;
+}
+
+bool DeviceIsEmulated()
 {
   return true;
 }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -408,9 +409,20 @@ int Free(void *memory)
   return cudaSuccess;
 }
 
+bool IsOnDevice(const void *at)
+{
+  const auto next = M().memory.upper_bound((char *)at);
+  if (next == M().memory.begin()) return false;
+  const auto found = std::prev(next);
+  return (const char *)at < found->first + found->second;
+}
+
 void Copy(void *to, const void *from, size_t bytes)
 {
-  const Opened opened;
+  static std::mutex one;
+
+  const std::lock_guard<std::mutex> lock(one);
+  const Opened                      opened;
   std::memmove(to, from, bytes);
 }
 

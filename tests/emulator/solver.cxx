@@ -4,15 +4,9 @@
 */
 #include "solver.h"
 
-#include <petscdevice.h>
-#include <petscsf.h>
-
 #include "ksp/cgfusedimpl.h"
 #include "ksp/gmresfusedimpl.h"
 #include "sparse/csr_mat.h"
-
-bool emulated_solvers  = false;
-bool emulated_matrices = false;
 
 static PetscMemType WhereMatricesAre()
 {
@@ -60,28 +54,9 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In the place of PETSc's own, which would look for a GPU. */
-PetscErrorCode PetscSFBcastWithMemTypeBegin(PetscSF sf, MPI_Datatype unit, PetscMemType, const void *root, PetscMemType, void *leaf,
-                                            MPI_Op op)
-{
-  return PetscSFBcastBegin(sf, unit, root, leaf, op);
-}
-
 PetscErrorCode FusedIsOnDevice(Vec, PetscBool *device)
 {
   *device = (PetscBool)emulated_solvers;
-  return PETSC_SUCCESS;
-}
-
-/* There is one stream, and what it was given has been done. */
-PetscErrorCode PetscDeviceContextGetCurrentContext(PetscDeviceContext *context)
-{
-  *context = nullptr;
-  return PETSC_SUCCESS;
-}
-
-PetscErrorCode PetscDeviceContextSynchronize(PetscDeviceContext)
-{
   return PETSC_SUCCESS;
 }
 

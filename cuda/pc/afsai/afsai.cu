@@ -757,7 +757,7 @@ public:
   PetscErrorCode Run()
   {
     PetscFunctionBegin;
-    PetscCall(PetscGetCurrentCUDAStream(&stream_));
+    PetscCall(DeviceGetStream(&stream_));
     PetscCall(Prepare());
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (params_.setup_precision == FINEPC_SINGLE) {

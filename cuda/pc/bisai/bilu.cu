@@ -394,7 +394,7 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, LocalInt sweeps, BlockLU *F, B
   PetscFunctionBegin;
   *plan  = p; /* belongs to the caller after an error, too */
   *stats = BILUStats{};
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(ArrayCreate_CUDA(sizeof(Tally), (void **)&p->tally));
   PetscCall(LaunchCheck(*A, p->tally, stream));
   PetscCall(ReadTally(p->tally, A->bs, stats));
@@ -431,7 +431,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, LocalInt sweeps, BILUPlan *plan
   cudaStream_t     stream;
 
   PetscFunctionBegin;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(LaunchCheck(*A, plan->tally, stream));
   if (!sweeps) {

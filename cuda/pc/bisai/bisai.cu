@@ -429,7 +429,7 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     PetscCall(ArrayCopy_CUDA(N->i, &zero, sizeof(zero), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const TriangleView T    = Rows(*F, triangle);
   const auto         scan = [&](void *memory, size_t &bytes) {
     return cub::DeviceScan::ExclusiveSum(memory, bytes, T_i, T_i, n + 1, stream);
@@ -513,7 +513,7 @@ PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, P
   *columns                 = BISAIColumns{};
   columns->where           = PETSC_MEMTYPE_CUDA;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   const auto scan = [&](void *memory, size_t &bytes) {
     return cub::DeviceScan::ExclusiveSum(memory, bytes, T_i, T_i, n + 1, stream);
   };
@@ -577,7 +577,7 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
   stats->fallback_lines[triangle] = 0;
   if (triangle == BISAI_UPPER) stats->lost_diagonals = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(WithBlockSize(F->bs, [&](auto size) {
     return SolveBlocks<size>(triangle, task, longest, params->work_limit, N, work, stats, stream);
   }));
@@ -610,7 +610,7 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   PetscFunctionBegin;
   stats->lost_entries[triangle] = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(NeedWork(sizeof(Tally), work, stats, stream));
   PetscCall(PetscLogGpuTimeBegin());
   if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, (Tally *)work->data, stream));
@@ -629,7 +629,7 @@ PetscErrorCode BISAIPermute_CUDA(LocalInt bs, LocalInt n, const LocalInt *p, Pet
 
   PetscFunctionBegin;
   if (!size) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   BISAIPermuteRows<<<BlocksFor(size), kBlockSize, 0, stream>>>(bs, size, p, (bool)scatter, x, y);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);

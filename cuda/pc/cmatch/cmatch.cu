@@ -501,7 +501,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   PetscCall(CMATCHOpen(params, keep, hierarchy));
   CMATCHHierarchyCUDA *const H = (CMATCHHierarchyCUDA *)*hierarchy;
   CMATCHSetup                s(H, params, stats);
-  PetscCall(PetscGetCurrentCUDAStream(&s.stream));
+  PetscCall(DeviceGetStream(&s.stream));
   if (A->n) {
     PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
     PetscCall(Compute(&s, *A, w, keep));

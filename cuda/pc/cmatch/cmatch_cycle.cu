@@ -836,7 +836,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   PetscFunctionBegin;
   if (!H->level[0].n && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHMakeGraph_CUDA(H));
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (H->several && !H->ranks.nccl) {
     PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, SolverState{}, stream));
     PetscFunctionReturn(PETSC_SUCCESS);

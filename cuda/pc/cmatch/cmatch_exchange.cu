@@ -90,7 +90,7 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy, MPI_Comm comm, boo
 
   PetscFunctionBegin;
   PetscCall(DeviceExchangesConnect(&H->ranks, &H->exchanges, comm, direct));
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   for (LocalInt l = 0; l < H->several; l++) {
     const CMATCHLevelCUDA &of     = H->device[l];
     char *const            x      = (char *)H->device[l].vectors.x[0];

@@ -1,7 +1,7 @@
 /* What a solver on the GPU asks of a hierarchy whose cycles it launches itself, in a graph of its own. */
 #pragma once
 
-#include <petscdevice_cuda.h>
+#include "device/device.cuh"
 
 #include "pc/cmatch/cmatch.h"
 

@@ -59,7 +59,7 @@ public:
     int             exponent = 0;
 
     PetscFunctionBegin;
-    PetscCall(PetscGetCurrentCUDAStream(&s.stream));
+    PetscCall(DeviceGetStream(&s.stream));
     PetscCall(
       CMATCHOpenWork(&s, (size_t)(kMoreHeld * (double)(nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + n * sizeof(LocalInt)))));
     level_mark = s.arena.mark();
@@ -854,7 +854,7 @@ PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w
   PetscFunctionBegin;
   *largest = 0;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(found.Allocate(1));
   PetscCallCUDA(cudaMemsetAsync(found.data(), 0, found.bytes(), stream));
   FindLargestDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, w, zero, found.data());

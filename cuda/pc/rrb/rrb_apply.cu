@@ -516,7 +516,7 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, LocalInt columns, const PetscSca
 
   PetscFunctionBegin;
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   if (columns >= kRRBColumns) PetscCall(NeedColumns(F));
   for (; c + kRRBColumns <= columns; c += kRRBColumns) {
     const PetscScalar *const x = X + (size_t)c * ldx;

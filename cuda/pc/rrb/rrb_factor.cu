@@ -502,7 +502,7 @@ PetscErrorCode RRBOffsets_CUDA(const CSRView *A, LocalInt *largest, PetscBool *n
   *largest = 0;
   *next    = PETSC_FALSE;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(ProcessorCount(&processors));
   PetscCall(report.Allocate(1));
   PetscCall(ClearReport(report.data(), stream));
@@ -538,7 +538,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny,
     F->max_levels = s.max_levels;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscGetCurrentCUDAStream(&s.stream));
+  PetscCall(DeviceGetStream(&s.stream));
   PetscCall(s.report.Allocate(1));
   PetscCall(ReadMatrix(s));
   if (s.seen.pattern != kRRBNoFailure) {

@@ -6,6 +6,7 @@
 
 #include "pc/sfsai/sfsai.h"
 #include "buffer.cuh"
+#include "device/cusolver.cuh"
 
 /* A row of G and the size of its system. */
 struct DenseRow {
@@ -42,7 +43,7 @@ public:
   {
     PetscFunctionBegin;
     if (!params_) {
-      PetscCall(PetscCUSOLVERDnGetHandle(&handle_));
+      PetscCall(DeviceGetSolver(&handle_));
       PetscCallCUSOLVER(cusolverDnCreateParams(&params_));
     }
     *system   = DenseSystem{};
@@ -80,7 +81,7 @@ public:
   }
 
 private:
-  cusolverDnHandle_t handle_     = nullptr; /* PETSc's */
+  cusolverDnHandle_t handle_     = nullptr; /* of all */
   cusolverDnParams_t params_     = nullptr;
   void              *host_work_  = nullptr;
   size_t             host_bytes_ = 0;

@@ -618,7 +618,7 @@ public:
   PetscErrorCode CountRows() override
   {
     PetscFunctionBegin;
-    PetscCall(PetscGetCurrentCUDAStream(&stream_));
+    PetscCall(DeviceGetStream(&stream_));
     PetscCall(SharedMemoryLimit(&shared_limit_));
     do PetscCall(CountOnce());
     while (Revise());

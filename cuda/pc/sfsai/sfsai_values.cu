@@ -483,7 +483,7 @@ public:
     std::optional<SFSAIPhase> phase;
 
     PetscFunctionBegin;
-    PetscCall(PetscGetCurrentCUDAStream(&stream_));
+    PetscCall(DeviceGetStream(&stream_));
     PetscCall(NeedWork(0));
     PetscCall(FSAIScaling_CUDA(&A_, own_, s_, d_, fsai_work_, &stats_));
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);

@@ -22,7 +22,6 @@
    factors.
 */
 #include <petsc/private/petscimpl.h>
-#include <petscdevice.h>
 
 #include <algorithm>
 #include <numeric>
@@ -34,7 +33,7 @@
 
 bool CMATCHDelivery::IsStaged() const
 {
-  return PetscMemTypeDevice(where_) && !use_gpu_aware_mpi;
+  return PetscMemTypeDevice(where_) && !DeviceMemoryGoesToMPI();
 }
 
 /* The entries of all parts, which follow one another. */
@@ -68,15 +67,11 @@ PetscErrorCode CMATCHDelivery::Deliver(const CMATCHRanksLevel &level)
   const MPI_Comm     comm  = PetscObjectComm((PetscObject)level.halo.sf);
   const PetscMemType where = IsStaged() ? PETSC_MEMTYPE_HOST : where_;
   PetscMPIInt        tag, posted = 0;
-  PetscDeviceContext context;
 
   PetscFunctionBegin;
   for (Array &array : arrays_)
     if (!array.sent.empty()) PetscCall(ArrayCopy(array.sent.data(), array.from, array.sent.size(), PETSC_MEMTYPE_HOST, where_));
-  if (PetscMemTypeDevice(where)) { /* MPI takes memory of the GPU */
-    PetscCall(PetscDeviceContextGetCurrentContext(&context));
-    PetscCall(PetscDeviceContextSynchronize(context));
-  }
+  if (PetscMemTypeDevice(where)) PetscCall(DeviceSynchronize_CUDA()); /* MPI takes memory of the GPU */
   PetscCall(PetscObjectGetNewTag((PetscObject)level.halo.sf, &tag));
   for (Array &array : arrays_) {
     const char *const out   = IsStaged() ? array.sent.data() : (const char *)array.from;

@@ -61,6 +61,7 @@ PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, Exchange *exchange)
   exchange->where = where;
   exchange->fence = true; /* PetscSF may work in another stream */
   PetscCall(PetscObjectGetId((PetscObject)sf, &exchange->id));
+  PetscCall(ExchangeMakeStaging(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -343,7 +343,15 @@ unsigned __match_any_sync(unsigned mask, T value)
 
 /* ------------------------------------------ runtime ------------------------------------------- */
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum cudaError_t {
+  cudaSuccess                 = 0,
+  cudaErrorInvalidValue       = 1,
+  cudaErrorMemoryAllocation   = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorNoDevice           = 100,
+  cudaErrorNotReady           = 600
+};
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
   cudaMemcpyHostToDevice,
@@ -356,6 +364,8 @@ enum cudaDeviceAttr {
   cudaDevAttrPciBusId                         = 33,
   cudaDevAttrPciDeviceId                      = 34,
   cudaDevAttrPciDomainId                      = 50,
+  cudaDevAttrComputeCapabilityMajor           = 75,
+  cudaDevAttrComputeCapabilityMinor           = 76,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
   cudaDevAttrCooperativeLaunch                = 95,
   cudaDevAttrMaxSharedMemoryPerBlockOptin     = 97
@@ -383,25 +393,65 @@ inline cudaError_t cudaGetLastError()
 {
   return cudaSuccess;
 }
+inline const char *cudaGetErrorName(cudaError_t)
+{
+  return "cudaError";
+}
 inline const char *cudaGetErrorString(cudaError_t)
 {
   return "an error of the emulator";
 }
+/* What a test pretends: errors of the first question for a GPU and of its first use, and versions. */
+namespace emulator
+{
+inline struct Pretended {
+  cudaError_t found = cudaSuccess, used = cudaSuccess;
+  int         driver = 0;
+} pretended;
+/* The compute capability that FINEPC_EMULATOR_CAPABILITY names, such as 90. */
+inline int Capability()
+{
+  const char *const given = std::getenv("FINEPC_EMULATOR_CAPABILITY");
+  return given ? std::atoi(given) : 90;
+}
+} // namespace emulator
+constexpr int CUDART_VERSION = 13000;
+#define __CUDA_ARCH_LIST__ 800, 900
+
+inline cudaError_t cudaDriverGetVersion(int *version)
+{
+  *version = emulator::pretended.driver;
+  return cudaSuccess;
+}
+struct cudaDeviceProp {
+  char name[256];
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
+{
+  *properties = {"an emulated GPU"};
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetDeviceCount(int *count)
 {
-  *count = 1;
-  return cudaSuccess;
+  *count = emulator::pretended.found == cudaSuccess;
+  return emulator::pretended.found;
 }
 inline cudaError_t cudaGetDevice(int *device)
 {
   *device = 0;
   return cudaSuccess;
 }
+inline cudaError_t cudaSetDevice(int device)
+{
+  return device ? cudaErrorInvalidValue : cudaSuccess;
+}
 /* Few processors, so that grids that depend on their number are smaller than the work in tests, too. */
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
   constexpr int kProcessors = 3, kSharedBytes = 232448;
   *value = attribute == cudaDevAttrMultiProcessorCount ? kProcessors : kSharedBytes;
+  if (attribute == cudaDevAttrComputeCapabilityMajor) *value = emulator::Capability() / 10;
+  if (attribute == cudaDevAttrComputeCapabilityMinor) *value = emulator::Capability() % 10;
   return cudaSuccess;
 }
 template <typename T>
@@ -413,6 +463,15 @@ inline cudaError_t cudaMemGetInfo(size_t *free, size_t *all)
 {
   *free = emulator::BytesLeft();
   *all  = SIZE_MAX;
+  return emulator::pretended.used;
+}
+enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeDevice = 2 };
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory)
+{
+  attributes->type = emulator::IsOnDevice(memory) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
 inline cudaError_t cudaFree(void *memory)
@@ -482,12 +541,9 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
   return cudaSuccess;
 }
-/* Code for the compute capability that FINEPC_EMULATOR_CAPABILITY names, 90 or 80. */
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 {
-  const char *const given   = std::getenv("FINEPC_EMULATOR_CAPABILITY");
-  const int         version = given ? std::atoi(given) : 90;
-  *attributes               = {version, version};
+  *attributes = {emulator::Capability(), emulator::Capability()};
   return cudaSuccess;
 }
 template <typename Kernel>
@@ -498,7 +554,7 @@ cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int)
 
 /* Everything is done at once, in any stream. */
 typedef struct CUevent_st *cudaEvent_t;
-constexpr unsigned         cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+constexpr unsigned         cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *flags)
 {

@@ -72,7 +72,8 @@ void GiveWay();
 /* Memory of the device, which the host may use in these functions alone. */
 int    Allocate(void **, size_t); /* 0, or an error */
 int    Free(void *);
-void   Copy(void *to, const void *from, size_t);
+bool   IsOnDevice(const void *);
+void   Copy(void *to, const void *from, size_t); /* by several threads, too */
 void   Set(void *, int, size_t);
 size_t BytesInUse();
 

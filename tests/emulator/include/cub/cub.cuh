@@ -53,6 +53,15 @@ struct DeviceScan {
 
 struct DeviceReduce {
   template <typename In, typename Out, typename Size>
+  static cudaError_t Sum(void *scratch, size_t &bytes, In in, Out out, Size n, cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      typename std::remove_reference<decltype(*out)>::type sum = 0;
+      for (Size k = 0; k < n; k++) sum += in[k];
+      *out = sum;
+    });
+  }
+  template <typename In, typename Out, typename Size>
   static cudaError_t Max(void *scratch, size_t &bytes, In in, Out out, Size n, cudaStream_t = nullptr)
   {
     return emulated::Do(scratch, bytes, [&] { *out = *std::max_element(in, in + n); });

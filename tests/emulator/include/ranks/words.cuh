@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include <petscdevice_cuda.h>
+#include "device/device.cuh"
 
 /* A half of a word, or a word of a number in single precision */
 inline void WriteHalf(void *to, unsigned number, unsigned turn)

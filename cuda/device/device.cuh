@@ -1,0 +1,32 @@
+/* What kernels and their launchers need of the GPU of this rank; see src/device/device.h. */
+#pragma once
+
+#include "device/device.h"
+
+#if defined(FINEPC_PETSC_CUDA)
+  #include <petscdevice_cuda.h>
+
+/* Chooses the GPU of this rank where that has not been done. */
+inline PetscErrorCode DeviceInitialize()
+{
+  return PetscDeviceInitialize(PETSC_DEVICE_CUDA);
+}
+
+/* The current stream, in which all of finepc launches. */
+inline PetscErrorCode DeviceGetStream(cudaStream_t *stream)
+{
+  return PetscGetCurrentCUDAStream(stream);
+}
+#else
+  #include <cuda_runtime.h>
+
+  #define PetscCallCUDA(...)                                                                                              \
+    do {                                                                                                                  \
+      const cudaError_t cuda_error_ = __VA_ARGS__;                                                                        \
+      PetscCheck(cuda_error_ == cudaSuccess, PETSC_COMM_SELF, PETSC_ERR_GPU, "cuda error %d (%s) : %s", (int)cuda_error_, \
+                 cudaGetErrorName(cuda_error_), cudaGetErrorString(cuda_error_));                                         \
+    } while (0)
+
+PetscErrorCode DeviceInitialize();
+PetscErrorCode DeviceGetStream(cudaStream_t *);
+#endif

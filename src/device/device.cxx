@@ -1,0 +1,51 @@
+/* Which of the GPUs of its machine a rank takes, where PETSc does not choose. */
+#include "device.h"
+
+namespace
+{
+
+struct Choice {
+  PetscInt    named = PETSC_DECIDE; /* by the option */
+  PetscMPIInt rank  = 0;            /* among those of this machine */
+};
+
+Choice &TheChoice()
+{
+  static Choice choice;
+  return choice;
+}
+
+} // namespace
+
+PetscErrorCode DeviceSetUp()
+{
+  Choice   choice;
+  MPI_Comm machine;
+
+  PetscFunctionBegin;
+  if (!kHasCUDA || kPetscHasCUDA) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-finepc_device", &choice.named, nullptr));
+  PetscCheck(choice.named >= 0 || choice.named == PETSC_DECIDE, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+             "-finepc_device is the number of a GPU, from 0 on, not %" PetscInt_FMT, choice.named);
+  PetscCallMPI(MPI_Comm_split_type(PETSC_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+  PetscCallMPI(MPI_Comm_rank(machine, &choice.rank));
+  PetscCallMPI(MPI_Comm_free(&machine));
+  TheChoice() = choice;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int DeviceNumber(int count)
+{
+  const Choice &choice = TheChoice();
+  return choice.named >= 0 ? (int)choice.named : (int)choice.rank % count;
+}
+
+bool DeviceIsNamed()
+{
+  return TheChoice().named >= 0;
+}
+
+bool DeviceMemoryGoesToMPI()
+{
+  return kPetscHasCUDA && use_gpu_aware_mpi;
+}

@@ -1,0 +1,52 @@
+/*
+   The GPU of a rank: which one it is, whether it can be used, and when it has done what it was given.
+
+   A PETSc that has CUDA chooses the GPU and the stream, and its vectors and matrices may be there: all of this is PETSc's then.
+   Where PETSc has none, finepc chooses, has a stream of its own, and keeps device memory away from PETSc, whose vectors and
+   matrices are all on the host. What kernels need beside that is in cuda/device/device.cuh.
+*/
+#pragma once
+
+#include "petsc_compat.h"
+
+/* Without the CUDA twins everything is done on the host, even for matrices and vectors of PETSc's CUDA types. */
+#if defined(FINEPC_HAVE_CUDA)
+constexpr bool kHasCUDA = true;
+#else
+constexpr bool kHasCUDA = false;
+#endif
+
+/* Whether PETSc's vectors and matrices, and what its PetscSF exchanges, may be on the GPU. */
+#if defined(FINEPC_PETSC_CUDA)
+constexpr bool kPetscHasCUDA = true;
+#else
+constexpr bool kPetscHasCUDA = false;
+#endif
+
+constexpr size_t kDeviceText = 512; /* the longest text about a GPU, with its end */
+
+/*
+   Learns what the choice of a GPU follows: the option -finepc_device, and which of the ranks of its machine this one is. Collective
+   on PETSC_COMM_WORLD; when the package is initialized.
+*/
+PetscErrorCode DeviceSetUp();
+/* The number of the GPU that this rank takes of so many, and whether the option has named it. */
+int  DeviceNumber(int count);
+bool DeviceIsNamed();
+/* Gives back what is finepc's own; when the package is finalized. */
+PetscErrorCode DeviceFinalize_CUDA();
+PetscErrorCode DeviceSolverDestroy_CUDA();
+
+/* Whether MPI may be given memory of the GPU. */
+bool DeviceMemoryGoesToMPI();
+
+/* Whether there is a device; false in a build without CUDA. */
+PetscErrorCode DeviceFound_CUDA(PetscBool *);
+/* How many GPUs this process sees. */
+PetscErrorCode DeviceCount_CUDA(PetscInt *);
+/* A name of the GPU that this rank uses, or would use; without using it. */
+PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
+/* Bytes that the device has left, of which other programs may take some, too. */
+PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
+/* Waits for the current stream: what was given to it has been done, and an error of the GPU until here is met here. */
+PetscErrorCode DeviceSynchronize_CUDA();
