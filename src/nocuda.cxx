@@ -13,6 +13,13 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *found)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode DeviceLookFor_CUDA(char why[])
+{
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(why, "this finepc was built without CUDA", kDeviceText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[])
 {
   PetscFunctionBegin;

@@ -37,12 +37,18 @@ PetscErrorCode DeviceSetUp()
 int DeviceNumber(int count)
 {
   const Choice &choice = TheChoice();
-  return choice.named >= 0 ? (int)choice.named : (int)choice.rank % count;
+  return choice.named >= 0 ? (int)choice.named : (int)choice.rank % PetscMax(count, 1);
 }
 
-bool DeviceIsNamed()
+PetscErrorCode DeviceView(PetscViewer viewer, const char indent[])
 {
-  return TheChoice().named >= 0;
+  char text[kDeviceText];
+
+  PetscFunctionBegin;
+  if (!kHasCUDA || kPetscHasCUDA) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceDescribe_CUDA(text, sizeof(text)));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "%sGPU: finepc's own, %s\n", indent, text));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 bool DeviceMemoryGoesToMPI()

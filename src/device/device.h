@@ -30,9 +30,8 @@ constexpr size_t kDeviceText = 512; /* the longest text about a GPU, with its en
    on PETSC_COMM_WORLD; when the package is initialized.
 */
 PetscErrorCode DeviceSetUp();
-/* The number of the GPU that this rank takes of so many, and whether the option has named it. */
-int  DeviceNumber(int count);
-bool DeviceIsNamed();
+/* The number of the GPU that this rank takes of so many. */
+int DeviceNumber(int count);
 /* Gives back what is finepc's own; when the package is finalized. */
 PetscErrorCode DeviceFinalize_CUDA();
 PetscErrorCode DeviceSolverDestroy_CUDA();
@@ -46,6 +45,21 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *);
 PetscErrorCode DeviceCount_CUDA(PetscInt *);
 /* A name of the GPU that this rank uses, or would use; without using it. */
 PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
+/*
+   Why this rank cannot use its GPU: there is none, the driver is too old, or the GPU is older than those that the kernels were
+   compiled for; `why` [kDeviceText] is empty where nothing says so. This takes no memory of the GPU and no time.
+*/
+PetscErrorCode DeviceLookFor_CUDA(char why[]);
+/*
+   Begins with the GPU, which takes a part of a second once: how many bytes it has left, or why it cannot be used, such as that
+   another process has it for itself, or all of its memory.
+*/
+PetscErrorCode DeviceOpen_CUDA(size_t *free, char why[]);
+/* Says which GPU this is, to be called where finepc has chosen it. */
+PetscErrorCode DeviceDescribe_CUDA(char text[], size_t length);
+/* A line of a view about the GPU, where it is not PETSc's, whose own views tell. Collective on the viewer. */
+PetscErrorCode DeviceView(PetscViewer, const char indent[]);
+
 /* Bytes that the device has left, of which other programs may take some, too. */
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
 /* Waits for the current stream: what was given to it has been done, and an error of the GPU until here is met here. */

@@ -281,6 +281,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
   else PetscCall(ViewOwnProducts(cg, viewer));
+  if (cg->solved) PetscCall(FusedViewDevice(ksp, viewer));
   PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -81,6 +81,19 @@ PetscErrorCode FusedFetch(const PetscScalar *from, Vec v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode FusedViewDevice(KSP ksp, PetscViewer viewer)
+{
+  PetscBool given;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (!given) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatViewDevice(A, viewer, "  "));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode FusedWhyNotWithVectors(KSP ksp, PetscBool sent, FusedReason *why)
 {
   PetscBool devices = PETSC_TRUE, sizes = PETSC_TRUE, device;

@@ -46,6 +46,8 @@ PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
 PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
 PetscErrorCode FusedSend(Vec, PetscScalar *to);
 PetscErrorCode FusedFetch(const PetscScalar *from, Vec);
+/* A line about the GPU that the rows are sent to, or why they are not. */
+PetscErrorCode FusedViewDevice(KSP, PetscViewer);
 /*
    Finds NCCL for a solve of several ranks, all of which want it, or else the reason why there is none, in which `why_mpi` is that
    of this rank before. It is an error if the program has asked for NCCL and it cannot be had. Collective.

@@ -379,6 +379,7 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
     if (g->several) PetscCall(ViewProducts(g, viewer));
   } else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
+  PetscCall(FusedViewDevice(ksp, viewer));
   if (g->several) PetscCall(ViewCommunication_GMRESFused(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);

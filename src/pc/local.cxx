@@ -822,18 +822,7 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
                                      bs, bs, (double)all));
-  PetscBool offloaded = PETSC_FALSE;
-
-  if (pc->setupcalled) PetscCall(MatIsOffloaded(pc->pmat, &offloaded));
-  if (offloaded) {
-    size_t sent;
-
-    PetscCall(MatGetSentBytes(pc->pmat, &sent));
-    bytes = (PetscLogDouble)sent;
-    PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "the GPU has a copy of the matrix, which the host has: %g bytes of rows\n", (double)all));
-  }
+  if (pc->setupcalled) PetscCall(MatViewBackend(pc->pmat, viewer));
   const PCLocalDiagonal *diagonal = &((const PC_Local *)pc->data)->diagonal;
   if (!pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
   if (diagonal->negative)

@@ -15,8 +15,8 @@
 
 struct NCCL;
 
-constexpr size_t kNCCLText = 512; /* the longest text of a reason, with its end */
-constexpr size_t kNCCLId   = 128; /* bytes by which the ranks find each other: NCCL_UNIQUE_ID_BYTES */
+constexpr size_t kNCCLText = kDeviceText; /* the longest text of a reason, with its end */
+constexpr size_t kNCCLId   = 128;         /* bytes by which the ranks find each other: NCCL_UNIQUE_ID_BYTES */
 
 /*
    The communicator for the GPUs of the ranks of an MPI communicator. Where there is none *nccl is null, and *why is the reason;

@@ -253,21 +253,49 @@ static constexpr char kDecision[] = "FinePCOffload";
 static constexpr PetscInt kOffloadRows = 50000;
 
 struct Decision {
-  PetscBool     made, offloaded;
+  PetscBool     made, offloaded, failed;
   PetscBool     fixed; /* for all who use the matrix: it is one of the leaders */
   FinePCBackend asked;
   Consolidate   together; /* what was asked of ranks that share a GPU */
-  char          why[kNCCLText];
+  char          why[kDeviceText];
 };
 
-PetscErrorCode MatIsOffloaded(Mat A, PetscBool *offloaded, const char **why)
+PetscErrorCode MatIsOffloaded(Mat A, PetscBool *offloaded)
 {
   Decision *decision = nullptr;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
   *offloaded = decision ? decision->offloaded : PETSC_FALSE;
-  if (why) *why = decision ? decision->why : "";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
+{
+  Decision *decision = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  if (decision && decision->failed) PetscCall(PetscViewerASCIIPrintf(viewer, "%son the host: %s\n", indent, decision->why));
+  if (decision && decision->offloaded) PetscCall(DeviceView(viewer, indent));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatViewBackend(Mat A, PetscViewer viewer)
+{
+  PetscLogDouble bytes, all;
+  PetscBool      offloaded;
+  size_t         sent;
+
+  PetscFunctionBegin;
+  PetscCall(MatViewDevice(A, viewer, ""));
+  PetscCall(MatIsOffloaded(A, &offloaded));
+  if (!offloaded) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetSentBytes(A, &sent));
+  bytes = (PetscLogDouble)sent;
+  PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "the GPU has a copy of the matrix, which the host has: %g bytes of rows\n", (double)all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -292,20 +320,11 @@ static PetscErrorCode IsOfHost(Mat A, PetscBool *is)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether this rank has a GPU that it may use, or why not; without waiting for other ranks. */
-static PetscErrorCode LookForDevice(char why[])
-{
-  PetscBool found;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceFound_CUDA(&found));
-  if (!kHasCUDA) PetscCall(PetscStrncpy(why, "this finepc was built without CUDA", kNCCLText));
-  else if (!found) PetscCall(PetscStrncpy(why, "no GPU was found", kNCCLText));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Whether the GPU has room for the rows of so many ranks, and for what is made of them, or why not; without waiting for others. */
-static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, char why[])
+/*
+   Whether the GPU can be used and has room for the rows of so many ranks, and for what is made of them, or why not; without waiting
+   for others.
+*/
+static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, FinePCBackend asked, char why[])
 {
   constexpr double kTimes = 8; /* the rows: a hierarchy takes some three times their memory, long factors more */
   MatInfo          info;
@@ -313,12 +332,12 @@ static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, char why[])
 
   PetscFunctionBegin;
   PetscCall(MatGetInfo(A, MAT_LOCAL, &info));
-  PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* it may be another process' alone, or disabled */
-  const PetscErrorCode code = DeviceFreeBytes_CUDA(&free);
-  PetscCall(PetscPopErrorHandler());
-  if (code) PetscCall(PetscStrncpy(why, "the GPU cannot be used", kNCCLText));
-  else if (free < kTimes * ranks * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt)))
-    PetscCall(PetscStrncpy(why, "the GPU may have too little memory for it", kNCCLText));
+  PetscCall(DeviceOpen_CUDA(&free, why));
+  if (why[0] || asked == FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
+  const double rows = ranks * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt));
+  if ((double)free < kTimes * rows)
+    PetscCall(PetscSNPrintf(why, kDeviceText, "the GPU has %g MB of memory left, and %g MB may be needed", (double)free / 1e6,
+                            kTimes * rows / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -332,7 +351,7 @@ static PetscErrorCode LookForOthers(MPI_Comm comm, char why[])
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &world));
   PetscCall(DeviceCount_CUDA(&devices));
-  if (size < world && world > devices) PetscCall(PetscStrncpy(why, "ranks with other matrices may share the GPU", kNCCLText));
+  if (size < world && world > devices) PetscCall(PetscStrncpy(why, "ranks with other matrices may share the GPU", kDeviceText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -355,7 +374,7 @@ static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
   PetscErrorCode code = PETSC_SUCCESS;
 
   PetscFunctionBegin;
-  if (!q.group || q.group->group.Leads()) code = LookForRoom(q.A, q.group ? q.group->group.size : 1, why);
+  if (!q.group || q.group->group.Leads()) code = LookForRoom(q.A, q.group ? q.group->group.size : 1, q.asked, why);
   PetscCall(AgreeOnError(q.comm, code, "look for room on its GPU"));
   PetscCall(NCCLAgree(q.comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -365,7 +384,7 @@ static PetscErrorCode IsSmall(const Question &q, char why[])
 {
   PetscFunctionBegin;
   if (q.asked == FINEPC_BACKEND_AUTO && q.PerGPU() < kOffloadRows)
-    PetscCall(PetscSNPrintf(why, kNCCLText, "a GPU would have fewer than %" PetscInt_FMT " rows", kOffloadRows));
+    PetscCall(PetscSNPrintf(why, kDeviceText, "a GPU would have fewer than %" PetscInt_FMT " rows", kOffloadRows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -388,28 +407,36 @@ static PetscErrorCode ComeTogether(Question *q, char why[])
     PetscCall(MatGroupCreate(q->A, name, &q->group, why_not));
     if (!q->group) PetscCall(PetscInfo(q->A, "ranks do not come together: %s\n", why_not));
   }
-  if (share && !q->group && q->asked == FINEPC_BACKEND_AUTO) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
+  if (share && !q->group && q->asked == FINEPC_BACKEND_AUTO) PetscCall(PetscStrncpy(why, "ranks share a GPU", kDeviceText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Why the host uses the rows, the same on all ranks; empty if the GPU does. */
-static PetscErrorCode Decide(Question *q, char why[])
+/*
+   Why the host uses the rows, the same on all ranks; empty if the GPU does. *failed is whether a GPU would have been used if there
+   were one, or if it could be.
+*/
+static PetscErrorCode Decide(Question *q, char why[], PetscBool *failed)
 {
   const bool may = q->asked == FINEPC_BACKEND_AUTO;
 
   PetscFunctionBegin;
   why[0] = 0;
-  if (q->asked == FINEPC_BACKEND_HOST) PetscCall(PetscStrncpy(why, "the host was asked for", kNCCLText));
+  if (q->asked == FINEPC_BACKEND_HOST) PetscCall(PetscStrncpy(why, "the host was asked for", kDeviceText));
   else if (may && q->rows < kOffloadRows) PetscCall(IsSmall(*q, why));
   else {
-    PetscCall(AgreeOnError(q->comm, LookForDevice(why), "look for its GPU"));
+    PetscCall(AgreeOnError(q->comm, DeviceLookFor_CUDA(why), "look for its GPU"));
+    PetscCall(NCCLAgree(q->comm, why));
+    *failed = (PetscBool)(why[0] != 0);
     if (!why[0] && may) PetscCall(LookForOthers(q->comm, why));
     PetscCall(NCCLAgree(q->comm, why));
   }
   PetscCall(ComeTogether(q, why));
   if (!why[0]) PetscCall(IsSmall(*q, why));
-  if (!why[0] && may) PetscCall(LookForRoomOnAll(*q, why));
-  if (why[0] && q->consolidate != Consolidate::ON) PetscCall(MatGroupRelease(&q->group));
+  if (!why[0]) {
+    PetscCall(LookForRoomOnAll(*q, why));
+    *failed = (PetscBool)(why[0] != 0);
+  }
+  if (why[0] && (q->consolidate != Consolidate::ON || q->asked == FINEPC_BACKEND_DEVICE)) PetscCall(MatGroupRelease(&q->group));
   PetscCheck(!why[0] || q->asked != FINEPC_BACKEND_DEVICE, q->comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -444,6 +471,21 @@ static PetscErrorCode KeepGroup(Mat A, MatGroup *group)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Once in a program, by one of its processes. */
+static PetscErrorCode Warn(const char why[])
+{
+  static bool warned = false;
+  PetscMPIInt rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  if (!rank && !warned)
+    PetscCall(PetscFPrintf(PETSC_COMM_SELF, PETSC_STDERR,
+                           "finepc works on the host: %s. With -finepc_backend host it does so without a warning.\n", why));
+  warned = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Decides anew. */
 static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, Decision *decision)
 {
@@ -455,7 +497,8 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, 
   PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
   PetscCallMPI(MPI_Comm_size(comm, &q.size));
   PetscCall(MatGetSize(A, &q.rows, nullptr));
-  PetscCall(Decide(&q, decision->why));
+  PetscCall(Decide(&q, decision->why, &decision->failed));
+  if (decision->failed) PetscCall(Warn(decision->why));
   if (q.group) PetscCall(KeepGroup(A, q.group));
   decision->made      = PETSC_TRUE;
   decision->asked     = asked->backend;
@@ -476,7 +519,7 @@ PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded)
   *decision      = Decision{};
   decision->made = decision->fixed = PETSC_TRUE;
   decision->offloaded              = offloaded;
-  if (!offloaded) PetscCall(PetscStrncpy(decision->why, "the ranks have agreed on the host", kNCCLText));
+  if (!offloaded) PetscCall(PetscStrncpy(decision->why, "the ranks have agreed on the host", kDeviceText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

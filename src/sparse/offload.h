@@ -17,13 +17,16 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
 /* Part of SetFromOptions(): looks for the option of the type. */
 PetscErrorCode BackendFromOptions(PetscObject, OptionItems);
 
-/* What the last decision was: *why is why the host uses the rows, empty if the GPU does or if nothing was decided. */
-PetscErrorCode MatIsOffloaded(Mat, PetscBool *offloaded, const char **why = nullptr);
+/* What the last decision was. */
+PetscErrorCode MatIsOffloaded(Mat, PetscBool *offloaded);
 /* Decides for all who use A, a matrix of leaders. */
 PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded);
 /* The group with which ranks have come together to use A (consolidated.h), or null. The matrix keeps it. */
 struct MatGroup;
 PetscErrorCode MatGetGroup(Mat A, MatGroup **);
+/* Lines of a view: why no GPU can be used, or which one is; and beside that the bytes of the copies there. Collective on A. */
+PetscErrorCode MatViewDevice(Mat A, PetscViewer, const char indent[]);
+PetscErrorCode MatViewBackend(Mat A, PetscViewer);
 /* A takes the decision of another matrix, of which it is a copy. */
 PetscErrorCode MatOffloadLike(Mat A, Mat other);
 

@@ -1,0 +1,153 @@
+/* GPUs that cannot be used: what a program is told, and that the host does the work unless the program has insisted. */
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "compare.h"
+#include "matrices.h"
+#include "pc_support.h"
+#include "recorder.h"
+#include "sparse/offload.h"
+
+#include "cuda_runtime.h"
+
+namespace
+{
+
+/* What is wrong, and what is said. */
+struct Failure {
+  const char           *says;
+  std::function<void()> begin;
+};
+
+const Failure kFailures[] = {
+  {"no GPU was found", [] { emulator::pretended.found = cudaErrorNoDevice; }},
+  {"no GPU was found, nor an NVIDIA driver", [] { emulator::pretended.found = cudaErrorInsufficientDriver; }},
+  {"the NVIDIA driver is for CUDA 11.4, and this finepc was built with 13.0",
+   [] {
+     emulator::pretended.found  = cudaErrorInsufficientDriver;
+     emulator::pretended.driver = 11040;
+   }},
+  {"the GPU has compute capability 7.0, and this finepc was built for 8.0 and later",
+   [] { setenv("FINEPC_EMULATOR_CAPABILITY", "70", 1); }},
+  {"the GPU cannot be used: an error of the emulator", [] { emulator::pretended.used = cudaErrorDevicesUnavailable; }},
+};
+
+struct Failing {
+  explicit Failing(const Failure &failure) { failure.begin(); }
+  ~Failing()
+  {
+    emulator::pretended = {};
+    unsetenv("FINEPC_EMULATOR_CAPABILITY");
+  }
+};
+
+/* Collects what PETSc writes to stderr, for a scope. */
+class Warnings {
+public:
+  Warnings() : stderr_(PETSC_STDERR) { PETSC_STDERR = open_memstream(&memory_, &size_); }
+  ~Warnings()
+  {
+    std::fclose(PETSC_STDERR);
+    PETSC_STDERR = stderr_;
+    std::free(memory_);
+  }
+  std::string Text() const
+  {
+    std::fflush(PETSC_STDERR);
+    return std::string(memory_, size_);
+  }
+
+private:
+  char  *memory_ = nullptr;
+  size_t size_   = 0;
+  FILE  *stderr_;
+};
+
+KSPObject Solver(Mat A, const Options &)
+{
+  KSPObject ksp;
+  PC        pc;
+  MUST(KSPCreate(PETSC_COMM_SELF, ksp.put()));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetType(ksp, KSPCGFUSED));
+  MUST(KSPGetPC(ksp, &pc));
+  MUST(PCSetType(pc, PCAFSAI));
+  MUST(KSPSetFromOptions(ksp));
+  return ksp;
+}
+
+/* The solve with auto, on the host, and with an error where the GPU is asked for. */
+void CheckFailure(const std::string &says, const HostMatrix &H)
+{
+  const MatObject A = CreateMat(H, MATAIJ), B = CreateMat(H, MATAIJ);
+  {
+    const Options   options("-finepc_backend auto");
+    const KSPObject ksp = Solver(A, options);
+    CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
+    const std::string view = ViewText(ksp);
+    CHECK(Contains(view, "  on the host: " + says + "\n"));
+    CHECK(Contains(view, "backend host"));
+    CHECK(!Contains(view, "GPU: finepc's own"));
+  }
+  const Options   options("-finepc_backend device");
+  const KSPObject ksp = Solver(B, options);
+  const VecObject b = RightVec(B, 1), x = RightVec(B, 2);
+  Errors          errors;
+  CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "The backend device is not possible: " + says));
+}
+
+} // namespace
+
+TEST_CASE("failures: no GPU, no driver, and GPUs that are too old or another program's", "[failures]")
+{
+  const HostMatrix H = Poisson(40, 36, 35); /* large enough for the GPU */
+  const Warnings   warnings;
+  for (const Failure &failure : kFailures) {
+    CAPTURE(failure.says);
+    const Failing failing(failure);
+    CheckFailure(failure.says, H);
+  }
+  /* the first reason alone, once */
+  CHECK(warnings.Text() == "finepc works on the host: no GPU was found. With -finepc_backend host it does so without a warning.\n");
+}
+
+TEST_CASE("failures: a GPU without room", "[failures]")
+{
+  const MatObject      A = CreateMat(Poisson(40, 36, 35), MATAIJ);
+  const emulator::Left left(20000000);
+  const Options        options("-finepc_backend auto");
+  const KSPObject      ksp = Solver(A, options);
+  CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(Contains(ViewText(ksp), "  on the host: the GPU has 20. MB of memory left, and 33."));
+}
+
+TEST_CASE("failures: the view names the GPU that is used", "[failures]")
+{
+  const MatObject A = CreateMat(Poisson(9, 9), MATAIJ);
+  const Options   options("-finepc_backend device -ksp_cgfused_path graph"); /* see offload_test.cxx */
+  const KSPObject ksp = Solver(A, options);
+  CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(Contains(ViewText(ksp), "  GPU: finepc's own, an emulated GPU, number 0 of 1\n"));
+}
+
+TEST_CASE("failures: -finepc_device", "[failures]")
+{
+  const MatObject A = CreateMat(Poisson(9, 9), MATAIJ);
+  const VecObject b = RightVec(A, 1), x = RightVec(A, 2);
+  {
+    const Options   options("-finepc_device 1 -finepc_backend device");
+    const KSPObject ksp = Solver(A, options);
+    Errors          errors;
+    MUST(DeviceSetUp());
+    CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_USER_INPUT);
+    CHECK(Contains(errors.text, "-finepc_device 1 is not possible"));
+  }
+  {
+    const Options options("-finepc_device -3");
+    Errors        errors;
+    CHECK(DeviceSetUp() == PETSC_ERR_USER_INPUT);
+  }
+  MUST(DeviceSetUp());
+}
