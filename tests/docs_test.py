@@ -251,6 +251,8 @@ def check_layers(root):
     for path in twins:
         for forbidden in ("pcimpl.h", "kspimpl.h", "matimpl.h"):
             check(forbidden not in read(path), f"{path} includes {forbidden}: twins know arrays and parameters only")
+        if not path.endswith("/cuda/device/device.cuh"):
+            check("<petscdevice" not in read(path), f"{path} includes a header of PETSc's devices: that belongs in cuda/device")
     for path in sources:
         text = read(path)
         check("<<<" not in text, f"{path} launches a kernel: kernels live in cuda/")

@@ -39,7 +39,7 @@ PetscErrorCode L1JacobiComputeFactor_CUDA(const CSRView *A, const L1JacobiParams
   PetscFunctionBegin;
   *failure_row = -1;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   PetscCall(first.Allocate(1));
   PetscCallCUDA(cudaMemcpyAsync(first.data(), &A->n, sizeof(A->n), cudaMemcpyHostToDevice, stream));
   RowSums<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, params->weight, d, first.data());
@@ -56,7 +56,7 @@ PetscErrorCode L1JacobiApply_CUDA(LocalInt n, const PetscScalar *d, const PetscS
 
   PetscFunctionBegin;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(DeviceGetStream(&stream));
   Scale<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, d, x, y);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
