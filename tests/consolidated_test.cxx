@@ -124,6 +124,27 @@ TEST_CASE("consolidated: the bits of one rank", "[consolidated][mpi][two][four]"
     }
 }
 
+TEST_CASE("consolidated: the leader works on its GPU", "[consolidated][offload][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return SkipTest();
+  const HostMatrix H = Poisson(20, 15, 4);
+  for (const Pair &c :
+       {Pair{KSPCGFUSED, PCNONE, ""}, Pair{KSPCGFUSED, PCJACOBI, "-ksp_initial_guess_nonzero "}, Pair{KSPCGFUSED, PCAFSAI, ""},
+        Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_path general "}}) {
+    CAPTURE(c.solver, c.type, c.more);
+    const std::string options = std::string("-finepc_backend device -ksp_cgfused_path graph ") + c.more;
+    const MatObject   whole = CreateMat(H, MATAIJ), A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+    const Solver one(whole, c.solver, c.type, options), s(A, c.solver, c.type, options + "-finepc_consolidate true -test_groups 1");
+    CHECK(SameRuns(RunOf(s.ksp), PartOf(RunOf(one.ksp), A)));
+    CHECK(GroupsOf(A) == 1);
+    CheckView(s, "ranks have come together on 1, which solves for all");
+    MUST(MatScale(A, 2));
+    MUST(MatScale(whole, 2));
+    CHECK(SameRuns(RunOf(s.ksp), PartOf(RunOf(one.ksp), A)));
+  }
+}
+
 TEST_CASE("consolidated: two groups, and ranks without rows", "[consolidated][mpi][two][four]")
 {
   if (Ranks() == 1) return SkipTest();

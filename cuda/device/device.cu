@@ -167,7 +167,7 @@ struct Own {
 static PetscErrorCode DeviceForeseen(int count, int *device)
 {
   PetscFunctionBegin;
-  *device = own.device >= 0 ? own.device : DeviceNumber(count);
+  *device = DeviceNumber(count);
   PetscCheck(*device < count, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
              "-finepc_device %d is not possible: the GPUs that this process sees are numbered from 0, and there are %d", *device,
              count);

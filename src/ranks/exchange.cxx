@@ -74,12 +74,15 @@ PetscErrorCode ExchangeMakeStaging(Exchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same where an error of one rank has to be one of all. */
+/* The same where an error of one rank has to be one of all, which leaves no PetscSF. */
 static PetscErrorCode StageOnAll(Exchange *exchange)
 {
   PetscFunctionBegin;
   if (!IsStaged(exchange)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), MakeStaging(1, exchange), "make room for an exchange"));
+  const PetscErrorCode code =
+    AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), MakeStaging(1, exchange), "make room for an exchange");
+  if (code) PetscCall(PetscSFDestroy(&exchange->sf)); /* so that the next set-up makes all anew */
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

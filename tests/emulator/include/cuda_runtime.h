@@ -1,9 +1,12 @@
 /* The language and the runtime library of CUDA, as far as kernels of finepc use them, for the emulator. */
 #pragma once
 
+#include <unistd.h>
+
 #include <climits>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <tuple>
 #include <vector>
@@ -445,6 +448,12 @@ inline cudaError_t cudaSetDevice(int device)
 {
   return device ? cudaErrorInvalidValue : cudaSuccess;
 }
+/* Each process has a GPU of its own. */
+inline cudaError_t cudaDeviceGetPCIBusId(char *name, int length, int)
+{
+  std::snprintf(name, length, "emulated:%d", (int)getpid());
+  return cudaSuccess;
+}
 /* Few processors, so that grids that depend on their number are smaller than the work in tests, too. */
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
@@ -628,6 +637,15 @@ cudaError_t cudaMallocHost(T **memory, size_t bytes)
 inline cudaError_t cudaFreeHost(void *memory)
 {
   std::free(memory);
+  return cudaSuccess;
+}
+enum { cudaHostRegisterDefault };
+inline cudaError_t cudaHostRegister(void *, size_t, unsigned)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaHostUnregister(void *)
+{
   return cudaSuccess;
 }
 
