@@ -11,8 +11,8 @@ set_up_petsc() {
   eval "$settings"
 }
 
-# set_up_packaged_petsc: the same for the PETSc of the distribution, whatever was set up before. It is an older release without CUDA,
-# for what is built without CUDA anyway.
+# set_up_packaged_petsc: the same for the PETSc of the distribution, whatever was set up before. It is an older release without
+# CUDA, for what is built without CUDA anyway.
 set_up_packaged_petsc() {
   unset PETSC_DIR PETSC_ARCH FINEPC_PYTHON
   set_up_petsc --packaged

@@ -284,7 +284,7 @@ PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
 PetscErrorCode MatViewBackend(Mat A, PetscViewer viewer)
 {
   PetscLogDouble bytes, all;
-  PetscBool      offloaded;
+  PetscBool      offloaded = PETSC_FALSE;
   size_t         sent;
 
   PetscFunctionBegin;
