@@ -568,6 +568,12 @@ TEST_CASE("baijcuda: submatrices of one rank, made and filled again", "[baijcuda
       }
 }
 
+/* Whether PETSc fills submatrices of several ranks again: before 3.26 it finds that their size is another one. */
+static bool FillsAgain(PetscInt bs)
+{
+  return OneRank() || bs == 1 || PETSC_VERSION_GE(3, 26, 0);
+}
+
 TEST_CASE("baijcuda: submatrices of all ranks, made and filled again", "[baijcuda][mpi]")
 {
   for (PetscInt bs : {1, 3, 4}) {
@@ -583,7 +589,7 @@ TEST_CASE("baijcuda: submatrices of all ranks, made and filled again", "[baijcud
     for (IS is : {(IS)rows, (IS)columns}) MUST(ISSetBlockSize(is, bs));
     for (bool square : {true, false}) {
       const IS of_columns = square ? rows : columns;
-      for (int turn = 0; turn < 3; turn++) {
+      for (int turn = 0; turn < (FillsAgain(bs) ? 3 : 1); turn++) {
         const MatReuse reuse = turn ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX;
         CAPTURE(square, turn);
         MUST(MatCreateSubMatrix(pair.mine, rows, of_columns, reuse, turn ? (Mat *)&mine : mine.put()));
@@ -617,7 +623,8 @@ TEST_CASE("baijcuda within asm, block Jacobi with several blocks and fieldsplit"
       MUST(KSPSetTolerances(*ksp, 1e-10, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
       MUST(KSPSetFromOptions(*ksp));
     }
-    for (int turn = 0; turn < (kBAIJCountsNewBlocks ? 3 : 2); turn++) {
+    const int turns = Contains(options, "fieldsplit") && !FillsAgain(4) ? 1 : kBAIJCountsNewBlocks ? 3 : 2;
+    for (int turn = 0; turn < turns; turn++) {
       CAPTURE(turn);
       std::vector<double> x[2];
       PetscInt            iterations[2];

@@ -257,7 +257,8 @@ TEST_CASE("a smoother may reach other ranks", "[halo][fsai][pc][mpi]")
       if (!Rank()) CHECK(Contains(text, "reaches lower-numbered ranks within 1000 hops") == reaches);
     }
     CAPTURE(type.name, its[0], its[1]);
-    CHECK(its[1] < its[0]);
+    CHECK(its[1] <= its[0]);
+    if (kGAMGIsThatOfThePages) CHECK(its[1] < its[0]);
   }
 }
 

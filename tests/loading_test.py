@@ -195,7 +195,7 @@ class Cases:
         foreign = f"{self.build}/tests/libforeign_petsc.so"
         program = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).AppendLibrary(sys.argv[2].encode()) != 76)"
         result = run([sys.executable, "-c", program, foreign, self.library])
-        self.expect(result, "error 76", "but PETSc 3.99.7 is running", foreign, "libpetsc.so", "build finepc again with this PETSc")
+        self.expect(result, "error 76", "but PETSc 3.99.7 is running", foreign, "libpetsc", "build finepc again with this PETSc")
         if not re.search(r"built with PETSc 3\.\d+, ", result.stdout):
             fail("the release of libfinepc.so is not named", result)
 

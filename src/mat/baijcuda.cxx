@@ -319,7 +319,7 @@ static PetscErrorCode MatView_SeqBAIJCUDA(Mat A, PetscViewer viewer)
 
 /*
    PETSc destroys the submatrices of a MATMPIBAIJ without the operation of their type. A matrix that nobody else holds therefore
-   becomes a MATSEQBAIJ before.
+   becomes a MATSEQBAIJ before. PETSc 3.18 makes them of this type, and calls its operation.
 */
 static PetscErrorCode MatDestroySubMatrices_SeqBAIJCUDA(PetscInt n, Mat *parts[])
 {
@@ -333,6 +333,7 @@ static PetscErrorCode MatDestroySubMatrices_SeqBAIJCUDA(PetscInt n, Mat *parts[]
 
     PetscCall(PetscObjectTypeCompare((PetscObject)part, MATSEQBAIJCUDA, &mine));
     PetscCall(PetscObjectGetReference((PetscObject)part, &holders));
+    mine = (PetscBool)(mine && part->ops->destroy == Entry<MatDestroy_BAIJCUDA<SeqBAIJCUDA>>);
     if (mine && holders == 1) PetscCall(BecomeBase_BAIJCUDA<SeqBAIJCUDA>(part));
   }
   PetscCall(destroy(n, parts));
@@ -769,7 +770,8 @@ static PetscErrorCode MatConvert_BAIJCUDA_BAIJ(Mat A, MatType, MatReuse reuse, M
 template <typename Data>
 static PetscErrorCode MatConvert_BAIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
-  Data *data;
+  Data     *data;
+  PetscBool done;
 
   PetscFunctionBegin;
   if (reuse == MAT_REUSE_MATRIX) {
@@ -778,6 +780,8 @@ static PetscErrorCode MatConvert_BAIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, M
   }
   if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
   Mat B = *newmat;
+  PetscCall(PetscObjectTypeCompare((PetscObject)B, Data::kType, &done)); /* PETSc 3.18 makes submatrices of the same type */
+  if (done) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&data));
   B->spptr   = data;
   data->base = B->ops[0];

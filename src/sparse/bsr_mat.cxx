@@ -549,12 +549,13 @@ static PetscErrorCode CopyFactor_BSR(const BSR *W, PetscBool unit, BlocksOnHost 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows, of which `first` is the number of the first one in the matrix. */
+/* The rows, of which `first` is the number of the first one in the matrix; blocks by rows, where ours are by columns. */
 static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
 {
-  const BSR   &own = host->own;
-  const size_t bs2 = (size_t)own.bs * own.bs;
-  PetscInt     to  = 0;
+  const BSR   &own     = host->own;
+  const size_t bs2     = (size_t)own.bs * own.bs;
+  const auto   by_rows = [&](size_t e) { return e % own.bs * own.bs + e / own.bs; };
+  PetscInt     to      = 0;
 
   for (LocalInt row = 0; row < own.rows; row++) {
     LocalInt k = own.i[row];
@@ -562,7 +563,7 @@ static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
     host->i[row] = to;
     for (; k < own.i[row + 1] && own.j[k] < row; k++, to++) {
       host->j[to] = first + own.j[k];
-      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + e] = BSRValue(&own, k * bs2 + e);
+      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + by_rows(e)] = BSRValue(&own, k * bs2 + e);
     }
     if (unit) {
       host->j[to] = first + row;
@@ -571,7 +572,7 @@ static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
     }
     for (; k < own.i[row + 1]; k++, to++) {
       host->j[to] = first + own.j[k];
-      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + e] = BSRValue(&own, k * bs2 + e);
+      for (size_t e = 0; e < bs2; e++) host->a[to * bs2 + by_rows(e)] = BSRValue(&own, k * bs2 + e);
     }
   }
   host->i[own.rows] = to;
@@ -589,7 +590,6 @@ static PetscErrorCode CreateFromBlocks(MPI_Comm comm, PetscBool unit, BlocksOnHo
   PetscCall(MatSetSizes(*mat, rows * bs, rows * bs, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetBlockSize(*mat, bs));
   PetscCall(MatSetType(*mat, MATBAIJ));
-  PetscCall(MatSetOption(*mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   PetscCall(MatSeqBAIJSetPreallocationCSR(*mat, bs, host->i, host->j, host->a));
   PetscCall(MatMPIBAIJSetPreallocationCSR(*mat, bs, host->i, host->j, host->a));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -106,7 +106,7 @@ PetscErrorCode CreateSF(MPI_Comm comm, const PetscInt range[], const std::vector
   PetscLayout layout;
 
   PetscFunctionBegin;
-  PetscCall(PetscLayoutCreateFromRanges(comm, range, PETSC_USE_POINTER, 1, &layout));
+  PetscCall(PetscLayoutCreateFromRanges(comm, range, PETSC_COPY_VALUES, 1, &layout)); /* 3.18 forgets a pointer */
   PetscCall(PetscSFCreate(comm, sf));
   PetscCall(PetscSFSetGraphLayout(*sf, layout, (PetscInt)leaves.size(), nullptr, PETSC_OWN_POINTER, leaves.data()));
   PetscCall(PetscSFSetUp(*sf));
