@@ -365,6 +365,31 @@ TEST_CASE("consolidated: bad matrices are failures on all ranks", "[consolidated
   }
 }
 
+TEST_CASE("consolidated: a matrix that is not assembled is an error on all ranks", "[consolidated][bad][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCG, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCCMATCH, ""}}) {
+    CAPTURE(c.solver, c.type);
+    const Options options(kTogether);
+    MatObject     A;
+    VecObject     x, b;
+    KSPObject     ksp;
+    PC            pc;
+    MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
+    MUST(MatSetSizes(A, 20, 20, PETSC_DETERMINE, PETSC_DETERMINE));
+    MUST(MatSetType(A, MATAIJ));
+    MUST(MatSetUp(A));
+    MUST(MatCreateVecs(A, x.put(), b.put()));
+    MUST(KSPCreate(PETSC_COMM_WORLD, ksp.put()));
+    MUST(KSPSetOperators(ksp, A, A));
+    MUST(KSPSetType(ksp, c.solver));
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCSetType(pc, c.type));
+    Errors errors;
+    CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_ARG_WRONGSTATE);
+  }
+}
+
 TEST_CASE("consolidated: several right-hand sides", "[consolidated][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();

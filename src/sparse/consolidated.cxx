@@ -324,12 +324,25 @@ static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether this rank's rows have the nonzeros that they had. */
+static PetscErrorCode LookAtRows(Mat A, MatGroup *g, PetscBool *same)
+{
+  PetscBool assembled;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(A, &assembled));
+  PetscCheck(assembled, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
+  PetscCall(MatFollowPattern(A, &g->pattern, same));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
 {
   const MPI_Comm   comm = PetscObjectComm((PetscObject)A);
   PetscObjectId    id;
   PetscObjectState state;
-  PetscBool        same;
+  PetscBool        same = PETSC_FALSE;
   Mat              aij  = nullptr;
   PetscErrorCode   code = PETSC_SUCCESS;
   int              news[2]; /* another pattern, and other values */
@@ -337,7 +350,7 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
   PetscFunctionBegin;
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  PetscCall(AgreeOnError(comm, MatFollowPattern(A, &g->pattern, &same), "look at its rows"));
+  PetscCall(AgreeOnError(comm, LookAtRows(A, g, &same), "look at its rows"));
   news[0] = !same || !g->entries.data;
   news[1] = news[0] || g->id != id || g->state != state;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, news, 2, MPI_INT, MPI_LOR, comm));
