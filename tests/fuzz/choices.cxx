@@ -92,8 +92,8 @@ std::vector<Key> KeysOf(const std::string &type, bool is_pc)
     const size_t names = line.find("one of) ");
     if (names != std::string::npos) {
       std::istringstream words(line.substr(names + 8, line.rfind(" (") - names - 8));
-      for (std::string word; words >> word;)
-        if (word != "spectral") key.names.push_back(word); /* PETSc's spectral ordering takes connected graphs alone */
+      for (std::string word; words >> word;) /* the first ordering takes connected graphs alone, the second one ends the program */
+        if (word != "spectral" && (word != "wbm" || !PetscDefined(HAVE_SUPERLU_DIST))) key.names.push_back(word);
     }
     keys.push_back(key);
   }
