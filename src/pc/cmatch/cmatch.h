@@ -255,7 +255,8 @@ enum CMATCHFailure {
   CMATCH_DIAGONAL_MISSING,
   CMATCH_DIAGONAL_NOT_POSITIVE, /* of A, or of a coarse operator */
   CMATCH_TOO_LARGE,             /* an entry of the scaled matrix is not finite in the precision of the hierarchy */
-  CMATCH_COARSEST               /* a pivot of the coarsest operator is not positive */
+  CMATCH_COARSEST,              /* a pivot of the coarsest operator is not positive */
+  CMATCH_BLOCK_NOT_POSITIVE     /* a diagonal block of A is not positive definite, or of a level there is no eigenvalue; of nodes */
 };
 
 /* Why the coarsening has ended. */
@@ -402,6 +403,8 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
   return factor.d ? CSRBytes(&factor.W) + CSRBytes(&factor.Wt) + level.n * FinePCPrecisionBytes(precision) : 0;
 }
 
+struct CMATCHNodes;
+
 /* The hierarchies of both twins begin with these fields. */
 struct CMATCHHierarchy {
   CMATCHParams params;
@@ -428,6 +431,8 @@ struct CMATCHHierarchy {
   size_t       apply_bytes; /* bytes that an application must move */
   double       flops;       /* operations of an application, which the face counts */
   PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
+
+  CMATCHNodes *nodes = nullptr; /* of a hierarchy of nodes, see cmatch_nodes.h; null for one of rows */
 };
 
 /* The entries of ghosts of a level on several ranks, behind the rank's own ones. */

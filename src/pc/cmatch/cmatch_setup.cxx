@@ -270,6 +270,10 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
     PetscCall(
       PetscSNPrintf(text, sizeof(text), "has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"));
     break;
+  case CMATCH_BLOCK_NOT_POSITIVE:
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "has a diagonal block that is not positive definite: PCCMATCH needs a symmetric definite matrix"));
+    break;
   case CMATCH_TOO_LARGE:
     outcome->reason = PC_FACTOR_OTHER;
     PetscCall(PetscSNPrintf(text, sizeof(text),

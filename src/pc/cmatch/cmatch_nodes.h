@@ -1,0 +1,198 @@
+/*
+   The hierarchy of nodes of CMATCH, for systems with several unknowns at each point, such as elasticity. It has blocks where the
+   hierarchy of rows has entries; its rows are nodes with k unknowns each. A node of a coarse level has an unknown for each mode: a
+   mode is a vector that A almost maps to 0, and for elasticity the modes are the rigid body modes.
+
+   Vanek, Mandel, Brezina, Algebraic multigrid by smoothed aggregation for second and fourth order elliptic problems, Computing 56
+   (1996) 179-196. Matching is that of cmatch_aggregate_host.cxx, on a graph of nodes.
+
+   Set-up of level l, from its operator A, in double precision, and from its modes B, which have m columns. Every sum is in double
+   precision and in the order that is given, and no product is fused with a sum. Small blocks are those of cmatch_nodes_dense.h.
+
+   Finest level. A is scaled by a power of 2 as that of rows is, and each column of B by one, so that its largest entry is at least
+   1/2 and below 1. The blocks of a node are those in which any of its k rows has an entry, by ascending columns, and the diagonal
+   block, even if it is empty. An unknown is alone if its row has nothing that is not 0 beside its diagonal entry. A node all of
+   whose unknowns are alone is in no aggregate. In what follows B is 0 in rows of unknowns that are alone, but not for the
+   directions of the graph.
+
+   Coarse levels. An unknown whose mode depends on others in the aggregate is dead: Bc_pp is 0. Its row and column of the operator
+   are 0, and it gets 1 on its diagonal. It counts as alone.
+
+   Graph. On the finest level g_ij is the weight of CMATCHNodesGraphOf(), from the blocks of A after scaling; below, that of the
+   sweeps before is carried on, as for rows. The matching takes a_ij = -(float)g_ij and d_i = (float)sum of the positive g_ij, over
+   ascending j, instead of M; an edge with g_ij <= 0 is never used, but stays, and cancels others when rows are summed. When
+   vertices are put together, g is summed as entries of M are, edges inside are left out, and d is summed anew from the new g. There
+   is no limit of the size of aggregates, and no row is left for its diagonal. Sweeps and strength are those of CMATCHNodesSweeps()
+   and CMATCHNodesStrength().  The sweeps end early at CMATCHNodesCoarseSize() unknowns, and where no pair is found.
+
+   Tentative prolongator. Of an aggregate, G = sum of B_i' B_i over its nodes i in ascending order, row r of the node by row
+   (G_pq += B_i,rp B_i,rq, upper triangle), which CMATCHGramFactor() makes Bc = R of. Q_i by CMATCHTentativeRow().
+
+   Diagonal. D_i^{-1} by CMATCHInvertDiagonal(), where `smallest` is 0 on the finest level, and by CMATCHInvertCoarseDiagonal()
+   below.
+
+   Estimate of lambda, the largest eigenvalue of D^{-1} A, by kCMATCHNodesIterations steps of the preconditioned conjugate gradient
+   method, as for the factored smoothers, LargestRitzValue(), and CMATCHRoundEstimate(): r = A q with
+   q_u = (int32)CMATCHMix(u, u + 7) 2^-31 / sqrt(|a_uu|) for unknown u of the level, 0 where u is alone.
+
+   Prolongator. Row i of A Q: T_iJ = sum over ascending j with aggregate J of A_ij Q_j, each entry in the order of l of
+   sum_l a_rl q_lc, added one after the other to T. Then
+     P_iJ = Q_i - omega (D_i^{-1} T_iJ) for J = aggregate of i, P_iJ = 0 - omega (D_i^{-1} T_iJ) for others,   omega = 4 / 3 /
+   lambda, where (D^{-1} T)_rc is summed over l first, from 0. The row of a node in no aggregate is empty. Of other rows the own
+   aggregate is kept and the kCMATCHSlots - 1 largest others by CMATCHSquare(), where of equal ones the smaller column is; blocks
+   that are 0 are not. If a block is dropped, the row is corrected: Defect = sum over dropped J, ascending, of P_iJ Bc_J (l
+   ascending, one product after the other added), W_pq += sum over kept J, ascending, of Bc_J,lp Bc_J,lq (l ascending; upper
+   triangle), CMATCHSolveCorrection(), and P_iJ,rl += sum_c Defect_rc Bc_J,lc, summed over c first, from 0. Then P is rounded to T.
+   With keep the kept columns are those that are there.
+
+   Galerkin product, with the rounded P. A P: row i has the blocks of the columns of P of all j, ascending;
+   (AP)_iJ,rc += a_rl p_lc over ascending j, slots of j, and l. It is rounded to T. Then C_cd,pq += p_rp (AP)_rq over the entries of
+   R of row c, ascending, and over r. Blocks with d > c, and the upper triangle of those with d = c, are taken, and the others are
+   their transposes; a block whose transpose is not in the pattern stays as it is summed. C is kept in double precision until the
+   next level is made.
+
+   Smoother: the polynomial of CMATCHNodesSteps() with M^{-1} = D, D_i = D_i^{-1} / (kCMATCHNodesMargin lambda), but for unknowns
+   that are alone, which the polynomial solves exactly: root / a_uu on the diagonal. The products of a cycle are plain, r = b - A x.
+
+   Coarsest level: as a dense matrix of its unknowns, in double precision, inverted by CMATCHNodesInvert() or alike, up to
+   kCMATCHLargestDense unknowns; with more, the polynomial of degree kCMATCHStalledDegree.
+
+   Refill: aggregates, patterns, and columns of P stay; all values are computed, from the modes on.
+*/
+#pragma once
+
+#include "cmatch.h"
+#include "cmatch_nodes_dense.h"
+
+constexpr LocalInt  kCMATCHNodesIterations = 5;
+constexpr PetscReal kCMATCHNodesMargin     = 1.2;
+constexpr PetscReal kCMATCHNodesOmega      = 4. / 3;
+
+/* The modes of the rank's rows. */
+struct CMATCHModes {
+  LocalInt      k; /* unknowns of a node of the finest level, 2 .. kCMATCHMostUnknowns */
+  LocalInt      m; /* modes, 1 .. kCMATCHMostModes */
+  const double *B; /* [rows][m] in the memory of A, row-major, as the user has given them */
+};
+
+/*
+   A level and its transfer to the next one. The arrays are in the memory of the hierarchy, and values of type void * are of its
+   precision T. Blocks are row-major.
+*/
+struct CMATCHNodesLevel {
+  LocalInt  n;      /* nodes */
+  LocalInt  k;      /* unknowns of a node: those of the matrix on level 0, the modes below */
+  LocalInt  blocks; /* with the diagonal ones */
+  LocalInt *A_i;    /* [n + 1] row starts */
+  LocalInt *A_j;    /* [blocks] columns, ascending in a row, with the diagonal */
+  void     *A_a;    /* [blocks][k][k] */
+  void     *D;      /* [n][k][k] M^{-1} */
+  PetscReal lambda; /* the estimate of the largest eigenvalue, without its margin; 0 on a level that is inverted */
+
+  /* what follows is of all levels but the last one; m are the modes, the unknowns of a node of the next level */
+  LocalInt  coarse;    /* nodes of the next level */
+  LocalInt *aggregate; /* [n] or -1: the node is left to the smoother */
+  LocalInt *P_j;       /* [n][kCMATCHSlots] columns, ascending in a row, and -1 behind them */
+  void     *P_a;       /* [n][kCMATCHSlots][k][m] values, and 0 behind them */
+  LocalInt *R_i;       /* [coarse + 1] R = P^T: row starts */
+  LocalInt *R_j;       /* [P_blocks] kCMATCHSlots * node + slot, ascending in a row: where the block is in P_a */
+  LocalInt  P_blocks;
+  double   *B_c; /* [coarse][m][m] the modes of the next level; upper triangles */
+
+  /* counts, for the view */
+  LocalInt left;    /* nodes in no aggregate */
+  LocalInt largest; /* nodes of the largest aggregate */
+  LocalInt least;   /* and of the smallest one */
+  LocalInt joined;  /* in all sweeps, vertices that joined a pair */
+  LocalInt cut;     /* rows of P that were cut */
+  LocalInt dead;    /* dead unknowns of the next level */
+  LocalInt raised;  /* diagonal blocks of this level that were raised */
+  LocalInt wide;    /* rows of A P and of the Galerkin product that took a general path, on a GPU */
+};
+
+/*
+   What a hierarchy of nodes has beside the fields of CMATCHHierarchy. Of these, `levels`, `scale`, `inverted`, `bytes`,
+   `kept_bytes`, `apply_bytes`, `where` and `params` are used, `several` is 0 and `w` null, and level[l].n has the unknowns of a
+   level and nothing else.
+*/
+struct CMATCHNodes {
+  LocalInt         m       = 0; /* modes */
+  CMATCHNodesGraph graph   = CMATCH_TRACE;
+  CMATCHEnd        end     = CMATCH_END_SIZE;
+  LocalInt         coupled = 0; /* after a set-up with keep: nodes of the finest level in no aggregate that are coupled now */
+  CMATCHNodesLevel level[kCMATCHMostLevels] = {};
+};
+
+/* ----------------------- what the options mean for nodes, in both twins ------------------------ */
+
+/* In space one more sweep on the finest level, where nodes have fewer unknowns than below. */
+inline PetscInt CMATCHNodesSweeps(const CMATCHParams &params, LocalInt level, LocalInt m)
+{
+  return params.sweeps + (level == 0 && m > 3);
+}
+
+inline float CMATCHNodesStrength(const CMATCHParams &params, LocalInt level)
+{
+  return level ? 0 : (float)params.strength;
+}
+
+/* The coarsening ends at so many unknowns. */
+inline LocalInt CMATCHNodesCoarseSize(const CMATCHParams &params)
+{
+  return (LocalInt)PetscMin(2 * params.coarse_size, kCMATCHLargestDense);
+}
+
+inline PolynomialSteps CMATCHNodesSteps(const CMATCHParams &params)
+{
+  switch (params.smoother) {
+  case PC_CMATCH_CHEBYSHEV: return PolynomialChebyshev((LocalInt)params.degree);
+  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4((LocalInt)params.degree);
+  default: return PolynomialChebyshev((LocalInt)PetscMax(params.degree, 2)); /* l1jacobi, the default */
+  }
+}
+
+/* Whether the options are such that nodes have them; otherwise the hierarchy is one of rows. */
+inline bool CMATCHNodesPossible(const CMATCHParams &params)
+{
+  return params.coarsening == PC_CMATCH_MATCHING && params.coarse == PC_CMATCH_DENSE && !CMATCHHasFactors(params);
+}
+
+/* Why the coarsening ends with a level of n nodes of k unknowns, number l, or false. */
+inline bool CMATCHNodesEnd(const CMATCHParams &params, LocalInt l, LocalInt n, LocalInt k, CMATCHEnd *end)
+{
+  const bool size = (PetscInt64)n * k <= CMATCHNodesCoarseSize(params);
+
+  if (!size && l + 1 < params.max_levels) return false;
+  *end = size ? CMATCH_END_SIZE : CMATCH_END_LEVELS;
+  return true;
+}
+
+/* The same after the aggregates have been found: `left` nodes are in none. */
+inline bool CMATCHNodesStalled(LocalInt n, LocalInt k, LocalInt left, LocalInt coarse, LocalInt m, CMATCHEnd *end)
+{
+  if (left != n && (PetscReal)coarse * m < kCMATCHStall * (PetscReal)(n - left) * k) return false;
+  *end = left == n ? CMATCH_END_DOMINATED : CMATCH_END_STALLED;
+  return true;
+}
+
+/*
+   D [n][n], symmetric, becomes its inverse. Small eigenvalues, those of bodies that nothing holds, are left out: their inverse is
+   0. Returns false if D has no positive eigenvalue, or is indefinite beyond rounding. On the host, for both twins.
+*/
+PetscErrorCode CMATCHNodesInvert(LocalInt n, double *D, PetscBool *done);
+
+/* ------------------------------------------- twins -------------------------------------------- */
+
+/*
+   Computes a hierarchy of nodes of A, as CMATCHComputeHierarchy_X() does one of rows. *H is a CMATCHHierarchyHost<T> or a
+   CMATCHHierarchyCUDA whose `nodes` are there. CMATCHApply_X(), CMATCHMakeGraph_CUDA() and CMATCHDestroy_X() take hierarchies of
+   either kind. In the stats `row` is a row of A for a failure of the kinds that a hierarchy of rows has on the finest level, too,
+   and otherwise a node.
+*/
+PetscErrorCode CMATCHNodesCompute_Host(const CSRView *A, const CMATCHModes *, const CMATCHParams *, PetscBool keep, PetscBool work,
+                                       CMATCHHierarchy **H, CMATCHStats *);
+PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *, const CMATCHParams *, PetscBool keep, PetscBool work,
+                                       CMATCHHierarchy **H, CMATCHStats *);
+
+/* z = M^{-1} r by one cycle of a hierarchy of nodes; CMATCHApply_Host() calls it */
+PetscErrorCode CMATCHNodesApply_Host(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);
