@@ -611,6 +611,9 @@ Type CMATCH()
              NotBetween(PCCMATCHSetCoarseSize, 1, 2048)),
     OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
              NoPrecision(PCCMATCHSetPrecision)),
+    OptionOf("-@block_size", "PCCMATCHSetBlockSize", "0", "2", To(PCCMATCHSetBlockSize, (PetscInt)2),
+             NotBetween(PCCMATCHSetBlockSize, 0, 6))
+      .Shows("block size 2\n"),
     OptionOf("-@reach", "PCCMATCHSetReach", "global", "local", To(PCCMATCHSetReach, PC_CMATCH_LOCAL),
              {Text("far"), Call(PCCMATCHSetReach, (PCCMATCHReach)2, "has no value 2")})
       .Shows("on several ranks each has a hierarchy of its block\n"),

@@ -123,6 +123,7 @@ static PetscErrorCode Compose_CMATCH(PC pc, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(PC_CMATCH::options.Compose(pc, compose));
   PetscCall(PetscObjectComposeFunction(object, "PCCMATCHGetHierarchy_C", compose ? Entry<PCCMATCHGetHierarchy_CMATCH> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCSetCoordinates_C", compose ? Entry<PCSetCoordinates_CMATCH> : nullptr));
   PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_CMATCH> : nullptr));
   PetscCall(PetscObjectComposeFunction(object, kCycleQuery, compose ? Entry<PCFinePCGetCycle_CMATCH> : nullptr));
   PetscCall(PetscObjectComposeFunction(object, kSizeQuery, compose ? Entry<PCFinePCSetSize_CMATCH> : nullptr));

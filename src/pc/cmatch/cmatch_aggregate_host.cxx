@@ -187,8 +187,11 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
   return sweep;
 }
 
-/* P^T M P for the aggregates of a sweep, without the columns of vertices that are left. */
-CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
+/*
+   P^T M P for the aggregates of a sweep, without the columns of vertices that are left. The diagonal of nodes is instead the sum of
+   the positive weights of the row.
+*/
+CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep, bool nodes)
 {
   const LocalInt  n = M.n();
   CMATCHGraph     coarse;
@@ -209,9 +212,11 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
       }
     }
     row.Sort();
+    if (nodes) diagonal = 0;
     for (LocalInt to : row.columns) {
       coarse.j.push_back(to);
       coarse.a.push_back((float)row.sum[to]);
+      if (nodes && row.sum[to] < 0) diagonal -= row.sum[to];
     }
     row.Clear();
     coarse.d.push_back((float)diagonal);
@@ -220,31 +225,28 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
   return coarse;
 }
 
-/* Sweeps of matching on M, which becomes the operator on the aggregates. */
-CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
+/* Sweeps of matching on M, which becomes the operator on the aggregates, without the vertices that are left. */
+CMATCHAggregation Sweeps(const CMATCHMatching &matching, std::vector<char> left, CMATCHGraph *M, size_t *work_bytes)
 {
-  const LocalInt        n        = M->n();
-  const bool            small    = all < kCMATCHSmall;
-  const float           strength = CMATCHStrength(params, all);
-  CMATCHAggregation     result{std::vector<LocalInt>(n), 0, 0, 0};
-  std::vector<char>     left = LeftRows(*M, &result.left);
+  const LocalInt        n = M->n();
+  CMATCHAggregation     result{std::vector<LocalInt>(n), 0, (LocalInt)std::count(left.begin(), left.end(), (char)1), 0};
   std::vector<LocalInt> size(n, 1), room(n);
 
   if (result.left == n) return result;
   for (LocalInt i = 0; i < n; i++) result.aggregate[i] = i;
-  for (LocalInt s = 0; s < params.sweeps; s++) {
+  for (LocalInt s = 0; s < matching.sweeps; s++) {
     const LocalInt     vertices = M->n();
-    std::vector<float> c        = Weights(*M, strength, left);
+    std::vector<float> c        = Weights(*M, matching.strength, left);
     for (LocalInt i = 0; i < vertices && s == 0; i++) {
       LocalInt used = 0;
       for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] != 0;
-      room[i] = small ? 1 << 20 : PetscClipInterval(2 * (used + 1), kCMATCHLeastRoom, kCMATCHMostRoom);
+      room[i] = matching.limited ? PetscClipInterval(2 * (used + 1), kCMATCHLeastRoom, kCMATCHMostRoom) : 1 << 20;
     }
     for (LocalInt i = 0; i < vertices; i++)
       for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++)
         if (c[k] > 0 && size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
     const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
-    CMATCHGraph coarse = Contract(*M, sweep);
+    CMATCHGraph coarse = Contract(*M, sweep, matching.nodes);
     *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
                                                  vertices * (8 * sizeof(LocalInt) + sizeof(float) + 1));
     *M                 = std::move(coarse);
@@ -263,10 +265,20 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all,
     for (LocalInt &a : result.aggregate)
       if (a >= 0) a = sweep.aggregate[a];
     result.coarse = sweep.coarse;
-    /* of all ranks, if the others have as many aggregates for their rows */
-    if (result.coarse == vertices || (PetscReal)result.coarse * ((PetscReal)all / n) <= params.coarse_size) break;
+    if (result.coarse == vertices || (PetscReal)result.coarse * matching.each <= matching.enough) break;
   }
   return result;
+}
+
+/* The aggregates of rows; of all ranks, the sweeps end as if the others had as many for their rows. */
+CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
+{
+  const CMATCHMatching matching{params.sweeps, CMATCHStrength(params, all), all >= kCMATCHSmall,
+                                false,         (PetscReal)all / M->n(),     (PetscReal)params.coarse_size};
+  LocalInt             count;
+  std::vector<char>    left = LeftRows(*M, &count);
+
+  return Sweeps(matching, std::move(left), M, work_bytes);
 }
 
 /* -------------------------------------- independent sets -------------------------------------- */
@@ -334,7 +346,7 @@ CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes)
   for (float &weight : c)
     if (weight < (float)kCMATCHStiff) weight = 0;
   const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
-  CMATCHGraph coarse = Contract(*M, sweep);
+  CMATCHGraph coarse = Contract(*M, sweep, false);
   *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
                                                n * (8 * sizeof(LocalInt) + sizeof(float) + 1));
   *M                 = std::move(coarse);
@@ -345,4 +357,9 @@ CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, PetscInt64 al
 {
   return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, all, *M, work_bytes)
                                              : MatchingAggregates(params, all, M, work_bytes);
+}
+
+CMATCHAggregation CMATCHMatch_Host(const CMATCHMatching &matching, std::vector<char> left, CMATCHGraph *M, size_t *work_bytes)
+{
+  return Sweeps(matching, std::move(left), M, work_bytes);
 }

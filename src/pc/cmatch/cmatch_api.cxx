@@ -469,6 +469,53 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 }
 
 /*@
+  PCCMATCHSetBlockSize - Sets how many unknowns a node has
+
+  Logically Collective
+
+  Input Parameters:
++ pc         - the preconditioner context
+- block_size - between 0 and 6, 0 (default); 0 for the block size of the matrix, 1 for rows
+
+  Options Database Key:
+. -pc_cmatch_block_size <block_size> - how many unknowns a node has
+
+  Level: intermediate
+
+  Note:
+  With two to six unknowns at each point the hierarchy is one of nodes: blocks take the place of entries, and modes, such as the
+  rigid body modes of elasticity, that of the near null vector. They are the vectors of `MatSetNearNullSpace()`, if there are two or
+  more, else the rigid body modes of the coordinates of `PCSetCoordinates()`, else the vectors of `MatSetNullSpace()`, else each
+  unknown has the constants. A block size must divide the rows of each rank.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetBlockSize()`, `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`
+@*/
+PetscErrorCode PCCMATCHSetBlockSize(PC pc, PetscInt block_size)
+{
+  return CallSetter(pc, "PCCMATCHSetBlockSize_C", block_size);
+}
+
+/*@
+  PCCMATCHGetBlockSize - Gets how many unknowns a node has
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. block_size - see `PCCMATCHSetBlockSize()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetBlockSize()`
+@*/
+PetscErrorCode PCCMATCHGetBlockSize(PC pc, PetscInt *block_size)
+{
+  return CallGetter(pc, "PCCMATCHGetBlockSize_C", block_size);
+}
+
+/*@
   PCCMATCHSetReach - Sets how far a hierarchy reaches on several ranks
 
   Logically Collective

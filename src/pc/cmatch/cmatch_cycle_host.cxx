@@ -38,6 +38,7 @@
 #include <petscblaslapack.h>
 
 #include "cmatch_host.h"
+#include "cmatch_nodes.h"
 
 namespace
 {
@@ -495,7 +496,8 @@ template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, PetscBool
 PetscErrorCode CMATCHApply_Host(CMATCHHierarchy *H, const PetscScalar *r, PetscScalar *z)
 {
   PetscFunctionBegin;
-  if (H->params.precision == FINEPC_SINGLE) PetscCall(Apply(static_cast<CMATCHHierarchyHost<float> *>(H), r, z));
+  if (H->nodes) PetscCall(CMATCHNodesApply_Host(H, r, z));
+  else if (H->params.precision == FINEPC_SINGLE) PetscCall(Apply(static_cast<CMATCHHierarchyHost<float> *>(H), r, z));
   else PetscCall(Apply(static_cast<CMATCHHierarchyHost<double> *>(H), r, z));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,6 +5,7 @@
 */
 #pragma once
 
+#include "cmatch_nodes.h"
 #include "cmatch_ranks_face.h"
 
 template <typename Object>
@@ -35,6 +36,10 @@ struct PC_CMATCH : PC_Local {
 
   PCCMATCHCommunication communication = PC_CMATCH_COMMUNICATION_AUTO;
 
+  PetscInt            block_size  = 0;  /* unknowns of a node, 1 for rows, 0 for the block size of the matrix */
+  std::vector<double> coordinates = {}; /* of the rank's nodes, of PCSetCoordinates() */
+  PetscInt            dimension   = 0;
+
   /* What the last set-up has made. */
   CMATCHHierarchy *hierarchy        = nullptr;
   CMATCHStats      stats            = CMATCHStats{};
@@ -52,6 +57,9 @@ struct PC_CMATCH : PC_Local {
   CMATCHRanks *ranks      = nullptr; /* what the hierarchy of all ranks has; null if it is one of the rank's block */
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
   PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has passed it */
+
+  const char *modes    = nullptr; /* where the modes of a hierarchy of nodes come from; null for the constants of each unknown */
+  const char *why_rows = nullptr; /* why the hierarchy is one of rows, although the matrix has blocks */
 
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };
@@ -75,3 +83,12 @@ PetscErrorCode CMATCHCountForeignRows(const CMATCHHierarchy *, LocalInt level, P
 
 /* PCCMATCHGetHierarchy() */
 PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC, PetscInt *levels, Mat *A[], Mat *P[]);
+
+/* The unknowns k of a node, or 0 for a hierarchy of rows; `why_rows` is set. */
+PetscErrorCode PCCMATCHChooseNodes(PC, const CSRView *A, LocalInt *k);
+
+/* Computes a hierarchy of nodes; there may be a failure in the stats. */
+PetscErrorCode PCCMATCHComputeNodes(PC, const CSRView *A, LocalInt k);
+PetscLogDouble CMATCHNodesFlops(const CMATCHHierarchy *);
+PetscErrorCode PCCMATCHViewNodes(PC, PetscViewer);
+PetscErrorCode PCSetCoordinates_CMATCH(PC, PetscInt dim, PetscInt nodes, PetscReal coordinates[]);

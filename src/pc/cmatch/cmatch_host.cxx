@@ -86,11 +86,7 @@ LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHSums *
   return bad;
 }
 
-namespace
-{
-
-/* Finds the first row of A that cannot be used. */
-void CheckRows(const CMATCHMatrix &matrix, PetscReal sign, CMATCHStats *stats)
+void CMATCHCheckRows_Host(const CMATCHMatrix &matrix, PetscReal sign, CMATCHStats *stats)
 {
   const CSRView     *A = matrix.own, *B = matrix.foreign;
   const PetscScalar *w = matrix.w;
@@ -109,9 +105,8 @@ void CheckRows(const CMATCHMatrix &matrix, PetscReal sign, CMATCHStats *stats)
   }
 }
 
-/* w without zeros, and the scale of the finest level */
 template <typename T>
-void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
+void CMATCHFindScale_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
 {
   const CSRView *A        = matrix.own;
   double         largest  = matrix.largest;
@@ -128,8 +123,6 @@ void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
   H->scale = std::ldexp(CMATCHSign(H->params), kCMATCHExponent - exponent);
 }
 
-} // namespace
-
 template <typename T>
 void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, CMATCHSums *sums, CMATCHStats *stats)
 {
@@ -137,9 +130,9 @@ void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, CM
   CMATCHArrays<T> *const L   = &H->arrays[0];
   LocalInt               bad = -1; /* the first row with an entry that is too large */
 
-  CheckRows(matrix, CMATCHSign(H->params), stats);
+  CMATCHCheckRows_Host(matrix, CMATCHSign(H->params), stats);
   if (stats->failure) return;
-  FindScale(matrix, H);
+  CMATCHFindScale_Host(matrix, H);
   sums->Assign(A->n);
   L->A_i.assign(1, 0);
   L->A_j.clear();
@@ -601,6 +594,8 @@ PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **H)
 /* of both precisions, what cmatch_host_ranks.cxx uses */
 template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, CMATCHSums *, CMATCHStats *);
 template void        CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, CMATCHSums *, CMATCHStats *);
+template void        CMATCHFindScale_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *);
+template void        CMATCHFindScale_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *);
 template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
 template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
 template void        CMATCHProlongator_Host(PetscBool, CMATCHLevel *, CMATCHArrays<float> *);

@@ -7,12 +7,14 @@
      cmatch_fit_host.cxx        whether aggregates that are kept still fit
      cmatch_fsai_host.cxx       the factors of the smoothers sfsai and afsai
      cmatch_cycle_host.cxx      the coarsest level and the cycle
+     cmatch_nodes_host.cxx      hierarchies of nodes
 */
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cmatch.h"
@@ -68,6 +70,8 @@ struct CMATCHHierarchyHost : CMATCHHierarchy {
   CMATCHParts              parts;        /* of the last level, in that case */
 
   std::vector<CMATCHExpanded> expanded; /* levels on several ranks, until their factors are scaled */
+
+  std::shared_ptr<CMATCHNodes> nodes_kept; /* what `nodes` shows, see cmatch_nodes_host.cxx */
 };
 
 template <typename V>
@@ -154,6 +158,20 @@ struct CMATCHAggregation {
 */
 CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes);
 
+/*
+   What differs between the matching of rows and that of nodes: the size of aggregates of rows is limited on large levels, and the
+   diagonal of nodes is the sum of their positive weights. The sweeps end where `each` times the vertices are `enough`.
+*/
+struct CMATCHMatching {
+  PetscInt  sweeps;
+  float     strength;
+  bool      limited, nodes;
+  PetscReal each, enough;
+};
+
+/* The aggregates of nodes, of which those marked in `left` are in none. */
+CMATCHAggregation CMATCHMatch_Host(const CMATCHMatching &, std::vector<char> left, CMATCHGraph *M, size_t *work_bytes);
+
 /* How well the aggregates of a level fit its values; the last level has none. */
 template <typename T>
 CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, const CMATCHArrays<T> &);
@@ -184,6 +202,11 @@ struct CMATCHSums {
     for (std::vector<double> *sums : {&rs, &diagonal, &size}) sums->assign(n, 0.);
   }
 };
+
+/* Finds the first row of A that cannot be used, and the scale of the finest level; and w without zeros. */
+void CMATCHCheckRows_Host(const CMATCHMatrix &, PetscReal sign, CMATCHStats *);
+template <typename T>
+void CMATCHFindScale_Host(const CMATCHMatrix &, CMATCHHierarchyHost<T> *);
 
 /* Makes the finest level of A, and its sums. */
 template <typename T>

@@ -70,6 +70,47 @@ static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &row
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The operator of a level of nodes, and its prolongator from the next one, by single entries. */
+static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, const CMATCHNodesLevel &level, Rows *rows)
+{
+  const LocalInt           n = level.n, k = level.k;
+  std::vector<LocalInt>    begin, column;
+  std::vector<PetscScalar> value;
+
+  PetscFunctionBegin;
+  PetscCall(FetchIntegers(H, level.A_i, (size_t)n + 1, &begin));
+  PetscCall(FetchIntegers(H, level.A_j, level.blocks, &column));
+  PetscCall(FetchValues(H, level.A_a, (size_t)level.blocks * k * k, &value));
+  rows->Begin(n * k);
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt r = 0; r < k; r++) {
+      for (LocalInt e = begin[i]; e < begin[i + 1]; e++)
+        for (LocalInt c = 0; c < k; c++) rows->Add(column[e] * k + c, value[((size_t)e * k + r) * k + c] / H->scale);
+      rows->EndRow();
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FillNodesProlongator(const CMATCHHierarchy *H, const CMATCHNodesLevel &level, Rows *rows)
+{
+  const LocalInt           n = level.n, k = level.k, m = H->nodes->m;
+  const size_t             slots = (size_t)n * kCMATCHSlots;
+  std::vector<LocalInt>    column;
+  std::vector<PetscScalar> value;
+
+  PetscFunctionBegin;
+  PetscCall(FetchIntegers(H, level.P_j, slots, &column));
+  PetscCall(FetchValues(H, level.P_a, slots * k * m, &value));
+  rows->Begin(n * k);
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt r = 0; r < k; r++) {
+      for (size_t e = (size_t)i * kCMATCHSlots; e < (size_t)(i + 1) * kCMATCHSlots && column[e] >= 0; e++)
+        for (LocalInt c = 0; c < m; c++) rows->Add(column[e] * m + c, value[(e * k + r) * m + c]);
+      rows->EndRow();
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    The operator of a level: its entries beside the diagonal with the diagonal between them. The hierarchy has scale W A W on the
    finest level, of which w undoes W = diag(w); w is null for ones and on the other levels.
@@ -81,6 +122,10 @@ static PetscErrorCode FillOperator(const CMATCHHierarchy *H, const CMATCHLevel *
   std::vector<PetscScalar> value, diagonal;
 
   PetscFunctionBegin;
+  if (H->nodes) {
+    PetscCall(FillNodesOperator(H, H->nodes->level[level - H->level], rows));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(FetchIntegers(H, level->A_i, n ? (size_t)n + 1 : 0, &begin));
   PetscCall(FetchIntegers(H, level->A_j, level->nnz, &column));
   PetscCall(FetchValues(H, level->A_a, level->nnz, &value));
@@ -133,6 +178,10 @@ static PetscErrorCode FillProlongator(const CMATCHHierarchy *H, const CMATCHLeve
   std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
+  if (H->nodes) {
+    PetscCall(FillNodesProlongator(H, H->nodes->level[level - H->level], rows));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(FetchIntegers(H, level->P_j, (size_t)n * width, &column));
   PetscCall(FetchValues(H, level->P_a, (size_t)n * width, &value));
   rows->Begin(n);
@@ -201,6 +250,11 @@ static PetscErrorCode MakeLevels_CMATCH(bool operators, bool prolongators, Level
     PetscCall(MakeLevel(*levels, l, FillOperator, levels->At(l)->n, &levels->A[l]));
   for (LocalInt l = 0; l + 1 < levels->all && prolongators; l++)
     PetscCall(MakeLevel(*levels, l, FillProlongator, levels->At(l + 1)->n, &levels->P[l]));
+  const CMATCHNodes *const nodes = levels->H->nodes;
+  for (LocalInt l = 0; nodes && l < levels->all; l++) {
+    if (operators) PetscCall(MatSetBlockSize(levels->A[l], nodes->level[l].k));
+    if (prolongators && l + 1 < levels->all) PetscCall(MatSetBlockSizes(levels->P[l], nodes->level[l].k, nodes->m));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -253,7 +307,8 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   Notes:
   A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns
   of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
-  are empty rows of P.
+  are empty rows of P. Of a hierarchy of nodes, see `PCCMATCHSetBlockSize()`, the matrices have block sizes, and the columns of P
+  combine parts of the modes.
 
   The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
   The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.

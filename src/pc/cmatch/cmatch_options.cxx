@@ -110,6 +110,17 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_precision", "the precision in which the hierarchy is stored and the cycle computed", "PCCMATCHSetPrecision",
    Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
 
+  /* block_size: 0 for the block size of the matrix, 1 for rows
+
+     With two to six unknowns at each point the hierarchy is one of nodes: blocks take the place of entries, and modes, such as the
+     rigid body modes of elasticity, that of the near null vector. They are the vectors of `MatSetNearNullSpace()`, if there are
+     two or more, else the rigid body modes of the coordinates of `PCSetCoordinates()`, else the vectors of `MatSetNullSpace()`,
+     else each unknown has the constants. A block size must divide the rows of each rank.
+
+     See also: `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()` */
+  {"-pc_cmatch_block_size", "how many unknowns a node has", "PCCMATCHSetBlockSize",
+   Field<&PC_CMATCH::block_size>(Between(0, kCMATCHMostUnknowns))},
+
   /* reach
 
      The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with
@@ -209,6 +220,7 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
 . -pc_cmatch_coarse_size <300> - at how many rows the coarsening ends; between 1 and 2048; a level of up to four times as many rows
   is the last one, too, where the coarsening has become slow
 . -pc_cmatch_precision <single> - the precision in which the hierarchy is stored and the cycle computed: `single` or `double`
+. -pc_cmatch_block_size <0> - how many unknowns a node has; between 0 and 6; 0 for the block size of the matrix, 1 for rows
 . -pc_cmatch_reach <global> - how far a hierarchy reaches on several ranks. `global`: one hierarchy of the whole matrix; `local`: on
   each rank a hierarchy of its diagonal block
 . -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
@@ -302,7 +314,7 @@ and row.
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`, `MatSetNullSpace()`,
           `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
           `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
-          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetReach()`,
-          `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`,
-          `PCCMATCHSetReusePattern()`
+          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`,
+          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`,
+          `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
 M*/

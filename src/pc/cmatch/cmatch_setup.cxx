@@ -212,7 +212,8 @@ static bool CanKeepPattern_CMATCH(PC pc, bool global, const CSRView *A, const Ne
   const CMATCHHierarchy *H      = cmatch->hierarchy;
 
   return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work && H->where == A->where &&
-         cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular && !cmatch->ranks == !global;
+         !H->nodes && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular &&
+         !cmatch->ranks == !global;
 }
 
 /* The operations of an application. */
@@ -221,6 +222,7 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
   const CMATCHParams *params = &H->params;
   PetscLogDouble      flops  = 0;
 
+  if (H->nodes) return CMATCHNodesFlops(H);
   for (PetscInt l = 0; l < H->levels; l++) {
     const CMATCHLevel   *level   = &H->level[l];
     const bool           last    = l + 1 == H->levels && l >= H->several;
@@ -249,7 +251,13 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
 
   PetscFunctionBegin;
   if (!cmatch->ranks) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
-  if (stats->level)
+  if (stats->failure == CMATCH_BLOCK_NOT_POSITIVE && !stats->level) {
+    const PetscInt k = cmatch->hierarchy->nodes->level[0].k;
+    PetscCall(PetscSNPrintf(place, sizeof(place), "Node %" PetscInt_FMT ", rows %" PetscInt_FMT " to %" PetscInt_FMT "%s,", row,
+                            row * k, row * k + k - 1, block));
+  } else if (cmatch->hierarchy->nodes && stats->level)
+    PetscCall(PetscSNPrintf(place, sizeof(place), "Level %" LocalInt_FMT " of the hierarchy of nodes%s", stats->level, block));
+  else if (stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" LocalInt_FMT "%s", row, stats->level, block));
   else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", row, block));
   outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
@@ -261,7 +269,7 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
     outcome->reason = PC_FACTOR_OTHER;
     PetscCall(PetscSNPrintf(text, sizeof(text),
                             "has an entry that is not finite%s: PCCMATCH needs a symmetric positive definite matrix",
-                            has_vector ? ", or the near null vector has one there" : ""));
+                            has_vector ? ", or a near null vector has one there" : ""));
     break;
   case CMATCH_DIAGONAL_MISSING:
     PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric definite matrix"));
@@ -271,8 +279,8 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
       PetscSNPrintf(text, sizeof(text), "has a diagonal entry that is not positive: PCCMATCH needs a symmetric definite matrix"));
     break;
   case CMATCH_BLOCK_NOT_POSITIVE:
-    PetscCall(PetscSNPrintf(text, sizeof(text),
-                            "has a diagonal block that is not positive definite: PCCMATCH needs a symmetric definite matrix"));
+    PetscCall(PetscSNPrintf(text, sizeof(text), "has %s that is not positive definite: PCCMATCH needs a symmetric definite matrix",
+                            stats->level ? "an operator" : "a diagonal block"));
     break;
   case CMATCH_TOO_LARGE:
     outcome->reason = PC_FACTOR_OTHER;
@@ -282,6 +290,10 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
                             is_single ? "use -pc_cmatch_precision double" : "scale the matrix"));
     break;
   case CMATCH_COARSEST:
+    if (cmatch->hierarchy->nodes) {
+      PetscCall(PetscSNPrintf(text, sizeof(text), "has negative eigenvalues: PCCMATCH needs a symmetric definite matrix"));
+      break;
+    }
     PetscCall(PetscSNPrintf(text, sizeof(text),
                             "has a pivot that is not positive in the factorization of the coarsest operator: PCCMATCH needs a "
                             "symmetric positive definite matrix, and MatSetNullSpace() if it is singular%s",
@@ -407,7 +419,8 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
 static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
-  NearNullVector w;
+  NearNullVector w{};
+  LocalInt       k;
   CSRMat         others;
 
   PetscFunctionBegin;
@@ -417,6 +430,7 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
+    PetscCall(PCCMATCHChooseNodes(pc, A, &k)); /* for the view */
     PetscCall(MatGetOtherPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
@@ -424,12 +438,16 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(restored);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode code = GetNearNullVector(pc, nullptr, A, &w);
-  if (!code) code = ComputeHierarchy(pc, A, w);
-  PetscCall(RestoreNearNullVector(&w));
-  PetscCall(code);
+  PetscCall(PCCMATCHChooseNodes(pc, A, &k));
+  if (k) PetscCall(PCCMATCHComputeNodes(pc, A, k));
+  else {
+    PetscErrorCode code = GetNearNullVector(pc, nullptr, A, &w);
+    if (!code) code = ComputeHierarchy(pc, A, w);
+    PetscCall(RestoreNearNullVector(&w));
+    PetscCall(code);
+  }
   if (cmatch->stats.failure) {
-    PetscCall(DescribeFailure_CMATCH(pc, w.array != nullptr, outcome));
+    PetscCall(DescribeFailure_CMATCH(pc, k || w.array, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   cmatch->complete         = true;

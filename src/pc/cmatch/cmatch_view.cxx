@@ -21,7 +21,6 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
 {
   const PC_CMATCH    *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHParams *params = &cmatch->params;
-  PetscInt            bs;
 
   PetscFunctionBegin;
   if (params->coarsening == PC_CMATCH_MATCHING)
@@ -63,14 +62,13 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "linear to 7 digits: with gmres and pgmres, whose norm may be far from that of the residual "
                                      "then, use fgmres, gmresfused or -pc_cmatch_precision double\n"));
-  if (!pc->pmat) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetBlockSize(pc->pmat, &bs));
-  if (bs > 1)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "the matrix has block size %" PetscInt_FMT
-                                     ", but cmatch works on single rows: harmless for elastic solids; "
-                                     "for other systems of equations compare afsai, sfsai, bisai and gamg\n",
-                                     bs));
+  if (cmatch->block_size) PetscCall(PetscViewerASCIIPrintf(viewer, "block size %" PetscInt_FMT "\n", cmatch->block_size));
+  if (pc->setupcalled && cmatch->why_rows)
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer,
+                             "the matrix has blocks, but the hierarchy is one of single rows, since %s: harmless for elastic "
+                             "solids; for other systems of equations compare afsai, sfsai, bisai and gamg\n",
+                             cmatch->why_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -264,8 +262,9 @@ static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
 static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelSums> &levels, CMATCHEnd end, PetscViewer viewer)
 {
   const PetscInt last = (PetscInt)levels.size() - 1, n = (PetscInt)levels[last].rows;
-  const bool     inverted =
-    H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED && n <= kCMATCHLargestDense; /* on the rank that has it */
+  const bool     inverted = H->nodes ? H->inverted
+                                     : H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED &&
+                                     n <= kCMATCHLargestDense; /* on the rank that has it */
   /* Of a hierarchy of all ranks there is an empty level behind a level that is dominated. */
   const PetscInt of_rows = last && !n ? last - 1 : last;
   char           solver[128];
@@ -302,7 +301,7 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelS
                                      last, n));
     break;
   }
-  if (end == CMATCH_END_DOMINATED) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
+  if (end == CMATCH_END_DOMINATED && !H->nodes) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
   else if (inverted) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the dense inverse"));
   else if (H->params.coarse == PC_CMATCH_PCG)
     PetscCall(PetscSNPrintf(solver, sizeof(solver), "%" LocalInt_FMT " iterations of the conjugate gradient method",
@@ -355,7 +354,8 @@ static PetscErrorCode ViewBuilt_CMATCH(PC pc, PetscViewer viewer)
   PetscCallMPI(MPIU_Allreduce(count, sum, COUNTS, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, BYTES, MPI_DOUBLE, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&work, &most_work, 1, MPI_DOUBLE, MPI_MAX, comm));
-  if (cmatch->near_null_unused)
+  if (H->nodes) PetscCall(PCCMATCHViewNodes(pc, viewer));
+  else if (cmatch->near_null_unused)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "near null vector: the constants, since %s is 0 in %" PetscInt64_FMT " of %" PetscInt64_FMT
                                      " rows\n",
@@ -367,7 +367,7 @@ static PetscErrorCode ViewBuilt_CMATCH(PC pc, PetscViewer viewer)
   if (size > 1 && !cmatch->ranks) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
   PetscCall(ViewMisfit(cmatch, sum[ANEW], viewer));
   PetscCall(SumLevels(pc, &levels));
-  PetscCall(ViewLevels(levels, viewer));
+  if (!H->nodes) PetscCall(ViewLevels(levels, viewer));
   if (cmatch->ranks) {
     PetscCall(ViewRanks(pc, levels, viewer));
     PetscCall(ViewCommunication_CMATCH(cmatch->ranks, viewer));

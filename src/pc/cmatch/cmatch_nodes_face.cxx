@@ -1,0 +1,307 @@
+/* What PCCMATCH does for systems with several unknowns at each point: where the modes come from, the set-up, and the view. */
+#include <petsc/private/pcimpl.h>
+
+#include <cmath>
+
+#include "cmatch_face.h"
+#include "entry.h"
+#include "finepcimpl.h"
+#include "sparse/memory.h"
+
+/* -------------------------------------- whether there are nodes ------------------------------- */
+
+PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  PetscInt   bs     = cmatch->block_size;
+
+  PetscFunctionBegin;
+  *k               = 0;
+  cmatch->why_rows = nullptr;
+  if (!bs) PetscCall(MatGetBlockSize(pc->pmat, &bs));
+  if (bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
+  if (bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
+  else if (cmatch->ranks) cmatch->why_rows = "a hierarchy of nodes is one of one rank: compare -pc_cmatch_reach local";
+  else if (PetscMemTypeDevice(A->where)) cmatch->why_rows = "a hierarchy of nodes is on the host as yet";
+  else if (!CMATCHNodesPossible(cmatch->params))
+    cmatch->why_rows = "nodes have the coarsening matching, the coarsest level dense, and no factored smoother";
+  else *k = (LocalInt)bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------------- modes ------------------------------------------- */
+
+/* PCSetCoordinates() */
+PetscErrorCode PCSetCoordinates_CMATCH(PC pc, PetscInt dim, PetscInt nodes, PetscReal coordinates[])
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(dim >= 1 && dim <= 3 && nodes >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "Coordinates of %" PetscInt_FMT " nodes in %" PetscInt_FMT " dimensions", nodes, dim);
+  cmatch->coordinates.assign(coordinates, coordinates + (size_t)dim * nodes);
+  cmatch->dimension = dim;
+  cmatch->alone     = true; /* other processes do not get them */
+  pc->failedreason  = PC_NOERROR;
+  pc->setupcalled   = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+namespace
+{
+
+/* The modes of the rank's rows, row by row, with what the twins take. */
+struct Modes {
+  std::vector<double> B;
+  CMATCHModes         view = {};
+
+  double &At(LocalInt row, LocalInt mode) { return B[(size_t)row * view.m + mode]; }
+  void    Begin(LocalInt rows, LocalInt m)
+  {
+    view.m = m;
+    B.assign((size_t)rows * m, 0.);
+  }
+};
+
+} // namespace
+
+/*
+   The vectors of a null space, with the constants if it has them; nothing if that are fewer than two. More than kCMATCHMostModes
+   are not used.
+*/
+static PetscErrorCode TakeNullSpace(MatNullSpace space, LocalInt rows, Modes *modes)
+{
+  PetscBool  constants;
+  PetscInt   count;
+  const Vec *vectors;
+
+  PetscFunctionBegin;
+  if (!space) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatNullSpaceGetVecs(space, &constants, &count, &vectors));
+  const PetscInt all = PetscMin(count + (constants ? 1 : 0), (PetscInt)kCMATCHMostModes);
+  if (all < 2) PetscFunctionReturn(PETSC_SUCCESS);
+  modes->Begin(rows, (LocalInt)all);
+  for (LocalInt c = 0; c < all; c++) {
+    const PetscInt     from = c - (constants ? 1 : 0);
+    const PetscScalar *array;
+    PetscInt           n;
+    if (from < 0) {
+      for (LocalInt row = 0; row < rows; row++) modes->At(row, c) = 1;
+      continue;
+    }
+    PetscCall(VecGetLocalSize(vectors[from], &n));
+    PetscCheck(n == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+               "A vector of the near null space has %" PetscInt_FMT " entries on this rank, but the matrix has %" LocalInt_FMT
+               " rows: both must have the same layout",
+               n, rows);
+    PetscCall(VecGetArrayRead(vectors[from], &array));
+    for (LocalInt row = 0; row < rows; row++) modes->At(row, c) = PetscRealPart(array[row]);
+    PetscCall(VecRestoreArrayRead(vectors[from], &array));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rigid body modes of nodes at these coordinates, which count from their mean. */
+static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, LocalInt rows, Modes *modes)
+{
+  const LocalInt      k = modes->view.k, dim = (LocalInt)cmatch->dimension, nodes = rows / k;
+  std::vector<double> x = cmatch->coordinates;
+
+  PetscFunctionBegin;
+  if (x.empty() || k != dim || k < 2 || k > 3) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(x.size() == (size_t)nodes * dim, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "PCSetCoordinates() was given %" PetscInt_FMT " nodes on this rank, but the matrix has %" LocalInt_FMT,
+             (PetscInt)x.size() / dim, nodes);
+  for (LocalInt d = 0; d < dim && nodes; d++) {
+    double sum = 0;
+    for (LocalInt i = 0; i < nodes; i++) sum += x[(size_t)i * dim + d];
+    for (LocalInt i = 0; i < nodes; i++) x[(size_t)i * dim + d] -= sum / nodes;
+  }
+  modes->Begin(rows, dim == 2 ? 3 : 6);
+  for (LocalInt i = 0; i < nodes; i++) {
+    const double *const at = &x[(size_t)i * dim];
+    for (LocalInt r = 0; r < k; r++) modes->At(i * k + r, r) = 1;
+    if (dim == 2) {
+      modes->At(i * k, 2)     = -at[1];
+      modes->At(i * k + 1, 2) = at[0];
+      continue;
+    }
+    for (LocalInt c = 0; c < 3; c++) { /* the rotation about axis c */
+      const LocalInt a = (c + 1) % 3, b = (c + 2) % 3;
+      modes->At(i * k + a, 3 + c) = -at[b];
+      modes->At(i * k + b, 3 + c) = at[a];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. */
+static PetscErrorCode GetModes(PC pc, LocalInt rows, Modes *modes)
+{
+  PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
+  const LocalInt k      = modes->view.k;
+  MatNullSpace   space, near_space;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
+  if (!near_space) PetscCall(MatGetNearNullSpace(pc->mat, &near_space));
+  PetscCall(MatGetNullSpace(pc->pmat, &space));
+  if (!space) PetscCall(MatGetNullSpace(pc->mat, &space));
+  cmatch->modes = "the near null space";
+  PetscCall(TakeNullSpace(near_space, rows, modes));
+  if (!modes->view.m) {
+    cmatch->modes = "rigid body modes of the coordinates";
+    PetscCall(TakeCoordinates(cmatch, rows, modes));
+  }
+  if (!modes->view.m) {
+    cmatch->modes = "the null space";
+    PetscCall(TakeNullSpace(space, rows, modes));
+  }
+  if (!modes->view.m) {
+    cmatch->modes = nullptr;
+    modes->Begin(rows, k);
+    for (LocalInt row = 0; row < rows; row++) modes->At(row, row % k) = 1;
+  }
+  modes->view.B = modes->B.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+/* Whether aggregates and patterns can stay. */
+static bool CanKeepNodes(const PC_CMATCH *cmatch, const CSRView *A, const CMATCHModes &modes)
+{
+  const CMATCHHierarchy *H = cmatch->hierarchy;
+
+  return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work && H->where == A->where &&
+         cmatch->rows == A->n && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m;
+}
+
+static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *modes)
+{
+  PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
+  const auto compute = PetscMemTypeDevice(A->where) ? CMATCHNodesCompute_CUDA : CMATCHNodesCompute_Host;
+
+  PetscFunctionBegin;
+  cmatch->params.singular = PETSC_FALSE;
+  cmatch->params.zero     = 1;
+  cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
+  cmatch->near_null       = NearNull::CONSTANTS;
+  cmatch->reused          = CanKeepNodes(cmatch, A, *modes);
+  cmatch->anew            = false;
+  cmatch->misfit          = CMATCHMisfit{};
+  cmatch->complete        = false;
+  cmatch->has_work        = cmatch->reuse_pattern;
+  PetscErrorCode code =
+    compute(A, modes, &cmatch->params, (PetscBool)cmatch->reused, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+  if (!code && cmatch->reused) {
+    /* the patterns of other values may not do: a coarse operator has failed, or a node in no aggregate is coupled now */
+    cmatch->anew = !cmatch->stats.failure && cmatch->hierarchy->nodes->coupled;
+    if (cmatch->anew || cmatch->stats.failure == CMATCH_COARSEST ||
+        (cmatch->stats.failure == CMATCH_BLOCK_NOT_POSITIVE && cmatch->stats.level)) {
+      cmatch->reused = false;
+      code           = compute(A, modes, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+    }
+  }
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
+{
+  Modes   modes;
+  double *copy = nullptr;
+
+  PetscFunctionBegin;
+  modes.view.k = k;
+  PetscCall(CallGuarded(GetModes, pc, A->n, &modes));
+  if (PetscMemTypeDevice(A->where)) {
+    const size_t bytes = modes.B.size() * sizeof(double);
+    PetscCall(ArrayCreate(bytes, A->where, (void **)&copy));
+    PetscErrorCode code = ArrayCopy(copy, modes.B.data(), bytes, A->where, PETSC_MEMTYPE_HOST);
+    if (code) PetscCall(ArrayDestroy(A->where, (void **)&copy));
+    PetscCall(code);
+    modes.view.B = copy;
+  }
+  PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&modes.view);
+  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscCall(ArrayDestroy(A->where, (void **)&copy));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscLogDouble CMATCHNodesFlops(const CMATCHHierarchy *H)
+{
+  const PetscLogDouble degree = CMATCHNodesSteps(H->params).degree;
+  PetscLogDouble       flops  = 0;
+
+  for (LocalInt l = 0; l < H->levels; l++) {
+    const CMATCHNodesLevel &level = H->nodes->level[l];
+    const PetscLogDouble    k = level.k, n = level.n * k, product = 2 * k * k * level.blocks, step = product + 2 * k * n + 4 * n;
+
+    if (l + 1 < H->levels) flops += 2 * degree * step + 4 * k * H->nodes->m * level.P_blocks + 2 * n;
+    else flops += H->inverted ? 2 * n * n : kCMATCHStalledDegree * step;
+  }
+  return flops;
+}
+
+/* ------------------------------------------- view --------------------------------------------- */
+
+PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
+{
+  const PC_CMATCH       *cmatch   = (const PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H        = cmatch->hierarchy;
+  const CMATCHNodes     *N        = H->nodes;
+  const CMATCHParams    &params   = H->params;
+  static const char     *graphs[] = {"axial weights", "traces of blocks", "norms of blocks"};
+  PetscReal              entries = 0, rows = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscViewerASCIIPrintf(viewer, "hierarchy of nodes with %" LocalInt_FMT " unknowns, %" LocalInt_FMT " modes: %s\n",
+                                   N->level[0].k, N->m, cmatch->modes ? cmatch->modes : "the constants of each unknown"));
+  if (!cmatch->modes && N->level[0].k <= 3)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "for elasticity the rigid body modes save many iterations: MatNullSpaceCreateRigidBody() "
+                                     "and MatSetNearNullSpace(), or PCSetCoordinates()\n"));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "nodes matched by %s in %" PetscInt_FMT " sweeps, %" PetscInt_FMT
+                                   " below the finest level; at most %" LocalInt_FMT " blocks in a row of the prolongator\n",
+                                   graphs[N->graph], CMATCHNodesSweeps(params, 0, N->m), CMATCHNodesSweeps(params, 1, N->m),
+                                   kCMATCHSlots));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "smoother of nodes: block Jacobi, %s polynomial of degree %" LocalInt_FMT "\n",
+                           PCCMATCHSmoothers[params.smoother == PC_CMATCH_CHEBYSHEV4 ? PC_CMATCH_CHEBYSHEV4 : PC_CMATCH_CHEBYSHEV],
+                           CMATCHNodesSteps(params).degree));
+  PetscCall(PetscViewerASCIIPrintf(
+    viewer,
+    "level     nodes  unknowns  blocks a row | aggregate    least  largest     left  cut rows     dead   raised  eigenvalue\n"));
+  for (LocalInt l = 0; l < H->levels; l++) {
+    const CMATCHNodesLevel &level = N->level[l];
+
+    rows += (PetscReal)level.n * level.k;
+    entries += (PetscReal)level.blocks * level.k * level.k;
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%5d %9" LocalInt_FMT " %9" LocalInt_FMT " %13.1f |", (int)l, level.n,
+                                     level.n * level.k, level.n ? (double)level.blocks / level.n : 0.));
+    PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
+    if (l + 1 < H->levels)
+      PetscCall(PetscViewerASCIIPrintf(viewer,
+                                       " %9.2f %8" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT " %9" LocalInt_FMT
+                                       " %8" LocalInt_FMT " %8" LocalInt_FMT " %11.3f",
+                                       level.coarse ? (double)(level.n - level.left) / level.coarse : 0., level.least,
+                                       level.largest, level.left, level.cut, level.dead, level.raised, (double)level.lambda));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
+    PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
+  }
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "aggregate: nodes of the mean one, of the smallest and of the largest; nodes left to the "
+                                   "smoother; rows of the prolongator that were cut; dead unknowns of the next level, whose "
+                                   "mode depends on others; diagonal blocks that were raised; the estimate of the largest "
+                                   "eigenvalue of block Jacobi\n"));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" LocalInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
+                                   (double)(entries / PetscMax((PetscReal)N->level[0].blocks * N->level[0].k * N->level[0].k, 1)),
+                                   (double)(rows / PetscMax((PetscReal)N->level[0].n * N->level[0].k, 1))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

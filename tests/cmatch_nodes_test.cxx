@@ -1,0 +1,395 @@
+/*
+   The hierarchy of nodes of PCCMATCH: what must hold on every level, what must not matter, how many iterations systems of
+   elasticity take, and what the face does with block sizes and modes.
+*/
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "bodies.h"
+#include "pc/cmatch/cmatch_nodes.h"
+#include "pc_support.h"
+
+namespace
+{
+
+using Vector = std::vector<double>;
+
+double Dot(const Vector &x, const Vector &y)
+{
+  return std::inner_product(x.begin(), x.end(), y.begin(), 0.);
+}
+
+Vector Multiply(const HostMatrix &A, const Vector &x)
+{
+  Vector y(x.size(), 0.);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) y[row] += A.a[e] * x[A.j[e]];
+  return y;
+}
+
+Vector RandomVector(size_t n, std::uint64_t seed)
+{
+  Vector x(n);
+  Random random(seed);
+  for (double &value : x) value = random.Between(-1, 1);
+  return x;
+}
+
+CMATCHParams Params(FinePCPrecision precision = FINEPC_DOUBLE, PetscInt coarse_size = 50)
+{
+  CMATCHParams params;
+  params.precision   = precision;
+  params.coarse_size = coarse_size;
+  return params;
+}
+
+/* The host twin's hierarchy. */
+class Nodes {
+public:
+  Nodes(const Body &body, const CMATCHParams &params) : Nodes(body.A, body.k, body.B, params) { }
+  Nodes(const HostMatrix &A, LocalInt k, const Vector &B, const CMATCHParams &params) { Compute(A, k, B, params, false); }
+  Nodes(const Nodes &)            = delete;
+  Nodes &operator=(const Nodes &) = delete;
+  ~Nodes() { PetscCallAbort(PETSC_COMM_SELF, CMATCHDestroy_Host(&H)); }
+
+  void Compute(const HostMatrix &A, LocalInt k, const Vector &B, const CMATCHParams &params, bool keep)
+  {
+    const CSRView     view = A.View();
+    const CMATCHModes modes{k, (LocalInt)(B.size() / A.n), B.data()};
+    MUST(CMATCHNodesCompute_Host(&view, &modes, &params, (PetscBool)keep, PETSC_TRUE, &H, &stats));
+  }
+  Vector Apply(const Vector &r) const
+  {
+    Vector z(r.size(), std::numeric_limits<double>::quiet_NaN());
+    MUST(CMATCHApply_Host(H, r.data(), z.data()));
+    return z;
+  }
+  const CMATCHNodesLevel &Level(LocalInt l) const { return H->nodes->level[l]; }
+  std::vector<LocalInt>   Aggregates(LocalInt l = 0) const
+  {
+    return std::vector<LocalInt>(Level(l).aggregate, Level(l).aggregate + Level(l).n);
+  }
+
+  CMATCHHierarchy *H = nullptr;
+  CMATCHStats      stats{};
+};
+
+/* Iterations of the conjugate gradient method to a true residual of 1e-8; 1000 if it does not get there. */
+int Iterations(const HostMatrix &A, const Nodes &M, const Vector &b)
+{
+  const double end = 1e-8 * std::sqrt(Dot(b, b));
+  Vector       x(b.size(), 0.), r = b, z = M.Apply(r), p = z;
+  double       rz = Dot(r, z);
+
+  for (int iteration = 1; iteration < 1000; iteration++) {
+    const Vector q     = Multiply(A, p);
+    const double alpha = rz / Dot(p, q);
+    for (size_t i = 0; i < b.size(); i++) {
+      x[i] += alpha * p[i];
+      r[i] -= alpha * q[i];
+    }
+    if (!(rz > 0) || !(alpha > 0)) return 1000;
+    const bool close = Dot(r, r) <= end * end;
+    if (close) {
+      const Vector Ax = Multiply(A, x);
+      for (size_t i = 0; i < b.size(); i++) r[i] = b[i] - Ax[i];
+      if (Dot(r, r) <= 1.1025 * end * end) return iteration;
+    }
+    z                 = M.Apply(r);
+    const double next = Dot(r, z);
+    for (size_t i = 0; i < b.size(); i++) p[i] = z[i] + (close ? 0 : next / rz) * p[i];
+    rz = next;
+  }
+  return 1000;
+}
+
+int Iterations(const Body &body, const CMATCHParams &params)
+{
+  const Nodes M(body, params);
+  REQUIRE(M.stats.failure == CMATCH_OK);
+  return Iterations(body.A, M, RandomVector(body.load.size(), 42));
+}
+
+double OperatorComplexity(const Nodes &M)
+{
+  double all = 0, finest = 0;
+  for (LocalInt l = 0; l < M.H->levels; l++) {
+    const double entries = (double)M.Level(l).blocks * M.Level(l).k * M.Level(l).k;
+    all += entries;
+    if (!l) finest = entries;
+  }
+  return all / finest;
+}
+
+/* The largest entry of |A_l B_l| and of |P B_c - B_l|, relative to those of their factors. B_0 is B with scaled columns. */
+std::pair<double, double> Defects(const Nodes &M, LocalInt l, const Vector &B)
+{
+  const CMATCHNodesLevel &level = M.Level(l);
+  const LocalInt          k = level.k, m = M.H->nodes->m;
+  const double *const A = (const double *)level.A_a, *const P = (const double *)level.P_a;
+  double of_A = 0, of_B = 0, AB = 0, PB = 0;
+
+  for (LocalInt e = 0; e < level.blocks * k * k; e++) of_A = std::max(of_A, std::fabs(A[e]));
+  for (double value : B) of_B = std::max(of_B, std::fabs(value));
+  for (LocalInt i = 0; i < level.n; i++)
+    for (LocalInt r = 0; r < k; r++)
+      for (LocalInt c = 0; c < m; c++) {
+        double sum = 0, defect = -B[((size_t)i * k + r) * m + c];
+        for (LocalInt e = level.A_i[i]; e < level.A_i[i + 1]; e++)
+          for (LocalInt s = 0; s < k; s++) sum += A[((size_t)e * k + r) * k + s] * B[((size_t)level.A_j[e] * k + s) * m + c];
+        AB = std::max(AB, std::fabs(sum));
+        if (l + 1 == M.H->levels) continue;
+        for (LocalInt e = i * kCMATCHSlots; e < (i + 1) * kCMATCHSlots && level.P_j[e] >= 0; e++)
+          for (LocalInt s = 0; s < m; s++)
+            defect += P[((size_t)e * k + r) * m + s] * level.B_c[((size_t)level.P_j[e] * m + s) * m + c];
+        PB = std::max(PB, std::fabs(defect));
+      }
+  return {AB / (of_A * of_B), PB / of_B};
+}
+
+/* The columns of B, each scaled by a power of 2 as the set-up does. */
+Vector ScaledModes(const Body &body)
+{
+  Vector B = body.B;
+  for (LocalInt c = 0; c < body.m(); c++) {
+    double largest = 0;
+    int    exponent;
+    for (size_t row = 0; row < body.load.size(); row++) largest = std::max(largest, std::fabs(B[row * body.m() + c]));
+    std::frexp(largest, &exponent);
+    for (size_t row = 0; row < body.load.size(); row++) B[row * body.m() + c] = std::ldexp(B[row * body.m() + c], -exponent);
+  }
+  return B;
+}
+
+Body Cube(LocalInt n)
+{
+  return MakeBody({n, n, n});
+}
+
+} // namespace
+
+/* ---------------------------------------- what must hold -------------------------------------- */
+
+TEST_CASE("cmatch: the modes of a free body are in the null space of every level", "[cmatch][nodes]")
+{
+  for (const Body &body :
+       {MakeBody({9, 9, 9, {1, 1, 1}, 0.3, nullptr, false}), MakeBody({25, 20, 0, {1, 1, 1}, 0.3, nullptr, false})}) {
+    const Nodes M(body, Params(FINEPC_DOUBLE, 30));
+    Vector      B = ScaledModes(body);
+    CAPTURE(body.k);
+    REQUIRE(M.stats.failure == CMATCH_OK);
+    REQUIRE(M.H->levels >= 3);
+    for (LocalInt l = 0; l < M.H->levels; l++) {
+      const auto [AB, PB] = Defects(M, l, B);
+      CAPTURE(l);
+      CHECK(AB <= 1e-12);
+      CHECK(PB <= 1e-12);
+      if (l + 1 < M.H->levels && body.k == 3) CHECK(M.Level(l).cut > 0);
+      B.assign(M.Level(l).B_c, M.Level(l).B_c + (size_t)M.Level(l).coarse * body.m() * body.m());
+    }
+    /* a right-hand side in the range */
+    const Vector b = Multiply(body.A, RandomVector(body.load.size(), 3));
+    CHECK(Iterations(body.A, M, b) <= 20);
+  }
+}
+
+TEST_CASE("cmatch: a hierarchy of one level of nodes is the inverse", "[cmatch][nodes]")
+{
+  for (const FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+    CHECK(Iterations(Cube(6), Params(precision, 1024)) <= (precision == FINEPC_SINGLE ? 2 : 1));
+}
+
+TEST_CASE("cmatch: the cycle on nodes is symmetric and positive", "[cmatch][nodes]")
+{
+  const Body body = Cube(10);
+  for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4})
+    for (const PetscInt degree : {1, 2, 4}) {
+      CMATCHParams params = Params();
+      params.smoother     = smoother;
+      params.degree       = degree;
+      const Nodes  M(body, params);
+      const Vector x = RandomVector(body.load.size(), 1), y = RandomVector(body.load.size(), 2), Mx = M.Apply(x), My = M.Apply(y);
+      CAPTURE(smoother, degree);
+      REQUIRE(M.H->levels >= 3);
+      CHECK(std::fabs(Dot(Mx, y) - Dot(x, My)) <= 1e-13 * Dot(Mx, x));
+      CHECK(Dot(Mx, x) > 0);
+      CHECK(Iterations(body.A, M, x) <= (degree == 1 && smoother != PC_CMATCH_L1JACOBI ? 20 : 12));
+    }
+}
+
+TEST_CASE("cmatch: aggregates of few nodes have dead unknowns", "[cmatch][nodes]")
+{
+  struct {
+    std::vector<std::array<double, 3>> at;
+    LocalInt                           dead;
+  } cases[] = {{{{0, 0, 0}}, 3},
+               {{{0, 0, 0}, {1, 0, 0}}, 1},
+               {{{0, 0, 0}, {1, 0, 0}, {2, 0, 0}}, 1},
+               {{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}}, 0}};
+
+  for (const auto &c : cases) {
+    Vector B, G(36, 0.), R;
+    for (const auto &x : c.at)
+      for (LocalInt r = 0; r < 3; r++) {
+        double row[6] = {};
+        row[r]        = 1;
+        for (LocalInt axis = 0; axis < 3; axis++)
+          row[3 + axis] = r == (axis + 1) % 3 ? -x[(axis + 2) % 3] : r == (axis + 2) % 3 ? x[(axis + 1) % 3] : 0;
+        for (LocalInt p = 0; p < 6; p++)
+          for (LocalInt q = p; q < 6; q++) G[p * 6 + q] += row[p] * row[q];
+        B.insert(B.end(), row, row + 6);
+      }
+    CAPTURE(c.at.size(), c.dead);
+    CHECK(CMATCHGramFactor(6, G.data()) == c.dead);
+    for (size_t row = 0; row < B.size(); row += 6) {
+      double q[6];
+      CMATCHTentativeRow(6, G.data(), &B[row], q);
+      for (LocalInt p = 0; p < 6; p++) {
+        double sum = 0;
+        for (LocalInt l = 0; l < 6; l++) sum += q[l] * G[l * 6 + p];
+        CHECK(std::fabs(sum - B[row + p]) <= 1e-12);
+      }
+    }
+  }
+}
+
+/* -------------------------------------- what must not matter ---------------------------------- */
+
+TEST_CASE("cmatch: neither units, nor the basis of the modes, nor the frame matter to nodes", "[cmatch][nodes]")
+{
+  const auto   modulus = [](LocalInt x, LocalInt y, LocalInt z) { return Random(x + 100 * y + 10000 * z).Between(1, 3); };
+  const Body   body    = MakeBody({10, 10, 10, {1, 1, 1}, 0.3, modulus}); /* no two weights are equal */
+  const Nodes  M(body, Params());
+  const Vector b     = RandomVector(body.load.size(), 42);
+  const int    count = Iterations(body.A, M, b);
+  const auto   check = [&](const HostMatrix &A, const Vector &B, const Vector &rhs, int more) {
+    const Nodes other(A, 3, B, Params());
+    REQUIRE(other.stats.failure == CMATCH_OK);
+    CHECK(other.Aggregates() == M.Aggregates());
+    CHECK(std::abs(Iterations(A, other, rhs) - count) <= more);
+  };
+
+  HostMatrix large = body.A;
+  for (double &a : large.a) a *= 1e20;
+  check(large, body.B, b, 0);
+  Vector scaled = body.B;
+  for (size_t e = 0; e < scaled.size(); e++)
+    if (e % 6 >= 3) scaled[e] *= 1e6;
+  check(body.A, scaled, b, 0);
+
+  Vector basis = body.B; /* orthonormal, and mixed, as MatNullSpaceCreateRigidBody() and others make them */
+  for (LocalInt c = 0; c < 6; c++)
+    for (LocalInt p = 0; p <= c; p++) {
+      double dot = 0;
+      for (size_t row = 0; row < b.size(); row++) dot += basis[row * 6 + c] * basis[row * 6 + p];
+      for (size_t row = 0; row < b.size(); row++)
+        basis[row * 6 + c] = p < c ? basis[row * 6 + c] - dot * basis[row * 6 + p] : basis[row * 6 + c] / std::sqrt(dot);
+    }
+  Vector mixed(basis.size(), 0.);
+  for (size_t row = 0; row < b.size(); row++)
+    for (LocalInt c = 0; c < 6; c++)
+      for (LocalInt p = 0; p < 6; p++) mixed[row * 6 + c] += basis[row * 6 + p] * (p == c ? 0.5 : 0.1 + 0.03 * (p + 2 * c));
+  check(body.A, basis, b, 0);
+  check(body.A, mixed, b, 1);
+
+  const double U[3][3] = {{2. / 3, -1. / 3, 2. / 3}, {2. / 3, 2. / 3, -1. / 3}, {-1. / 3, 2. / 3, 2. / 3}};
+  HostMatrix   turned  = body.A; /* U A U', block by block: every block is full */
+  Vector       turned_B(body.B.size(), 0.), turned_b(b.size(), 0.);
+  for (LocalInt row = 0; row < body.A.n; row++) {
+    const LocalInt r = row % 3, i = row - r;
+    for (LocalInt e = turned.i[row]; e < turned.i[row + 1]; e++) {
+      const LocalInt c = turned.j[e] % 3, j = turned.j[e] - c;
+      turned.a[e] = 0;
+      for (LocalInt p = 0; p < 3; p++)
+        for (LocalInt q = 0; q < 3; q++) turned.a[e] += U[r][p] * body.A.At(i + p, j + q) * U[c][q];
+    }
+    for (LocalInt p = 0; p < 3; p++) {
+      turned_b[row] += U[r][p] * b[i + p];
+      for (LocalInt c = 0; c < 6; c++) turned_B[row * 6 + c] += U[r][p] * body.B[(i + p) * 6 + c];
+    }
+  }
+  check(turned, turned_B, turned_b, 1);
+}
+
+TEST_CASE("cmatch: rows that are left in with any diagonal take the same iterations on nodes", "[cmatch][nodes]")
+{
+  std::vector<int> counts;
+  for (const double diagonal : {1., 1e6, 1e-6}) {
+    const Body  body = WithRowsLeft(MakeBody({10, 10, 10, {1, 1, 1}, 0.3, nullptr, false}), diagonal);
+    const Nodes M(body, Params());
+    REQUIRE(M.stats.failure == CMATCH_OK);
+    CHECK(M.Level(0).left == 100);
+    counts.push_back(Iterations(body.A, M, body.load));
+  }
+  CHECK(counts == std::vector<int>(3, counts[0]));
+  CHECK(counts[0] <= 14);
+}
+
+TEST_CASE("cmatch: three copies of a Laplacian have the same aggregates as nodes with the trace", "[cmatch][nodes]")
+{
+  const HostMatrix                                           L = Poisson(20, 20);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(3 * L.n);
+  Vector                                                     B((size_t)3 * L.n * 3, 0.);
+  for (LocalInt row = 0; row < 3 * L.n; row++) {
+    for (LocalInt e = L.i[row / 3]; e < L.i[row / 3 + 1]; e++) rows[row].emplace_back(3 * L.j[e] + row % 3, L.a[e]);
+    B[(size_t)row * 3 + row % 3] = 1;
+  }
+  const HostMatrix three = FromRows(rows);
+  const Nodes      M(three, 3, B, Params());
+  REQUIRE(M.stats.failure == CMATCH_OK);
+  CHECK(M.H->nodes->graph == CMATCH_TRACE);
+  CHECK(Iterations(three, M, RandomVector(three.n, 5)) <= 14);
+  for (LocalInt e = 0; e < M.Level(0).n * kCMATCHSlots; e++) /* nothing couples the copies */
+    for (LocalInt p = 0; p < 9; p++)
+      if (p % 4) CHECK(((const double *)M.Level(0).P_a)[e * 9 + p] == 0);
+}
+
+/* ----------------------------------------- iterations ----------------------------------------- */
+
+namespace
+{
+
+struct Problem {
+  const char *name;
+  BodyOf      body;
+  int         most;       /* iterations of the study with a random right-hand side, and 2 */
+  double      complexity; /* at most */
+};
+
+void CheckIterations(const Problem &problem)
+{
+  const Body  body = MakeBody(problem.body);
+  const Nodes M(body, Params(FINEPC_SINGLE, 300));
+  CAPTURE(problem.name);
+  REQUIRE(M.stats.failure == CMATCH_OK);
+  const int count = Iterations(body.A, M, RandomVector(body.load.size(), 42));
+  CAPTURE(count, M.H->levels, M.Level(0).coarse);
+  INFO("iterations of " << problem.name << ": " << count << ", complexity " << OperatorComplexity(M));
+  CHECK(count <= problem.most);
+  CHECK(OperatorComplexity(M) <= problem.complexity);
+}
+
+} // namespace
+
+TEST_CASE("cmatch: iterations of elasticity on nodes", "[cmatch][nodes]")
+{
+  CheckIterations({"cube 16", {16, 16, 16}, 12, 1.55});
+  CheckIterations({"inclusions 16", {16, 16, 16, {1, 1, 1}, 0.3, RandomCells}, 15, 1.55});
+  CheckIterations({"plate 32", {32, 33, 3}, 27, 1.55});
+  CheckIterations({"plane stress 48", {48, 48, 0}, 15, 1.7});
+}
+
+TEST_CASE("cmatch: iterations of larger elasticity on nodes", "[cmatch][nodes][.nightly]")
+{
+  CheckIterations({"cube 24", {24, 24, 24}, 12, 1.55});
+  CheckIterations({"checkerboard 24", {24, 24, 24, {1, 1, 1}, 0.3, Checkerboard}, 16, 1.55});
+  CheckIterations({"inclusions 24", {24, 24, 24, {1, 1, 1}, 0.3, RandomCells}, 16, 1.55});
+  CheckIterations({"nu 0.45, 24", {24, 24, 24, {1, 1, 1}, 0.45}, 21, 1.55});
+  CheckIterations({"stretched 24", {24, 24, 24, {10, 1, 1}}, 29, 1.55});
+  CheckIterations({"beam 128x8x8", {128, 8, 8}, 16, 1.55});
+  CheckIterations({"plate 64", {64, 65, 3}, 34, 1.55});
+  CheckIterations({"plane stress 256", {256, 256, 0}, 16, 1.45});
+  CheckIterations({"beam 256x4x4", {256, 4, 4}, 66, 1.55}); /* 115 if A is rounded before the product */
+}
