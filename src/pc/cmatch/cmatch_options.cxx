@@ -248,18 +248,26 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with
   one right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides
   on; on two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1
-  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks. On elastic solids of compact
-  shape it is nevertheless the fastest in our tables; for slender structures, shells and other systems of equations `PCAFSAI` and
-  `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
-  9-point stencils on two-dimensional grids compare `PCRRB`.
+  cost it four times the iterations of the 5-point stencil. For shells `PCAFSAI` and `PCSFSAI` are better, which are also smoothers
+  of other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
 
-  w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
-  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an entry
-  of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
-  Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
-  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves
-are found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a
-single row gets no correction.
+  A matrix with two to six unknowns at each point, such as one of elasticity, has a hierarchy of nodes on one rank of a host, see
+  `PCCMATCHSetBlockSize()`: all unknowns of a point are in one aggregate, and blocks take the place of entries. It needs modes,
+which A almost maps to 0: the vectors of `MatSetNearNullSpace()`, as `MatNullSpaceCreateRigidBody()` makes them, or the rigid body
+modes of the points that `PCSetCoordinates()` is given; otherwise each unknown has the constants. Nodes are matched by the energy of
+the stretch between them, in one more sweep on the finest level with more than three modes. The prolongator is made of the modes on
+  each aggregate, smoothed by block Jacobi, and cut to four blocks a node, corrected so that it does not change what it makes of the
+  modes. The smoother is block Jacobi with the Chebyshev polynomial of `PCCMATCHSetDegree()`, at least 2 with the default
+  smoother, scaled by an estimate of the largest eigenvalue. With one hierarchy of several ranks, on a GPU, and with `mis2`, `pcg`
+  or a factored smoother the hierarchy is one of single rows, and the view says why.
+
+  Of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and
+the constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an
+entry of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so. Attach
+w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its complement;
+pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves are found
+without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a single row
+gets no correction.
 
   The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
   Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
@@ -312,9 +320,9 @@ and row.
   parallel AMG (2024)
 
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`, `MatSetNullSpace()`,
-          `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
-          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
-          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`,
-          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`,
-          `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
+          `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`, `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`,
+          `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`,
+          `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
+          `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`,
+          `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
 M*/

@@ -269,7 +269,9 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
     outcome->reason = PC_FACTOR_OTHER;
     PetscCall(PetscSNPrintf(text, sizeof(text),
                             "has an entry that is not finite%s: PCCMATCH needs a symmetric positive definite matrix",
-                            has_vector ? ", or a near null vector has one there" : ""));
+                            cmatch->hierarchy && cmatch->hierarchy->nodes ? ", or a mode has one there"
+                            : has_vector                                  ? ", or the near null vector has one there"
+                                                                          : ""));
     break;
   case CMATCH_DIAGONAL_MISSING:
     PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric definite matrix"));
@@ -447,7 +449,7 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(code);
   }
   if (cmatch->stats.failure) {
-    PetscCall(DescribeFailure_CMATCH(pc, k || w.array, outcome));
+    PetscCall(DescribeFailure_CMATCH(pc, w.array != nullptr, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   cmatch->complete         = true;
