@@ -36,6 +36,16 @@ std::vector<double> Element(LocalInt d, const BodyOf &of)
   return K;
 }
 
+using Rows = std::vector<std::vector<std::pair<LocalInt, PetscScalar>>>;
+
+void Add(LocalInt row, LocalInt column, double value, Rows *entries)
+{
+  auto &in = (*entries)[row];
+  auto  at = std::find_if(in.begin(), in.end(), [column](const auto &entry) { return entry.first == column; });
+  if (at == in.end()) in.emplace_back(column, value);
+  else at->second += value;
+}
+
 void AddModes(Body *body)
 {
   const LocalInt        d = body->k, nodes = (LocalInt)body->x.size() / d, m = body->m();
@@ -67,16 +77,10 @@ Body MakeBody(const BodyOf &of)
   const std::vector<double> K       = Element(d, of);
   const LocalInt            corners = 1 << d, rows = d * corners;
   Body                      body;
-  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> entries((size_t)of.nx * of.ny * nz * d);
+  Rows                      entries((size_t)of.nx * of.ny * nz * d);
 
   const auto node = [&](LocalInt x, LocalInt y, LocalInt z) { return x < first ? -1 : (z * of.ny + y) * of.nx + x - first; };
-  const auto add  = [&](LocalInt row, LocalInt column, double value) {
-    auto &in = entries[row];
-    auto  at = std::find_if(in.begin(), in.end(), [column](const auto &entry) { return entry.first == column; });
-    if (at == in.end()) in.emplace_back(column, value);
-    else at->second += value;
-  };
-  body.k = d;
+  body.k          = d;
   for (LocalInt z = 0; z < (of.nz ? of.nz - 1 : 1); z++)
     for (LocalInt y = 0; y < of.ny - 1; y++)
       for (LocalInt x = 0; x < nx - 1; x++) {
@@ -85,7 +89,8 @@ Body MakeBody(const BodyOf &of)
         for (LocalInt c = 0; c < corners; c++) at[c] = node(x + (c & 1), y + (c >> 1 & 1), z + (c >> 2));
         for (LocalInt p = 0; p < rows; p++)
           for (LocalInt q = 0; q < rows; q++)
-            if (at[p / d] >= 0 && at[q / d] >= 0) add(at[p / d] * d + p % d, at[q / d] * d + q % d, E * K[(size_t)p * rows + q]);
+            if (at[p / d] >= 0 && at[q / d] >= 0)
+              Add(at[p / d] * d + p % d, at[q / d] * d + q % d, E * K[(size_t)p * rows + q], &entries);
       }
   body.A = FromRows(entries);
   for (LocalInt z = 0; z < nz; z++)
@@ -96,6 +101,78 @@ Body MakeBody(const BodyOf &of)
       }
   body.load.assign(entries.size(), 0.);
   for (size_t i = 0; i < entries.size() / d; i++) body.load[i * d + d - 1] = 1;
+  AddModes(&body);
+  return body;
+}
+
+/* The stiffness of a tetrahedron with these corners, which is added to the entries of its nodes, of which -1 is clamped. */
+static void AddTetrahedron(const std::array<double, 3> (&x)[4], const LocalInt (&node)[4], Rows *entries)
+{
+  constexpr double nu = 0.3, mu = 0.5 / (1 + nu), lambda = nu / ((1 + nu) * (1 - 2 * nu));
+  double           edge[3][3], gradient[4][3] = {}, determinant = 0;
+
+  for (int e = 0; e < 3; e++)
+    for (int c = 0; c < 3; c++) edge[e][c] = x[e + 1][c] - x[0][c];
+  for (int e = 0; e < 3; e++) /* the rows of the inverse are cross products of the edges */
+    for (int c = 0; c < 3; c++) {
+      const double *const u = edge[(e + 1) % 3], *const v = edge[(e + 2) % 3];
+      gradient[e + 1][c] = u[(c + 1) % 3] * v[(c + 2) % 3] - u[(c + 2) % 3] * v[(c + 1) % 3];
+    }
+  for (int c = 0; c < 3; c++) determinant += edge[0][c] * gradient[1][c];
+  for (int e = 1; e < 4; e++)
+    for (int c = 0; c < 3; c++) {
+      gradient[e][c] /= determinant;
+      gradient[0][c] -= gradient[e][c];
+    }
+  for (int a = 0; a < 4; a++)
+    for (int b = 0; b < 4; b++) {
+      double dot = 0;
+      for (int c = 0; c < 3; c++) dot += gradient[a][c] * gradient[b][c];
+      for (int r = 0; r < 3 && node[a] >= 0 && node[b] >= 0; r++)
+        for (int c = 0; c < 3; c++)
+          Add(node[a] * 3 + r, node[b] * 3 + c,
+              std::fabs(determinant) / 6 *
+                (lambda * gradient[a][r] * gradient[b][c] + mu * gradient[a][c] * gradient[b][r] + (r == c ? mu * dot : 0)),
+              entries);
+    }
+}
+
+Body Tetrahedra(LocalInt n)
+{
+  Body                               body;
+  Rows                               entries((size_t)(n - 1) * n * n * 3);
+  std::vector<std::array<double, 3>> x;
+  Random                             random(11);
+  const auto                         point = [n](LocalInt i, LocalInt j, LocalInt k) { return (k * n + j) * n + i; };
+
+  for (LocalInt k = 0; k < n; k++)
+    for (LocalInt j = 0; j < n; j++)
+      for (LocalInt i = 0; i < n; i++) {
+        std::array<double, 3> at{(double)i, (double)j, (double)k};
+        for (double &c : at)
+          if (c > 0 && c < n - 1) c += random.Between(-0.28, 0.28);
+        x.push_back(at);
+      }
+  for (LocalInt cell = 0; cell < (n - 1) * (n - 1) * (n - 1); cell++) {
+    const LocalInt at[3] = {cell % (n - 1), cell / (n - 1) % (n - 1), cell / ((n - 1) * (n - 1))};
+    std::array     axes{0, 1, 2};
+    do { /* from one corner to the opposite one, along the axes in this order */
+      LocalInt              corner[3] = {at[0], at[1], at[2]}, node[4];
+      std::array<double, 3> corners[4];
+      for (int c = 0; c < 4; c++) {
+        const LocalInt p = point(corner[0], corner[1], corner[2]);
+        corners[c]       = x[p];
+        node[c]          = corner[0] ? p - p / n - 1 : -1;
+        if (c < 3) corner[axes[c]]++;
+      }
+      AddTetrahedron(corners, node, &entries);
+    } while (std::next_permutation(axes.begin(), axes.end()));
+  }
+  body.A = FromRows(entries);
+  for (LocalInt p = 0; p < n * n * n; p++)
+    if (p % n) body.x.insert(body.x.end(), x[p].begin(), x[p].end());
+  body.load.assign(entries.size(), 0.);
+  for (size_t row = 2; row < body.load.size(); row += 3) body.load[row] = 1;
   AddModes(&body);
   return body;
 }

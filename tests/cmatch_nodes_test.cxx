@@ -353,7 +353,7 @@ namespace
 
 struct Problem {
   const char *name;
-  BodyOf      body;
+  BodyOf      body;       /* or with nx alone, tetrahedra */
   int         most;       /* iterations of the study with a random right-hand side, and 2 */
   double      complexity; /* at most */
   PetscInt    coarse_size = 300;
@@ -361,7 +361,7 @@ struct Problem {
 
 void CheckIterations(const Problem &problem)
 {
-  const Body  body = MakeBody(problem.body);
+  const Body  body = problem.body.ny ? MakeBody(problem.body) : Tetrahedra(problem.body.nx);
   const Nodes M(body, Params(FINEPC_SINGLE, problem.coarse_size));
   CAPTURE(problem.name);
   REQUIRE(M.stats.failure == CMATCH_OK);
@@ -380,6 +380,7 @@ TEST_CASE("cmatch: iterations of elasticity on nodes", "[cmatch][nodes]")
   CheckIterations({"inclusions 16", {16, 16, 16, {1, 1, 1}, 0.3, RandomCells}, 15, 1.55});
   CheckIterations({"plate 32", {32, 33, 3}, 27, 1.55});
   CheckIterations({"plane stress 48", {48, 48, 0}, 15, 1.7});
+  CheckIterations({"tetrahedra 16", {16, 0, 0}, 20, 1.9});
   /* whose soft bending modes are lost if A is rounded before the product: 44 iterations, and 131 with a smaller last level */
   CheckIterations({"beam 256x4x4", {256, 4, 4}, 24, 1.55});
   CheckIterations({"beam 256x4x4, three levels", {256, 4, 4}, 66, 1.55, 100});
@@ -534,6 +535,10 @@ TEST_CASE("cmatch: coordinates of another number of nodes are an error", "[cmatc
   MUST(PCSetCoordinates(pc, 3, 5, (PetscReal *)body.x.data()));
   CHECK(PCSetUp(pc) == PETSC_ERR_ARG_SIZ);
   CHECK(Contains(errors.text, "PCSetCoordinates() was given 5 nodes on this rank, but the matrix has 64"));
+  MUST(PCReset(pc)); /* forgets them */
+  MUST(PCSetOperators(pc, A, A));
+  MUST(PCSetUp(pc));
+  CHECK(Contains(ViewText((PC)pc), "3 modes: the constants of each unknown\n"));
 }
 
 TEST_CASE("cmatch: a free body with its rigid body modes as null space", "[cmatch][nodes][pc]")

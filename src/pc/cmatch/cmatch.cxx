@@ -94,7 +94,7 @@ static PetscErrorCode PCFinePCGetCycle_CMATCH(PC pc, CMATCHHierarchy **hierarchy
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-/* Frees all that a set-up has made. The options stay. */
+/* Frees all that a set-up has made, and forgets the coordinates. The options stay. */
 static PetscErrorCode PCReset_CMATCH(PC pc)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
@@ -112,6 +112,9 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->misfit    = CMATCHMisfit{};
   cmatch->has_work  = false;
   cmatch->size      = -1;
+  cmatch->why_rows  = nullptr;
+  cmatch->alone     = false;
+  cmatch->coordinates.clear();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -262,7 +262,7 @@ static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
 static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelSums> &levels, CMATCHEnd end, PetscViewer viewer)
 {
   const PetscInt last = (PetscInt)levels.size() - 1, n = (PetscInt)levels[last].rows;
-  const bool     inverted = H->nodes ? H->inverted
+  const bool     inverted = H->nodes ? (bool)H->inverted
                                      : H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED &&
                                      n <= kCMATCHLargestDense; /* on the rank that has it */
   /* Of a hierarchy of all ranks there is an empty level behind a level that is dominated. */
