@@ -1,6 +1,8 @@
 /* What both twins of the hierarchy of nodes do on the host: the inverse of the coarsest level. */
+#include <algorithm>
 #include <vector>
 
+#include <petscsys.h>
 #include <petscblaslapack.h>
 
 #include "cmatch_nodes.h"
