@@ -6,22 +6,36 @@
 namespace
 {
 
-/* The stiffness of a rectangle or a brick with modulus 1, by 2 Gauss points a direction; corner c is at its bits of x, y and z. */
-std::vector<double> Element(LocalInt d, const BodyOf &of)
+using Corners = std::array<std::array<double, 3>, 8>;
+
+/*
+   The stiffness of a quadrilateral or a hexahedron with modulus 1, by 2 Gauss points a direction. The bits of the number of a
+   corner are its x, y and z in the reference element.
+*/
+std::vector<double> Element(LocalInt d, const Corners &x, double nu)
 {
   const LocalInt      corners = 1 << d, rows = d * corners;
-  const double        mu = 0.5 / (1 + of.nu), gauss = 1 / std::sqrt(3.);
-  const double        lambda = d == 2 ? of.nu / (1 - of.nu * of.nu) : of.nu / ((1 + of.nu) * (1 - 2 * of.nu));
+  const double        mu = 0.5 / (1 + nu), gauss = 1 / std::sqrt(3.);
+  const double        lambda = d == 2 ? nu / (1 - nu * nu) : nu / ((1 + nu) * (1 - 2 * nu));
   std::vector<double> K((size_t)rows * rows, 0.);
 
   for (LocalInt point = 0; point < corners; point++) {
-    double gradient[8][3], weight = 1;
-    for (LocalInt e = 0; e < d; e++) weight *= of.h[e] / 2;
+    double reference[8][3], gradient[8][3] = {}, J[3][3] = {}, determinant = 0;
     for (LocalInt c = 0; c < corners; c++)
       for (LocalInt e = 0; e < d; e++) {
-        gradient[c][e] = (c >> e & 1 ? 1 : -1) / of.h[e];
+        reference[c][e] = (c >> e & 1 ? 1 : -1) / 2.;
         for (LocalInt f = 0; f < d; f++)
-          if (f != e) gradient[c][e] *= (1 + (c >> f & 1 ? 1 : -1) * (point >> f & 1 ? gauss : -gauss)) / 2;
+          if (f != e) reference[c][e] *= (1 + (c >> f & 1 ? 1 : -1) * (point >> f & 1 ? gauss : -gauss)) / 2;
+        for (LocalInt f = 0; f < d; f++) J[f][e] += x[c][f] * reference[c][e];
+      }
+    if (d == 2) J[2][2] = 1;
+    for (LocalInt e = 0; e < 3; e++)
+      determinant += J[0][e] * (J[1][(e + 1) % 3] * J[2][(e + 2) % 3] - J[1][(e + 2) % 3] * J[2][(e + 1) % 3]);
+    for (LocalInt e = 0; e < d; e++) /* gradient_f = sum_e (J^{-1})_ef reference_e, by cofactors */
+      for (LocalInt f = 0; f < d; f++) {
+        const LocalInt f1 = (f + 1) % 3, f2 = (f + 2) % 3, e1 = (e + 1) % 3, e2 = (e + 2) % 3;
+        const double   inverse = (J[f1][e1] * J[f2][e2] - J[f1][e2] * J[f2][e1]) / determinant;
+        for (LocalInt c = 0; c < corners; c++) gradient[c][f] += inverse * reference[c][e];
       }
     for (LocalInt a = 0; a < corners; a++)
       for (LocalInt b = 0; b < corners; b++) {
@@ -30,7 +44,8 @@ std::vector<double> Element(LocalInt d, const BodyOf &of)
         for (LocalInt r = 0; r < d; r++)
           for (LocalInt c = 0; c < d; c++)
             K[(size_t)(a * d + r) * rows + b * d + c] +=
-              weight * (lambda * gradient[a][r] * gradient[b][c] + mu * gradient[a][c] * gradient[b][r] + (r == c ? mu * dot : 0));
+              determinant *
+              (lambda * gradient[a][r] * gradient[b][c] + mu * gradient[a][c] * gradient[b][r] + (r == c ? mu * dot : 0));
       }
   }
   return K;
@@ -73,20 +88,36 @@ void AddModes(Body *body)
 
 Body MakeBody(const BodyOf &of)
 {
-  const LocalInt            d = of.nz ? 3 : 2, first = of.clamped ? 1 : 0, nx = of.nx + first, nz = std::max(of.nz, 1);
-  const std::vector<double> K       = Element(d, of);
-  const LocalInt            corners = 1 << d, rows = d * corners;
-  Body                      body;
-  Rows                      entries((size_t)of.nx * of.ny * nz * d);
+  const LocalInt      d = of.nz ? 3 : 2, first = of.clamped ? 1 : 0, nx = of.nx + first, nz = std::max(of.nz, 1);
+  const LocalInt      corners = 1 << d, rows = d * corners;
+  const LocalInt      nodes[3] = {nx, of.ny, nz};
+  Body                body;
+  Rows                entries((size_t)of.nx * of.ny * nz * d);
+  std::vector<double> K;
 
-  const auto node = [&](LocalInt x, LocalInt y, LocalInt z) { return x < first ? -1 : (z * of.ny + y) * of.nx + x - first; };
-  body.k          = d;
+  const auto node  = [&](LocalInt x, LocalInt y, LocalInt z) { return x < first ? -1 : (z * of.ny + y) * of.nx + x - first; };
+  const auto point = [&](LocalInt x, LocalInt y, LocalInt z) {
+    std::array<double, 3> at{(double)x, (double)y, (double)z};
+    Random                random((std::uint64_t)((z * of.ny + y) * nx + x + 1));
+    for (LocalInt e = 0; e < d; e++) {
+      const double move = random.Between(-of.moved, of.moved);
+      if (at[e] > 0 && at[e] < nodes[e] - 1) at[e] += move;
+      at[e] *= of.h[e];
+    }
+    return at;
+  };
+  body.k = d;
   for (LocalInt z = 0; z < (of.nz ? of.nz - 1 : 1); z++)
     for (LocalInt y = 0; y < of.ny - 1; y++)
       for (LocalInt x = 0; x < nx - 1; x++) {
         const double E = of.modulus ? of.modulus(x, y, z) : 1;
         LocalInt     at[8];
-        for (LocalInt c = 0; c < corners; c++) at[c] = node(x + (c & 1), y + (c >> 1 & 1), z + (c >> 2));
+        Corners      corner{};
+        for (LocalInt c = 0; c < corners; c++) {
+          at[c]     = node(x + (c & 1), y + (c >> 1 & 1), z + (c >> 2));
+          corner[c] = point(x + (c & 1), y + (c >> 1 & 1), z + (c >> 2));
+        }
+        if (K.empty() || of.moved > 0) K = Element(d, corner, of.nu);
         for (LocalInt p = 0; p < rows; p++)
           for (LocalInt q = 0; q < rows; q++)
             if (at[p / d] >= 0 && at[q / d] >= 0)
@@ -96,8 +127,8 @@ Body MakeBody(const BodyOf &of)
   for (LocalInt z = 0; z < nz; z++)
     for (LocalInt y = 0; y < of.ny; y++)
       for (LocalInt x = first; x < nx; x++) {
-        const double at[] = {x * of.h[0], y * of.h[1], z * of.h[2]};
-        body.x.insert(body.x.end(), at, at + d);
+        const auto at = point(x, y, z);
+        body.x.insert(body.x.end(), at.begin(), at.begin() + d);
       }
   body.load.assign(entries.size(), 0.);
   for (size_t i = 0; i < entries.size() / d; i++) body.load[i * d + d - 1] = 1;

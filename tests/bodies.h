@@ -22,7 +22,8 @@ struct BodyOf {
   std::array<double, 3>                               h       = {1, 1, 1};
   double                                              nu      = 0.3;
   std::function<double(LocalInt, LocalInt, LocalInt)> modulus = nullptr; /* of the element with this first node, else 1 */
-  bool clamped = true; /* at x = 0, where there is one more plane of nodes, which is left out */
+  bool   clamped = true; /* at x = 0, where there is one more plane of nodes, which is left out */
+  double moved   = 0;    /* by at most this share of h at random, nodes inside */
 };
 Body MakeBody(const BodyOf &);
 
