@@ -783,8 +783,8 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
   them together, and the rows of the prolongator that lose entries, since their pattern does not have them. If there are more of
   them than when the aggregates were made, by more than a tenth of the rows of a level, a tenth of its aggregates, or 0.3 of its
   rows of the prolongator, and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
-  The view shows these counts. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
-  coarsens once more.
+  Of a hierarchy of nodes those of the finest level are counted, but for the prolongator. The view shows these counts. A set-up with
+  `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up coarsens once more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`
 @*/

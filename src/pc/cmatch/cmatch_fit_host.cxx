@@ -9,6 +9,8 @@
      left     the loose rows that are in no aggregate
    pieces   what the aggregates fall into if only strong edges hold rows together; rows that the smoother does for do not count.
 
+   Of nodes the graph of the finest level is looked at, whose vertices have the sum of their edges as diagonal entry.
+
    Edges to rows of other ranks count where the heaviest edge of a row is looked for, and nowhere else.
 */
 #include <cmath>
@@ -26,13 +28,10 @@ LocalInt Root(LocalInt i, std::vector<LocalInt> *parent)
   return i;
 }
 
-} // namespace
-
-template <typename T>
-CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, bool last, const CMATCHArrays<T> &L)
+/* L has the arrays of a level that this takes. */
+template <typename Arrays>
+CMATCHFit Fit(LocalInt n, float strength, bool last, const Arrays &L)
 {
-  const LocalInt        n        = level.n;
-  const float           strength = CMATCHStrength(params, level.all);
   std::vector<float>    largest(n, 0.f); /* the heaviest edge of a row, -1 for a row that is left */
   std::vector<LocalInt> parent(n);
   CMATCHFit             fit{};
@@ -73,6 +72,25 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, b
   }
   for (LocalInt i = 0; i < n && !last; i++) fit.pieces += largest[i] >= 0 && L.aggregate[i] >= 0 && parent[i] == i;
   return fit;
+}
+
+} // namespace
+
+template <typename T>
+CMATCHFit CMATCHFit_Host(const CMATCHParams &params, const CMATCHLevel &level, bool last, const CMATCHArrays<T> &L)
+{
+  return Fit(level.n, CMATCHStrength(params, level.all), last, L);
+}
+
+CMATCHFit CMATCHNodesFit_Host(float strength, const CMATCHGraph &M, const std::vector<LocalInt> &aggregate)
+{
+  const struct {
+    const std::vector<LocalInt> &A_i, &A_j;
+    const std::vector<float>    &A_a, &d;
+    const std::vector<LocalInt> &aggregate;
+  } L{M.i, M.j, M.a, M.d, aggregate};
+
+  return Fit(M.n(), strength, false, L);
 }
 
 template CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool, const CMATCHArrays<float> &);

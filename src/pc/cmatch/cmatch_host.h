@@ -176,6 +176,9 @@ CMATCHAggregation CMATCHMatch_Host(const CMATCHMatching &, std::vector<char> lef
 template <typename T>
 CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, const CMATCHArrays<T> &);
 
+/* The same of nodes on their graph, which has edges as entries of M below 0. */
+CMATCHFit CMATCHNodesFit_Host(float strength, const CMATCHGraph &, const std::vector<LocalInt> &aggregate);
+
 /* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
 CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
 

@@ -57,7 +57,9 @@
    Coarsest level: as a dense matrix of its unknowns, in double precision, inverted by CMATCHNodesInvert() or alike, up to
    kCMATCHLargestDense unknowns; with more, the polynomial of degree kCMATCHStalledDegree.
 
-   Refill: aggregates, patterns, and columns of P stay; all values are computed, from the modes on.
+   Refill: aggregates, patterns, and columns of P stay; all values are computed, from the modes on. How well the aggregates fit is
+   counted on the graph of the finest level by CMATCHFit, with a_ij and d_i as the matching takes them and the strength of that
+   level, when they are made and in each refill.
 */
 #pragma once
 
@@ -125,7 +127,8 @@ struct CMATCHNodes {
   LocalInt         m       = 0; /* modes */
   CMATCHNodesGraph graph   = CMATCH_TRACE;
   CMATCHEnd        end     = CMATCH_END_SIZE;
-  LocalInt         coupled = 0; /* after a set-up with keep: nodes of the finest level in no aggregate that are coupled now */
+  LocalInt         coupled = 0;    /* after a set-up with keep: nodes of the finest level in no aggregate that are coupled now */
+  CMATCHFit        first_fit, fit; /* of the finest level when the aggregates were made, and now; without `work` not counted */
   CMATCHNodesLevel level[kCMATCHMostLevels] = {};
 };
 

@@ -179,6 +179,20 @@ static bool CanKeepNodes(const PC_CMATCH *cmatch, const CSRView *A, const CMATCH
          cmatch->rows == A->n && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m;
 }
 
+/* As FindMisfits() of rows, but for the finest level alone: whether its aggregates, which were kept, fit. */
+static bool NodesFit(PC_CMATCH *cmatch)
+{
+  const CMATCHNodes      *N     = cmatch->hierarchy->nodes;
+  const CMATCHNodesLevel &level = N->level[0];
+  const CMATCHMisfit      loose = {0, CMATCH_LOOSE, PetscMax(N->fit.loose - N->first_fit.loose, 0), level.n, kCMATCHMisfits};
+  const CMATCHMisfit pieces = {0, CMATCH_PIECES, PetscMax(N->fit.pieces - N->first_fit.pieces, 0), level.coarse, kCMATCHMisfits};
+
+  cmatch->misfit = (PetscReal)loose.count * (PetscReal)pieces.of > (PetscReal)pieces.count * (PetscReal)loose.of ? loose : pieces;
+  if (N->coupled) cmatch->misfit = {0, CMATCH_LEFT, N->coupled, level.n, 0};
+  return !N->coupled && (cmatch->misfit.count <= kCMATCHFewMisfits ||
+                         (PetscReal)cmatch->misfit.count <= kCMATCHMisfits * (PetscReal)cmatch->misfit.of);
+}
+
 static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *modes)
 {
   PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
@@ -197,8 +211,8 @@ static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *m
   PetscErrorCode code =
     compute(A, modes, &cmatch->params, (PetscBool)cmatch->reused, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   if (!code && cmatch->reused) {
-    /* the patterns of other values may not do: a coarse operator has failed, or a node in no aggregate is coupled now */
-    cmatch->anew = !cmatch->stats.failure && cmatch->hierarchy->nodes->coupled;
+    /* the patterns of other values may not do: a coarse operator has failed, or aggregates do not fit */
+    cmatch->anew = !cmatch->stats.failure && cmatch->hierarchy->levels > 1 && !NodesFit(cmatch);
     if (cmatch->anew || cmatch->stats.failure == CMATCH_COARSEST ||
         (cmatch->stats.failure == CMATCH_BLOCK_NOT_POSITIVE && cmatch->stats.level)) {
       cmatch->reused = false;

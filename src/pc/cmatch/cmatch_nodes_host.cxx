@@ -106,13 +106,13 @@ struct SetUp {
   CMATCHHierarchyHost<T> *H;
   Nodes<T>               *N;
   CMATCHStats            *stats;
-  PetscBool               keep;
+  PetscBool               keep, work;
 
   std::vector<double>   A;       /* [blocks][k][k] */
   std::vector<double>   B;       /* [n][k][m] the modes, 0 where an unknown is alone */
   std::vector<double>   inverse; /* [n][k][k] D^{-1} */
   std::vector<unsigned> alone;   /* [n] a bit for each unknown */
-  CMATCHGraph           M;       /* unless keep */
+  CMATCHGraph           M;       /* of the finest level, and unless keep of others */
 
   void Fail(CMATCHFailure failure, LocalInt l, LocalInt row) { CMATCHFail(failure, l, row, stats); }
   void Note(size_t bytes)
@@ -253,7 +253,7 @@ void TakeModes(const CMATCHModes &modes, LocalInt rows, SetUp<T> *s)
   }
 }
 
-/* Makes the finest level of A, with its graph unless keep. */
+/* Makes the finest level of A, with its graph. */
 template <typename T>
 PetscErrorCode MakeFinest(const CSRView *A, const CMATCHModes &modes, SetUp<T> *s)
 {
@@ -269,7 +269,7 @@ PetscErrorCode MakeFinest(const CSRView *A, const CMATCHModes &modes, SetUp<T> *
   FillFinest(A, s);
   if (!s->stats->failure) TakeModes(modes, A->n, s);
   if (s->stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!s->keep) s->M = FindGraph(*s);
+  if (!s->keep || s->work) s->M = FindGraph(*s);
   for (LocalInt row = 0; row < A->n; row++)
     if (s->alone[row / k] >> row % k & 1) std::fill_n(s->B.begin() + (ptrdiff_t)row * m, m, 0.);
   Show(0, s);
@@ -390,17 +390,21 @@ bool Aggregate(LocalInt l, SetUp<T> *s)
   const LocalInt      m      = s->N->m;
   const unsigned      all    = (1u << level.k) - 1;
   std::vector<char>   left(level.n);
+  CMATCHGraph         finest;
 
   if (CMATCHNodesEnd(params, l, level.n, level.k, &s->N->end)) return false;
   for (LocalInt i = 0; i < level.n; i++) left[i] = s->alone[i] == all;
   const CMATCHMatching matching{CMATCHNodesSweeps(params, l, m),         CMATCHNodesStrength(params, l), false, true, (PetscReal)m,
                                 (PetscReal)CMATCHNodesCoarseSize(params)};
-  CMATCHAggregation    found = CMATCHMatch_Host(matching, left, &s->M, &s->stats->work_bytes);
-  level.left                 = found.left;
+  if (!l && s->work) finest = s->M; /* which the matching changes */
+  s->Note(s->M.Bytes() + finest.Bytes());
+  CMATCHAggregation found = CMATCHMatch_Host(matching, left, &s->M, &s->stats->work_bytes);
+  level.left              = found.left;
   if (CMATCHNodesStalled(level.n, level.k, found.left, found.coarse, m, &s->N->end)) return false;
   std::vector<LocalInt> nodes(found.coarse, 0);
   for (LocalInt a : found.aggregate)
     if (a >= 0) nodes[a]++;
+  if (!l && s->work) s->N->first_fit = s->N->fit = CMATCHNodesFit_Host(matching.strength, finest, found.aggregate);
   level.coarse              = found.coarse;
   level.joined              = found.joined;
   level.largest             = *std::max_element(nodes.begin(), nodes.end());
@@ -744,7 +748,7 @@ PetscErrorCode MakeLevels(SetUp<T> *s)
 }
 
 template <typename T>
-PetscErrorCode Compute(const CSRView *A, const CMATCHModes &modes, const CMATCHParams *params, PetscBool keep,
+PetscErrorCode Compute(const CSRView *A, const CMATCHModes &modes, const CMATCHParams *params, PetscBool keep, PetscBool work,
                        CMATCHHierarchy **hierarchy, CMATCHStats *stats)
 {
   PetscFunctionBegin;
@@ -754,7 +758,7 @@ PetscErrorCode Compute(const CSRView *A, const CMATCHModes &modes, const CMATCHP
     H->nodes_kept = std::make_shared<Nodes<T>>();
     H->nodes      = H->nodes_kept.get();
   }
-  SetUp<T> s{H, static_cast<Nodes<T> *>(H->nodes), stats, keep, {}, {}, {}, {}, {}};
+  SetUp<T> s{H, static_cast<Nodes<T> *>(H->nodes), stats, keep, work, {}, {}, {}, {}, {}};
   s.N->m       = modes.m;
   s.N->graph   = CMATCHNodesGraphOf(modes.k, modes.m);
   s.N->steps   = CMATCHNodesSteps(*params);
@@ -765,6 +769,7 @@ PetscErrorCode Compute(const CSRView *A, const CMATCHModes &modes, const CMATCHP
   const unsigned all = (1u << modes.k) - 1;
   for (size_t i = 0; keep && H->levels > 1 && i < s.alone.size(); i++)
     s.N->coupled += s.N->level[0].aggregate[i] < 0 && s.alone[i] != all;
+  if (keep && work && H->levels > 1) s.N->fit = CMATCHNodesFit_Host(CMATCHNodesStrength(*params, 0), s.M, s.N->arrays[0].aggregate);
   PetscCall(MakeLevels(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -891,12 +896,12 @@ void Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScalar *z)
 } // namespace
 
 PetscErrorCode CMATCHNodesCompute_Host(const CSRView *A, const CMATCHModes *modes, const CMATCHParams *params, PetscBool keep,
-                                       PetscBool, CMATCHHierarchy **H, CMATCHStats *stats)
+                                       PetscBool work, CMATCHHierarchy **H, CMATCHStats *stats)
 {
   PetscFunctionBegin;
   *stats = CMATCHStats{};
-  if (params->precision == FINEPC_SINGLE) PetscCall(Compute<float>(A, *modes, params, keep, H, stats));
-  else PetscCall(Compute<double>(A, *modes, params, keep, H, stats));
+  if (params->precision == FINEPC_SINGLE) PetscCall(Compute<float>(A, *modes, params, keep, work, H, stats));
+  else PetscCall(Compute<double>(A, *modes, params, keep, work, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
