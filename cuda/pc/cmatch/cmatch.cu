@@ -444,6 +444,8 @@ PetscErrorCode CMATCHOpen(const CMATCHParams *params, PetscBool keep, CMATCHHier
     H->parts.Free();
     H->generation = ++generations;
     H->several    = 0;
+    H->nodes      = nullptr;
+    H->nodes_kept.reset();
   }
   H->params          = *params;
   H->scale           = 1;

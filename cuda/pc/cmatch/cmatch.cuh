@@ -11,6 +11,7 @@
      cmatch_fsai.cu       the factors of the smoothers sfsai and afsai
      cmatch_cycle.cu      the cycle
      cmatch_exchange.cu   exchanges of a cycle by NCCL
+     cmatch_nodes*.cu     hierarchies of nodes, see cmatch_nodes.cuh
 
    The set-up makes sums in the order of the host twin, and its files are compiled without fused multiplications and additions, so
    that both twins compute the same bits. The formulas are those of cmatch_host.cxx.
@@ -18,11 +19,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "buffer.cuh"
 #include "ranks/exchange.cuh"
+#include "pc/cmatch/cmatch_nodes.h"
 #include "pc/cmatch/cmatch_ranks.h"
 #include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"
@@ -50,6 +53,7 @@ struct CMATCHLevelCUDA {
   CMATCHVectors vectors = {};
   double       *rs      = nullptr; /* [n] the row sums in double */
   size_t        AP_room = 0;       /* entries that A P needed memory for */
+  LocalInt      longest = 0;       /* blocks of the longest row, of a hierarchy of nodes */
 
   /* what follows is of levels on several ranks */
   std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
@@ -110,6 +114,10 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   DeviceExchanges                exchanges{&meter, true};
   Buffer<LocalInt>               orders{&meter}; /* what CMATCHLevelCUDA::order shows */
   std::vector<cudaGraphExec_t *> graphs;         /* of solvers, see CMATCHShareGraph() */
+
+  /* of a hierarchy of nodes: what `nodes` shows, and operators in double precision while the next ones are made of them */
+  std::shared_ptr<CMATCHNodes> nodes_kept;
+  Buffer<char>                 nodes_work[2] = {Buffer<char>(&work_meter), Buffer<char>(&work_meter)};
 };
 
 /* -------------------------------------- work of a set-up -------------------------------------- */
@@ -226,6 +234,11 @@ struct CMATCHReport {
   LocalInt           ended;                      /* see CMATCHStats */
   LocalInt  pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
   CMATCHFit fit[kCMATCHMostLevels]; /* of each level, see CMATCHMeasureFit() */
+
+  /* of a hierarchy of nodes: the bits of the largest entry of each mode, see CMATCHNodes and CMATCHNodesLevel; `whole` are
+     nodes all of whose unknowns are alone, and `lonely` blocks of the next operator without a transpose */
+  unsigned long long modes[kCMATCHMostModes];
+  LocalInt           coupled, dead, raised, whole, lonely, smallest_aggregate;
 };
 
 constexpr int      kCMATCHNoneByte = 0x7f; /* of each byte of kCMATCHNone */
@@ -383,11 +396,28 @@ PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool stitch, bool *end);
    taken after the mark is lost.
 */
 struct CMATCHFound {
-  LocalInt   coarse = 0, left = 0, joined = 0, largest = 0, singles = 0;
+  LocalInt   coarse = 0, left = 0, joined = 0, largest = 0, least = 0, singles = 0;
   CMATCHRows rows{};
 };
 PetscErrorCode CMATCHFindAggregates(CMATCHSetup *, CMATCHTransfer, CMATCHLevel *L, CMATCHFound *);
 PetscErrorCode CMATCHKeepRows(CMATCHSetup *, const CMATCHRows &, CMATCHArena::Mark);
+
+/*
+   What differs between the matching of rows and that of nodes: which vertices are in no aggregate, the size of aggregates, which is
+   limited for rows on large levels, and the diagonal of nodes, which is the sum of their positive weights. The sweeps end where
+   `each` times the vertices are `enough`.
+*/
+struct CMATCHSweeps {
+  PetscInt             count;
+  float                strength;
+  bool                 limited;
+  const unsigned char *alone; /* [n] of nodes: those that have `all` are in no aggregate; null for rows */
+  unsigned             all;
+  PetscReal            each, enough;
+};
+
+/* The aggregates of n nodes, in the graph s->rows, and the graph of these. */
+PetscErrorCode CMATCHMatchNodes(CMATCHSetup *, const CMATCHSweeps &, LocalInt n, LocalInt *aggregate, CMATCHFound *);
 void           CMATCHAdopt(const CMATCHParams &, CMATCHTransfer, const CMATCHFound &, CMATCHLevel *L);
 
 /* P, R and the next level, which is made; with keep, the values of all of these. */
@@ -419,6 +449,8 @@ PetscErrorCode CMATCHRanksProducts(CMATCHSetup *, LocalInt level, bool keep, dou
 
 /* The inverse of the coarsest level, or whatever its solution needs. Reads the report. */
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
+/* The inverse of a coarsest level of nodes, whose blocks are in double precision. Reads the report. */
+PetscErrorCode CMATCHInvertNodes(CMATCHSetup *, LocalInt level, const CMATCHNodesLevel &, const double *A);
 /* x = A^{-1} b on the coarsest level, by inverse or conjugate gradients */
 PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t);
 

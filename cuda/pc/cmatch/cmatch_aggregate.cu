@@ -127,13 +127,13 @@ PetscErrorCode TakeMadeRows(CMATCHSetup *s, LocalInt n, size_t entries, MadeRows
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The operator of the aggregates of a sweep. */
-PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
+/* The operator of the aggregates of a sweep, of type V: of nodes double, until their diagonal is known. */
+template <typename V>
+PetscErrorCode AddUp(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, ProductRows<V> *out)
 {
   const MemberList        left{made->leader, {w.mate, w.slot}};
   const AggregatedEntries right{w.M, w.aggregate, aggregates};
   const double            mean = (double)w.M.room / w.M.n;
-  ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, false};
   LocalInt                wide;
   const auto              room = [&](size_t entries, auto *more) {
     PetscFunctionBegin;
@@ -144,37 +144,70 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, Ma
   };
 
   PetscFunctionBegin;
-  out.wide = w.candidate; /* not needed any more */
+  out->wide = w.candidate; /* not needed any more */
   PetscCall(
     (Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
-                                             {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7},
-                                             &out, &wide, room)));
+                                             {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7}, out,
+                                             &wide, room)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
+{
+  ProductRows<float> out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, false};
+
+  PetscFunctionBegin;
+  PetscCall(AddUp(s, w, aggregates, made, &out));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
   *M = CMATCHRows{aggregates, made->start, made->length, out.j, out.a, made->d, (size_t)s->seen.entries, w.M.foreign};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
+/* The graph of the aggregates of a sweep. */
+PetscErrorCode AddUpGraph(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
+{
+  ProductRows<double> out{made->start, made->length, made->j, nullptr, made->diagonal, made->entries, nullptr, false};
+  const auto          mark = s->arena.mark();
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take(made->entries, &out.a));
+  PetscCall(AddUp(s, w, aggregates, made, &out));
+  PetscCheck(out.room == made->entries, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A graph has more edges than the one before");
+  RoundGraph<kGraphGroup>
+    <<<BlocksFor((long long)aggregates * kGraphGroup), kBlockSize, 0, s->stream>>>(aggregates, out, made->a, made->d);
+  FinePCCheckLaunch();
+  s->arena.Release(mark);
+  *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries, 0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The aggregates of n rows or nodes, whose numbers go to `aggregate`. */
+PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, LocalInt rows, LocalInt *aggregate,
+                                   CMATCHFound *found)
 {
   LocalInt *const aggregates = &found->coarse;
   CMATCHRows      M          = s->rows;
   MadeRows        made[2];
   Sweep           w;
   LocalInt       *sizes = nullptr, joined = 0;
+  const bool      nodes = sweeps.alone;
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
-  for (LocalInt sweep = 0; sweep < s->params->sweeps; sweep++) {
+  if (nodes) {
+    OpenNodes<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(w, sweeps.alone, sweeps.all);
+    FinePCCheckLaunch();
+  }
+  for (LocalInt sweep = 0; sweep < sweeps.count; sweep++) {
     const LocalInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
-    PetscCall(
-      MatchVertices(s, w, (double)M.room / n,
-                    Rules{CMATCHStrength(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
+    PetscCall(MatchVertices(s, w, (double)M.room / n,
+                            Rules{sweeps.strength, 0, sweep == 0 && !nodes, sweep == 0, sweeps.limited, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
-    if (!*aggregates || (*aggregates == n && sweep)) break;
+    if (!*aggregates || (*aggregates == n && sweep && !nodes)) break; /* the diagonal of nodes is summed anew */
     /* a pair loses the entries between its two vertices, and what joins loses that to whom it joins */
     const LocalInt merged = n - *aggregates - (sweep ? 0 : s->seen.left), pairs = merged - (s->seen.joined - joined);
     joined = s->seen.joined;
@@ -182,15 +215,14 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *
     NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
     FinePCCheckLaunch();
     if (sweep == 0)
-      PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
-    else ComposeAggregates<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, w.aggregate, L->aggregate);
+      PetscCallCUDA(cudaMemcpyAsync(aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+    else ComposeAggregates<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(rows, w.aggregate, aggregate);
     FinePCCheckLaunch();
-    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));
+    PetscCall(nodes ? AddUpGraph(s, w, *aggregates, &next, &M) : AddUpRows(s, w, *aggregates, &next, &M));
     sizes  = next.size;
     w.size = next.size;
     w.room = next.room;
-    /* of all ranks, if the others have as many aggregates for their rows */
-    if (*aggregates == n || (PetscReal)*aggregates * ((PetscReal)L->all / L->n) <= s->params->coarse_size) break;
+    if (*aggregates == n || (PetscReal)*aggregates * sweeps.each <= sweeps.enough) break;
   }
   if (*aggregates) {
     CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, sizes, s->report);
@@ -301,6 +333,20 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What was found, for the view. */
+PetscErrorCode CountFound(CMATCHSetup *s, LocalInt n, LocalInt *aggregate, CMATCHFound *found)
+{
+  PetscFunctionBegin;
+  if (!found->coarse) PetscCallCUDA(cudaMemsetAsync(aggregate, 0xff, n * sizeof(LocalInt), s->stream)); /* -1 */
+  PetscCall(CMATCHReadReport(s));
+  found->left    = s->seen.left;
+  found->joined  = s->seen.joined;
+  found->largest = s->seen.largest_aggregate;
+  found->least   = s->seen.smallest_aggregate;
+  found->singles = s->seen.singles;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 } // namespace
 
 /* The rows go to the back of the arena, where those of the level before have been. What was taken after `mark` is not needed. */
@@ -336,13 +382,23 @@ PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMA
   }
   if (transfer == CMATCH_STITCHED) PetscCall(StitchPairs(s, L, found));
   else if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
-  else PetscCall(AggregateByMatching(s, L, found));
-  if (!found->coarse) PetscCallCUDA(cudaMemsetAsync(L->aggregate, 0xff, L->n * sizeof(LocalInt), s->stream)); /* -1 */
-  PetscCall(CMATCHReadReport(s));
-  found->left    = s->seen.left;
-  found->joined  = s->seen.joined;
-  found->largest = s->seen.largest_aggregate;
-  found->singles = s->seen.singles;
+  else {
+    /* of all ranks, as if the others had as many aggregates for their rows */
+    const CMATCHSweeps sweeps{s->params->sweeps,        CMATCHStrength(*s->params, L->all), L->all >= kCMATCHSmall, nullptr, 0,
+                              (PetscReal)L->all / L->n, (PetscReal)s->params->coarse_size};
+    PetscCall(AggregateByMatching(s, sweeps, L->n, L->aggregate, found));
+  }
+  PetscCall(CountFound(s, L->n, L->aggregate, found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHMatchNodes(CMATCHSetup *s, const CMATCHSweeps &sweeps, LocalInt n, LocalInt *aggregate, CMATCHFound *found)
+{
+  PetscFunctionBegin;
+  *found = CMATCHFound{};
+  PetscCallCUDA(cudaMemsetAsync(&s->report->smallest_aggregate, kCMATCHNoneByte, sizeof(LocalInt), s->stream));
+  PetscCall(AggregateByMatching(s, sweeps, n, aggregate, found));
+  PetscCall(CountFound(s, n, aggregate, found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

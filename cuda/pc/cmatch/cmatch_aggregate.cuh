@@ -19,6 +19,8 @@ constexpr LocalInt kFewVertices = 60000; /* a sweep over so many is one kernel, 
 constexpr int      kMadeRoom       = 20;    /* columns of an aggregate's row which a thread adds up */
 constexpr LocalInt kManyAggregates = 50000; /* so many rows keep the GPU busy with a thread for each */
 
+constexpr int kGraphGroup = 8; /* lanes of a row of a graph of nodes */
+
 constexpr int kFreePerThread = 4; /* vertices of which a thread looks whether they are free */
 
 /* What a sweep works with. Arrays of vertices have n entries, c has a place for every entry of the rows. */
@@ -457,14 +459,16 @@ __global__ void __launch_bounds__(kBlockSize) ComposeAggregates(LocalInt n, cons
   if (i < n && of_row[i] >= 0) of_row[i] = of_vertex[of_row[i]];
 }
 
-/* The largest aggregate, and how many have a single row. */
+/* The largest aggregate, the smallest one, and how many have a single row. */
 __global__ void __launch_bounds__(kBlockSize) CountSizes(LocalInt aggregates, const LocalInt *size, CMATCHReport *report)
 {
   const long long a    = GridThread();
   const LocalInt  rows = a < aggregates ? size[a] : 0, largest = GroupMax<kWarpSize>(rows);
-  const unsigned  ones = __ballot_sync(kFullWarp, rows == 1);
+  const LocalInt  smallest = GroupMin<kWarpSize>(a < aggregates ? size[a] : kCMATCHNone);
+  const unsigned  ones     = __ballot_sync(kFullWarp, rows == 1);
   if (threadIdx.x % kWarpSize != 0) return;
   atomicMax(&report->largest_aggregate, largest);
+  atomicMin(&report->smallest_aggregate, smallest);
   if (ones) atomicAdd(&report->singles, __popc(ones));
 }
 
@@ -513,6 +517,36 @@ __global__ void __launch_bounds__(kBlockSize) RoundDiagonal(LocalInt n, const do
 {
   const long long i = GridThread();
   if (i < n) to[i] = (float)from[i];
+}
+
+/* Of a graph of nodes, the weights in single precision, and the sum of the positive ones, -a_ij. A group takes a row. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) RoundGraph(LocalInt n, ProductRows<double> from, float *a, float *d)
+{
+  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
+  const LocalInt begin = row < n ? from.start[row] : 0, end = row < n ? begin + from.length[row] : 0;
+  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  double         sum     = 0;
+  for (int k = 0; k < longest; k += GroupSize) {
+    const LocalInt at    = begin + k + lane;
+    const double   value = at < end ? from.a[at] : 0.;
+    if (at < end) a[at] = (float)value;
+    AddInOrder<GroupSize>(value < 0 ? -value : 0., &sum);
+  }
+  if (row < n && lane == 0) d[row] = (float)sum;
+}
+
+/* Every vertex is free, a node alone, but for those that are left. */
+__global__ void __launch_bounds__(kBlockSize) OpenNodes(Sweep s, const unsigned char *alone, unsigned all)
+{
+  const long long i     = GridThread();
+  const bool      left  = i < s.M.n && alone[i] == all;
+  const int       count = __syncthreads_count(left);
+  if (count && threadIdx.x == 0) atomicAdd(&s.report->left, count);
+  if (i >= s.M.n) return;
+  s.mate[i] = left ? kLeft : kFree;
+  s.size[i] = 1;
 }
 
 /* --------------------------------------- independent set -------------------------------------- */

@@ -1,4 +1,6 @@
 /* CMATCH on the GPU: the coarsest level, its inverse and its solution. */
+#include <vector>
+
 #include "cmatch.cuh"
 #include "cmatch_fsai.cuh"
 #include "sparse/dense_inverse.cuh"
@@ -39,6 +41,25 @@ __global__ void __launch_bounds__(kBlockSize)
     sum -= a;
   }
   D[row * n + row] = sum;
+}
+
+/* D, which was zero, from the blocks of a level of nodes. A warp takes a node. */
+__global__ void __launch_bounds__(kBlockSize)
+  FillDenseBlocks(LocalInt nodes, LocalInt k, const LocalInt *A_i, const LocalInt *A_j, const double *A, double *D)
+{
+  const LocalInt i = (LocalInt)(GridThread() / kWarpSize), n = nodes * k;
+  if (i >= nodes) return;
+  const size_t begin = (size_t)A_i[i] * k * k, end = (size_t)A_i[i + 1] * k * k;
+  for (size_t at = begin + threadIdx.x % kWarpSize; at < end; at += kWarpSize) {
+    const LocalInt entry                                                           = (LocalInt)(at % (k * k));
+    D[(size_t)(i * k + entry / k) * n + (size_t)A_j[at / (k * k)] * k + entry % k] = A[at];
+  }
+}
+
+__global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, const double *D, double *diagonal)
+{
+  const long long i = GridThread();
+  if (i < n) diagonal[i] = D[i * n + i];
 }
 
 /* D = (D + D^T) / 2 but for the diagonal. A thread takes an entry. */
@@ -409,6 +430,46 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
   PetscCall(CMATCHReadReport(s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNodesLevel &L, const double *A)
+{
+  CMATCHHierarchyCUDA *H    = s->H;
+  const LocalInt       n    = L.n * L.k;
+  const auto           mark = s->arena.mark();
+  double              *work = nullptr, *diagonal = nullptr;
+  PetscBool            done = PETSC_TRUE;
+  const auto           fill = [&](double *D) {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
+    FillDenseBlocks<<<BlocksFor((long long)L.n * kWarpSize), kBlockSize, 0, s->stream>>>(L.n, L.k, L.A_i, L.A_j, A, D);
+    SymmetrizeDense<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, D);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscFunctionBegin;
+  if (H->inverse.size() != (size_t)n * n) PetscCall(H->inverse.Allocate((size_t)n * n));
+  double *const D = H->inverse.data();
+  PetscCall(s->arena.Take(DenseInverseWork(n), &work));
+  PetscCall(s->arena.Take(n, &diagonal));
+  PetscCallCUDA(cudaMemsetAsync(&s->report->pivot, kCMATCHNoneByte, 2 * sizeof(LocalInt), s->stream)); /* and small */
+  PetscCall(fill(D));
+  CopyDiagonal<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, D, diagonal);
+  FinePCCheckLaunch();
+  PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal}, s->stream));
+  PetscCall(CMATCHReadReport(s));
+  if (!CMATCHHasFailed(s) && (s->seen.pivot != kCMATCHNone || s->seen.small != kCMATCHNone)) {
+    /* nothing holds some body: the host finds its eigenvalues */
+    std::vector<double> host((size_t)n * n);
+    PetscCall(fill(D));
+    PetscCall(ArrayCopy_CUDA(host.data(), D, host.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(CMATCHNodesInvert(n, host.data(), &done));
+    PetscCall(ArrayCopy_CUDA(D, host.data(), host.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    if (!done) s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_COARSEST);
+  }
+  s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
