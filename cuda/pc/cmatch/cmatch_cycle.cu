@@ -7,7 +7,7 @@
    ones is.
 */
 #include "capture.cuh"
-#include "cmatch.cuh"
+#include "cmatch_ends.cuh"
 #include "cmatch_launch.cuh"
 #include "cmatch_rows.cuh"
 
@@ -18,16 +18,6 @@ constexpr int kTransferGroup = 8; /* lanes of a row of R */
 
 /* ---------------------------------------- begin and end --------------------------------------- */
 
-/* Where r is and where z goes: given, or kept on the device, so that a captured cycle can have other vectors. */
-struct Ends {
-  const double  *r;
-  double        *z;
-  const double **caller;
-
-  __device__ const double *R() const { return r ? r : caller[0]; }
-  __device__ double       *Z() const { return r ? z : (double *)caller[1]; }
-};
-
 __global__ void SetEnds(const double **caller, const double *r, double *z)
 {
   caller[0] = r;
@@ -35,7 +25,7 @@ __global__ void SetEnds(const double **caller, const double *r, double *z)
 }
 
 /* The largest magnitude of the entries of W r; entries that are no numbers do not count. */
-__global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends, const double *w, unsigned long long *found)
+__global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, CMATCHCaller ends, const double *w, unsigned long long *found)
 {
   double largest = 0;
   for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize)
@@ -48,15 +38,6 @@ __global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends,
 __global__ void SetLargest(double largest, CMATCHControl *control)
 {
   control->largest = (unsigned long long)__double_as_longlong(largest);
-}
-
-/* 2^q for vectors of this size, whose largest entry is then near 1 */
-__device__ __forceinline__ double PowerFor(double size, int share)
-{
-  int exponent = 0;
-  if (!(size > 0) || !isfinite(size)) return 1;
-  (void)frexp(size, &exponent);
-  return ldexp(1., max(-1000, min(1000, -exponent / share)));
 }
 
 /* The first step of a smoother from zero: x = beta z, z = c l b; z is stored if the polynomial goes on. */
@@ -73,17 +54,10 @@ struct FirstStep {
   }
 };
 
-/* What a solver passes: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
-struct SolverState {
-  const double *square;
-  const int    *stage;
-  int           stop;
-};
-
 /* b = 2^q W r, and the first step. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, Ends ends, const double *w, SolverState solver, const T *l,
-                                                         T *b, FirstStep<T> first, CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, CMATCHCaller ends, const double *w, CMATCHSolverState solver,
+                                                         const T *l, T *b, FirstStep<T> first, CMATCHControl *control)
 {
   const long long i   = GridThread();
   const T         l_i = i < n ? l[i] : T(0);
@@ -91,7 +65,7 @@ __global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, Ends ends, 
   LetNextStart();
   const bool   skip = solver.stage && *solver.stage >= solver.stop;
   const double factor =
-    solver.square ? PowerFor(*solver.square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
+    solver.square ? CMATCHPowerFor(*solver.square, 2) : CMATCHPowerFor(__longlong_as_double((long long)control->largest), 1);
   if (i == 0) {
     control->factor = factor;
     control->skip   = skip;
@@ -106,7 +80,7 @@ __global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, Ends ends, 
 /* z = scale 2^-q W x, where the last kernel does not do so */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  EndCycle(LocalInt n, const T *x, const double *w, Ends ends, const CMATCHControl *control)
+  EndCycle(LocalInt n, const T *x, const double *w, CMATCHCaller ends, const CMATCHControl *control)
 {
   const long long i = GridThread();
   WaitForPrevious();
@@ -151,28 +125,6 @@ struct StoreResidual {
   T       *r;
 
   __device__ __forceinline__ void operator()(LocalInt i, T product, T) const { r[i] = b[i] - product; }
-};
-
-/* Where the iterate of the last step of a cycle goes: to the caller. */
-template <typename T>
-struct ToCaller {
-  Ends                 ends;
-  const double        *w;
-  const CMATCHControl *control;
-
-  __device__ __forceinline__ void operator()(LocalInt i, T x) const
-  {
-    const double x_i = (double)x * control->scale / control->factor;
-    ends.Z()[i]      = w ? w[i] * x_i : x_i;
-  }
-};
-
-/* Where other iterates go. */
-template <typename T>
-struct ToVector {
-  T *x;
-
-  __device__ __forceinline__ void operator()(LocalInt i, T value) const { x[i] = value; }
 };
 
 /* The first step of a smoother from x: r = b - A x, z = c l r, x = x + beta z; r and z are stored if the polynomial goes on. */
@@ -354,15 +306,27 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* ------------------------------------------ launches ------------------------------------------ */
 
+/* The largest magnitude of the entries of W r of this rank. */
+PetscErrorCode LaunchFindLargest(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, unsigned long long *found, cudaStream_t stream)
+{
+  const LocalInt n = H->level[0].n;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream));
+  if (n)
+    PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H->processors), kBlockSize, stream, n, ends, H->w, found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename T>
 class Cycle {
 public:
-  Cycle(CMATCHHierarchyCUDA *H, const Ends &ends, cudaStream_t stream) :
+  Cycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, cudaStream_t stream) :
       H_(H), ends_(ends), stream_(stream), steps_(CMATCHSmootherSteps(H->params))
   {
   }
 
-  PetscErrorCode Run(const SolverState &solver)
+  PetscErrorCode Run(const CMATCHSolverState &solver)
   {
     const CMATCHLevel &L = H_->level[0];
 
@@ -528,8 +492,8 @@ private:
         r = v.r;
       }
       PetscCall(ForFactorRows(l, factor.W, r, StoreScaled<T>{(const T *)factor.d, t}));
-      if (out && !on) PetscCall(ForFactorRows(l, factor.Wt, t, step(ToCaller<T>{ends_, H_->w, H_->control})));
-      else PetscCall(ForFactorRows(l, factor.Wt, t, step(ToVector<T>{x})));
+      if (out && !on) PetscCall(ForFactorRows(l, factor.Wt, t, step(CMATCHToCaller<T>{ends_, H_->w, H_->control})));
+      else PetscCall(ForFactorRows(l, factor.Wt, t, step(CMATCHToVector<T>{x})));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -547,8 +511,8 @@ private:
         return SmoothOn<T, decltype(to)>{(const T *)H_->level[l].l, r, x, (T)p.c[k], (T)p.e[k], (T)p.beta[k], on ? v.r : nullptr,
                                          on ? v.z[k % 2] : nullptr, to};
       };
-      if (out && !on) PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToCaller<T>{ends_, H_->w, H_->control})));
-      else PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToVector<T>{x})));
+      if (out && !on) PetscCall(ForRows(l, v.z[(k + 1) % 2], step(CMATCHToCaller<T>{ends_, H_->w, H_->control})));
+      else PetscCall(ForRows(l, v.z[(k + 1) % 2], step(CMATCHToVector<T>{x})));
       r = v.r;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -583,8 +547,8 @@ private:
       PetscCall(SmoothByFactor(l, p, false, out));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (out && !on) PetscCall(ForRows(l, x, step(ToCaller<T>{ends_, H_->w, H_->control})));
-    else PetscCall(ForRows(l, x, step(ToVector<T>{v.x[1 - now_[l]]})));
+    if (out && !on) PetscCall(ForRows(l, x, step(CMATCHToCaller<T>{ends_, H_->w, H_->control})));
+    else PetscCall(ForRows(l, x, step(CMATCHToVector<T>{v.x[1 - now_[l]]})));
     now_[l] = 1 - now_[l];
     PetscCall(SmoothOnwards(l, p, v.r, out));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -644,16 +608,10 @@ private:
 
   /* ------------------------------------- several ranks ---------------------------------------- */
 
-  /* The largest magnitude of the entries of W r of this rank. */
   PetscErrorCode LaunchFindLargest(unsigned long long *found)
   {
-    const LocalInt n = H_->level[0].n;
-
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream_));
-    if (n)
-      PetscCall(
-        LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w, found));
+    PetscCall(::LaunchFindLargest(H_, ends_, found, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -750,16 +708,21 @@ private:
   }
 
   CMATCHHierarchyCUDA  *H_;
-  Ends                  ends_;
+  CMATCHCaller          ends_;
   cudaStream_t          stream_;
   const PolynomialSteps steps_;
   int                   now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
   bool                  ended_                  = false; /* the last step has given z to the caller */
 };
 
-PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const SolverState &solver, cudaStream_t stream)
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, const CMATCHSolverState &solver, cudaStream_t stream)
 {
   PetscFunctionBegin;
+  if (H->nodes) {
+    if (!solver.square) PetscCall(LaunchFindLargest(H, ends, &H->control->largest, stream));
+    PetscCall(CMATCHNodesLaunchCycle(H, ends, solver, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(
     CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(solver); }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -800,7 +763,7 @@ PetscErrorCode CMATCHLaunch(CMATCHHierarchy *H, const double *r, double *z, cons
                             cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, SolverState{square, stage, stop}, stream));
+  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, CMATCHCaller{r, z, nullptr}, CMATCHSolverState{square, stage, stop}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -820,11 +783,14 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
   if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
   if (by_host)
-    PetscCall(EndCapture(H->capture,
-                         CMATCHWithPrecision(H->params.precision,
-                                             [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{}, H->capture).RunAlone(); }),
+    PetscCall(
+      EndCapture(H->capture,
+                 CMATCHWithPrecision(H->params.precision,
+                                     [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, H->capture).RunAlone(); }),
+                 &H->graph));
+  else
+    PetscCall(EndCapture(H->capture, LaunchCycle(H, CMATCHCaller{nullptr, nullptr, H->caller}, CMATCHSolverState{}, H->capture),
                          &H->graph));
-  else PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, SolverState{}, H->capture), &H->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -838,12 +804,13 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   PetscCall(CMATCHMakeGraph_CUDA(H));
   PetscCall(DeviceGetStream(&stream));
   if (H->several && !H->ranks.nccl) {
-    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, SolverState{}, stream));
+    PetscCall(LaunchCycle(H, CMATCHCaller{r, z, nullptr}, CMATCHSolverState{}, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (H->several)
-    PetscCall(CMATCHWithPrecision(H->params.precision,
-                                  [&](auto zero) { return Cycle<decltype(zero)>(H, Ends{r, z, nullptr}, stream).FindSize(); }));
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      return Cycle<decltype(zero)>(H, CMATCHCaller{r, z, nullptr}, stream).FindSize();
+    }));
   SetEnds<<<1, 1, 0, stream>>>(H->caller, r, z);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaGraphLaunch(H->graph, stream));

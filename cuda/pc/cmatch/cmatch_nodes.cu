@@ -1,8 +1,562 @@
-/* The CUDA twin of cmatch_nodes_host.cxx: there is none as yet, and PCCMATCHChooseNodes() takes rows on a GPU. */
-#include "pc/cmatch/cmatch_nodes.h"
+/* CUDA twin of src/pc/cmatch/cmatch_nodes_host.cxx: the set-up as a whole, the finest level and its graph. */
+#include <cmath>
 
-PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *, const CMATCHModes *, const CMATCHParams *, PetscBool, PetscBool,
-                                       CMATCHHierarchy **, CMATCHStats *)
+#include "cmatch_nodes_pattern.cuh"
+
+namespace
 {
-  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "A hierarchy of nodes is on the host as yet");
+
+constexpr int kRowGroup  = 16; /* lanes that check a row of A */
+constexpr int kModeShift = 36; /* where a failure has the mode, above the row */
+
+/* ------------------------------------------- checks ------------------------------------------- */
+
+/* The first unusable row, and the largest diagonal entry. A group takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, double sign, CMATCHReport *report)
+{
+  __shared__ unsigned long long largest;
+  const LocalInt                row    = (LocalInt)(GridThread() / kRowGroup);
+  const int                     lane   = threadIdx.x % kRowGroup;
+  const bool                    mine   = row < A.n;
+  bool                          finite = true, stored = false, positive = false;
+  if (threadIdx.x == 0) largest = 0;
+  __syncthreads();
+  for (LocalInt e = mine ? A.i[row] + lane : 0; mine && e < A.i[row + 1]; e += kRowGroup) {
+    const double a = A.a[e];
+    finite         = finite && isfinite(a);
+    if (A.j[e] != row) continue;
+    stored   = true;
+    positive = sign * a > 0;
+    if (positive && isfinite(a)) atomicMax(&largest, (unsigned long long)__double_as_longlong(sign * a));
+  }
+  finite   = GroupBallot<kRowGroup>(!finite) == 0;
+  stored   = GroupBallot<kRowGroup>(stored) != 0;
+  positive = GroupBallot<kRowGroup>(positive) != 0;
+  if (mine && lane == 0 && !(finite && positive)) {
+    const CMATCHFailure failure = !finite ? CMATCH_NOT_FINITE : !stored ? CMATCH_DIAGONAL_MISSING : CMATCH_DIAGONAL_NOT_POSITIVE;
+    atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, row, failure));
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && largest) atomicMax(&report->largest, largest);
+}
+
+/* The largest magnitude of each mode, and the first entry that is not finite, by modes and then by rows. */
+__global__ void __launch_bounds__(kBlockSize) CheckModes(LocalInt rows, LocalInt m, const double *B, CMATCHReport *report)
+{
+  double largest[kCMATCHMostModes] = {};
+  for (long long row = GridThread(); row < rows; row += (long long)gridDim.x * kBlockSize) {
+#pragma unroll
+    for (int c = 0; c < kCMATCHMostModes; c++) {
+      if (c >= m) continue;
+      const double value = fabs(B[(size_t)row * m + c]);
+      if (isfinite(value)) largest[c] = fmax(largest[c], value);
+      else
+        atomicMin(&report->failure,
+                  CMATCHFailureKey(kCMATCHStageCoarse, (LocalInt)row, CMATCH_NOT_FINITE) | (unsigned long long)c << kModeShift);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kCMATCHMostModes; c++) {
+    const double most = GroupMax<kWarpSize>(largest[c]);
+    if (threadIdx.x % kWarpSize == 0 && most > 0) atomicMax(&report->modes[c], (unsigned long long)__double_as_longlong(most));
+  }
+}
+
+/* ---------------------------------------- finest level ---------------------------------------- */
+
+/* The blocks in which the rows of a node have entries, and the diagonal one */
+template <int K>
+struct NodeColumns {
+  CSRView  A;
+  LocalInt known_k;
+
+  template <typename F>
+  __device__ __forceinline__ void ForColumns(LocalInt i, F f) const
+  {
+    const LocalInt k = K ? K : known_k, end = A.i[(i + 1) * k];
+    if (threadIdx.x % kWarpSize == 0) f(i);
+    for (LocalInt e = A.i[i * k] + (LocalInt)(threadIdx.x % kWarpSize); e < end; e += kWarpSize) f(A.j[e] / k);
+  }
+};
+
+/* Where the finest level goes */
+template <typename T>
+struct Finest {
+  LocalInt        k;
+  const LocalInt *A_i, *A_j;
+  double         *A, *diagonal;
+  T              *A_a;
+  unsigned char  *alone;
+};
+
+/* The values of A, scaled, and which unknowns are alone. A warp takes a node. */
+template <int K, typename T>
+__global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale, Finest<T> to, CMATCHReport *report)
+{
+  const LocalInt k = K ? K : to.k, i = (LocalInt)(GridThread() / kWarpSize);
+  const int      lane = threadIdx.x % kWarpSize;
+  if (i >= A.n / k) return;
+  const LocalInt begin = to.A_i[i], blocks = to.A_i[i + 1] - begin;
+  unsigned       alone = 0;
+  for (LocalInt r = 0; r < k; r++) {
+    const LocalInt row = i * k + r, from = A.i[row], length = A.i[row + 1] - from;
+    bool           other = false, finite = true;
+    if (length != blocks * k) {
+      for (LocalInt t = lane; t < blocks * k; t += kWarpSize) {
+        const size_t at = ((size_t)(begin + t / k) * k + r) * k + t % k;
+        to.A[at]        = 0;
+        to.A_a[at]      = 0;
+      }
+      __syncwarp();
+    }
+    for (LocalInt t = lane; t < length; t += kWarpSize) {
+      const LocalInt column = A.j[from + t], j = column / k;
+      const double   value = A.a[from + t] * scale;
+      LocalInt       block = begin + min(t / k, blocks - 1); /* of a row without gaps */
+      if (to.A_j[block] != j) block = CMATCHFindBlock(to.A_i, to.A_j, i, j);
+      const size_t at = ((size_t)block * k + r) * k + column % k;
+      to.A[at]        = value;
+      to.A_a[at]      = (T)value;
+      finite          = finite && isfinite((T)value);
+      if (column == row) to.diagonal[row] = fabs(value);
+      else other = other || value != 0;
+    }
+    if (!__any_sync(kFullWarp, other)) alone |= 1u << r;
+    if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
+  }
+  if (lane == 0) to.alone[i] = (unsigned char)alone;
+}
+
+/* Exponents by which modes are scaled */
+struct Exponents {
+  int of[kCMATCHMostModes];
+};
+
+__global__ void __launch_bounds__(kBlockSize)
+  ScaleModes(long long entries, LocalInt m, const double *from, Exponents exponents, double *B)
+{
+  const long long at = GridThread();
+  if (at < entries) B[at] = ldexp(from[at], -exponents.of[at % m]);
+}
+
+/* B of unknowns that are alone becomes 0. */
+__global__ void __launch_bounds__(kBlockSize)
+  MaskModes(LocalInt rows, LocalInt k, LocalInt m, const unsigned char *alone, double *B)
+{
+  const long long row = GridThread();
+  if (row >= rows || !(alone[row / k] >> row % k & 1)) return;
+  for (LocalInt c = 0; c < m; c++) B[(size_t)row * m + c] = 0;
+}
+
+/* Mode c of row-major modes. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize)
+  PutMode(LocalInt rows, CMATCHModes modes, LocalInt c, const double *from, LocalInt unknown, double *B)
+{
+  const long long row = GridThread();
+  if (row < rows) B[row * modes.m + c] = from ? from[row] : unknown < 0 || row % modes.k == unknown;
+}
+
+/* ------------------------------------------- graph -------------------------------------------- */
+
+struct Graph {
+  CMATCHNodesGraph kind;
+  LocalInt         n, k, m;
+  const LocalInt  *A_i, *A_j;
+  const double    *A, *B, *diagonal;
+  LocalInt        *start, *j;
+  float           *a, *d;
+};
+
+/* The graph of the finest level. A warp takes a node. */
+template <int K, int M>
+__global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g)
+{
+  const LocalInt i = (LocalInt)(GridThread() / kWarpSize), k = K ? K : g.k, m = M ? M : g.m;
+  const int      lane = threadIdx.x % kWarpSize;
+  if (i >= g.n) return;
+  const LocalInt begin = g.A_i[i], end = g.A_i[i + 1];
+  double         sum = 0;
+  for (LocalInt first = begin; first < end; first += kWarpSize) {
+    const LocalInt e = first + lane, j = e < end ? g.A_j[e] : i;
+    double         weight = 0;
+    if (j != i) {
+      const double *const a = g.A + (size_t)e * k * k, *const d_i = g.diagonal + (size_t)i * k,
+                          *const d_j = g.diagonal + (size_t)j * k;
+      if (g.kind == CMATCH_AXIAL) weight = CMATCHAxialWeight(k, m, a, g.B + (size_t)i * k * m, g.B + (size_t)j * k * m);
+      else weight = g.kind == CMATCH_TRACE ? CMATCHTraceWeight(k, a) : CMATCHFrobeniusWeight(k, a, d_i, d_j);
+      const LocalInt to = e - i - (j > i);
+      g.j[to]           = j;
+      g.a[to]           = -(float)weight;
+    }
+    AddInOrder<kWarpSize>(weight > 0 ? weight : 0., &sum);
+  }
+  if (lane != 0) return;
+  g.start[i] = begin - i;
+  g.d[i]     = (float)sum;
+  if (i + 1 == g.n) g.start[g.n] = end - g.n;
+}
+
+/* Counts the nodes of the finest level that are in no aggregate, although they are coupled. */
+__global__ void __launch_bounds__(kBlockSize)
+  CountCoupled(LocalInt n, unsigned all, const unsigned char *alone, const LocalInt *aggregate, CMATCHReport *report)
+{
+  const long long i     = GridThread();
+  const int       count = __syncthreads_count(i < n && aggregate[i] < 0 && alone[i] != all);
+  if (count && threadIdx.x == 0) atomicAdd(&report->coupled, count);
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* Checks A and the modes, and finds the scale of A and of these. */
+PetscErrorCode Check(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes, Exponents *exponents)
+{
+  CMATCHSetup *s = t->s;
+  double       largest;
+  int          exponent = 0;
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHBeginReport(s));
+  CheckRows<<<BlocksFor((long long)A.n * kRowGroup), kBlockSize, 0, s->stream>>>(A, CMATCHSign(*s->params), s->report);
+  CheckModes<<<PetscMin(BlocksFor(A.n), 4 * s->H->processors), kBlockSize, 0, s->stream>>>(A.n, modes.m, modes.B, s->report);
+  FinePCCheckLaunch();
+  PetscCall(CMATCHReadReport(s));
+  memcpy(&largest, &s->seen.largest, sizeof(largest));
+  std::frexp(largest, &exponent);
+  s->H->scale = std::ldexp(CMATCHSign(*s->params), kCMATCHExponent - exponent);
+  for (LocalInt c = 0; c < modes.m; c++) {
+    memcpy(&largest, &s->seen.modes[c], sizeof(largest));
+    exponents->of[c] = 0;
+    if (largest > 0) std::frexp(largest, &exponents->of[c]);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern of the finest level */
+PetscErrorCode CreateFinest(CMATCHNodesSetup *t, const CSRView &A, LocalInt k)
+{
+  CMATCHSetup   *s     = t->s;
+  const LocalInt n     = A.n / k;
+  const auto     mark  = s->arena.mark();
+  LocalInt      *start = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take((size_t)n + 1, &start));
+  PetscCall(CMATCHForUnknowns(k, [&](auto known) {
+    const NodeColumns<known> columns{A, k};
+    PetscFunctionBegin;
+    PetscCall(FindPattern(s, columns, n, n, (double)A.nnz / A.n / k, start, [&](LocalInt blocks, LocalInt **j) {
+      PetscFunctionBegin;
+      PetscCall(CMATCHNodesCreateLevel(t, n, k, blocks));
+      *j = t->N->level[0].A_j;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  t->N->level[0].wide     = s->seen.wide;
+  s->H->device[0].longest = s->seen.longest;
+  PetscCallCUDA(cudaMemcpyAsync(t->N->level[0].A_i, start, ((size_t)n + 1) * sizeof(*start), cudaMemcpyDeviceToDevice, s->stream));
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The graph goes to the back of the arena. */
+PetscErrorCode MakeGraph(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->N->level[0];
+  const size_t            n = L.n, edges = (size_t)L.blocks - n;
+  LocalInt               *at = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.TakeBack(2 * n + 1 + 2 * edges, {}, s->arena.mark(), &at));
+  const Graph g{t->N->graph,
+                L.n,
+                L.k,
+                t->N->m,
+                L.A_i,
+                L.A_j,
+                t->A,
+                t->B,
+                t->diagonal,
+                at,
+                at + n + 1,
+                (float *)(at + n + 1 + edges),
+                (float *)(at + n + 1 + 2 * edges)};
+  PetscCall(CMATCHForSizes(L.k, t->N->m, [&](auto k, auto m) {
+    PetscFunctionBegin;
+    FindGraph<k, m><<<BlocksFor((long long)g.n * kWarpSize), kBlockSize, 0, s->stream>>>(g);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  s->rows = CMATCHRows{g.n, g.start, nullptr, g.j, g.a, g.d, edges, 0};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The values of the finest level */
+PetscErrorCode Fill(CMATCHNodesSetup *t, const CSRView &A)
+{
+  CMATCHSetup            *s      = t->s;
+  const CMATCHNodesLevel &L      = t->N->level[0];
+  const int               blocks = BlocksFor((long long)L.n * kWarpSize);
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
+    PetscFunctionBegin;
+    PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+      using T = decltype(zero);
+      const Finest<T> to{L.k, L.A_i, L.A_j, t->A, t->diagonal, (T *)L.A_a, t->alone};
+      PetscFunctionBegin;
+      FillFinest<k, T><<<blocks, kBlockSize, 0, s->stream>>>(A, s->H->scale, to, s->report);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the finest level, with its graph unless keep. */
+PetscErrorCode MakeFinest(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes)
+{
+  CMATCHSetup *s = t->s;
+  Exponents    exponents;
+
+  PetscFunctionBegin;
+  PetscCall(Check(t, A, modes, &exponents));
+  t->N->level[0].k = modes.k;
+  if (s->seen.failure >> 40 == kCMATCHStageCheck) PetscFunctionReturn(PETSC_SUCCESS); /* others may come before those of modes */
+  if (!t->keep) PetscCall(CreateFinest(t, A, modes.k));
+  const long long entries = (long long)A.n * modes.m;
+  PetscCall(CMATCHNodesTakeOperator(t, 0, &t->A, &t->alone));
+  PetscCall(s->arena.Take(A.n, &t->diagonal));
+  PetscCall(s->arena.Take(entries, &t->B));
+  PetscCall(Fill(t, A));
+  PetscCall(CMATCHReadReport(s));
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  ScaleModes<<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, modes.m, modes.B, exponents, t->B);
+  FinePCCheckLaunch();
+  if (!t->keep) PetscCall(MakeGraph(t));
+  MaskModes<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, modes.k, modes.m, t->alone, t->B);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Finds the aggregates of the level, and whether the coarsening ends here. */
+PetscErrorCode Aggregate(CMATCHNodesSetup *t, bool *end)
+{
+  CMATCHSetup        *s      = t->s;
+  const CMATCHParams &params = *s->params;
+  CMATCHNodesLevel   &L      = t->Level();
+  const LocalInt      m      = t->N->m;
+  const auto          mark   = s->arena.mark();
+  CMATCHFound         found;
+
+  PetscFunctionBegin;
+  *end = CMATCHNodesEnd(params, t->level, L.n, L.k, &t->N->end);
+  if (*end) PetscFunctionReturn(PETSC_SUCCESS);
+  const CMATCHSweeps sweeps{CMATCHNodesSweeps(params, t->level, m),
+                            CMATCHNodesStrength(params, t->level),
+                            false,
+                            t->alone,
+                            (1u << L.k) - 1,
+                            (PetscReal)m,
+                            (PetscReal)CMATCHNodesCoarseSize(params)};
+  PetscCall(CMATCHMatchNodes(s, sweeps, L.n, L.aggregate, &found));
+  if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
+  s->arena.Release(mark);
+  L.left = found.left;
+  *end   = CMATCHNodesStalled(L.n, L.k, found.left, found.coarse, m, &t->N->end);
+  if (*end) PetscFunctionReturn(PETSC_SUCCESS);
+  L.coarse  = found.coarse;
+  L.joined  = found.joined;
+  L.largest = found.largest;
+  L.least   = found.least;
+  t->s->H->memory.emplace_back(&t->s->H->meter);
+  Layout layout;
+  layout.Place(&L.B_c, (size_t)L.coarse * m * m);
+  PetscCall(layout.Allocate(&s->H->memory.back()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the levels below the finest one, and what the cycle needs. */
+PetscErrorCode MakeLevels(CMATCHNodesSetup *t)
+{
+  CMATCHSetup         *s   = t->s;
+  CMATCHHierarchyCUDA *H   = s->H;
+  bool                 end = false;
+
+  PetscFunctionBegin;
+  while (true) {
+    if (t->keep) end = t->level + 1 == H->levels;
+    else PetscCall(Aggregate(t, &end));
+    if (end || CMATCHHasFailed(s)) break;
+    PetscCall(CMATCHNodesSmoother(t, CMATCHNodesSteps(*s->params)));
+    if (CMATCHHasFailed(s)) break;
+    PetscCall(CMATCHNodesProlong(t));
+    PetscCall(CMATCHNodesGalerkin(t));
+  }
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  t->Level().coarse = 0;
+  t->Level().lambda = 0;
+  H->inverted       = (PetscBool)(H->level[t->level].n <= kCMATCHLargestDense);
+  if (H->inverted) {
+    PetscCall(CMATCHInvertNodes(s, t->level, t->Level(), t->A));
+  } else {
+    H->inverse.Free();
+    PetscCall(CMATCHNodesSmoother(t, PolynomialChebyshev(kCMATCHStalledDegree)));
+  }
+  if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Compute(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes)
+{
+  CMATCHSetup *s = t->s;
+
+  PetscFunctionBegin;
+  t->N->coupled = 0;
+  PetscCall(MakeFinest(t, A, modes));
+  if (!CMATCHHasFailed(s)) {
+    const CMATCHNodesLevel &L = t->N->level[0];
+    if (t->keep && s->H->levels > 1) {
+      CountCoupled<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, (1u << L.k) - 1, t->alone, L.aggregate, s->report);
+      FinePCCheckLaunch();
+    }
+    PetscCall(MakeLevels(t));
+    t->N->coupled = s->seen.coupled;
+  }
+  CMATCHRecordFailure(s);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What is counted of a hierarchy. */
+void Count(CMATCHHierarchyCUDA *H)
+{
+  const CMATCHNodes    *N     = H->nodes;
+  const size_t          value = FinePCPrecisionBytes(H->params.precision), index = sizeof(LocalInt);
+  const PolynomialSteps steps = CMATCHNodesSteps(H->params);
+
+  H->bytes       = H->meter.now;
+  H->apply_bytes = (size_t)2 * H->level[0].n * sizeof(PetscScalar) + H->inverse.bytes();
+  for (LocalInt l = 0; l < H->levels; l++) {
+    const CMATCHNodesLevel &L = N->level[l];
+    const size_t            n = (size_t)L.n * L.k, block = (size_t)L.k * L.k * value;
+    const size_t            step = (L.n + 1) * index + L.blocks * (index + block) + L.n * block + 4 * n * value;
+    if (l + 1 < H->levels)
+      H->apply_bytes += 2 * steps.degree * step + 2 * (size_t)L.n * kCMATCHSlots * (index + L.k * N->m * value) +
+                        (L.coarse + 1 + L.P_blocks) * index + (3 * n + (size_t)2 * L.coarse * N->m) * value;
+    else if (!H->inverted) H->apply_bytes += kCMATCHStalledDegree * step;
+  }
+}
+
+/* Ends a set-up. */
+PetscErrorCode Close(CMATCHNodesSetup *t, bool keep_work)
+{
+  CMATCHSetup         *s = t->s;
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  s->stats->end        = t->N->end;
+  s->stats->work_bytes = H->work_meter.peak;
+  PetscCall(
+    PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s->arena.used(), (double)H->work.bytes()));
+  if (!keep_work) {
+    H->work.Free();
+    H->report.Free();
+    for (Buffer<char> &work : H->nodes_work) work.Free();
+  }
+  H->kept_bytes = H->work.bytes() + H->report.bytes() + H->nodes_work[0].bytes() + H->nodes_work[1].bytes();
+  if (!s->stats->failure) Count(H);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt k, LocalInt blocks)
+{
+  CMATCHHierarchyCUDA *H     = t->s->H;
+  const LocalInt       level = H->levels++, m = t->N->m;
+  const size_t         value = FinePCPrecisionBytes(t->s->params->precision), unknowns = (size_t)n * k;
+  const size_t         slots = (size_t)n * kCMATCHSlots;
+  CMATCHNodesLevel    &L     = t->N->level[level];
+  CMATCHVectors       &v     = H->device[level].vectors;
+  CMATCHEnd            end;
+  Layout               layout;
+
+  PetscFunctionBegin;
+  L        = CMATCHNodesLevel{};
+  L.n      = n;
+  L.k      = k;
+  L.blocks = blocks;
+  layout.Place(&L.A_i, (size_t)n + 1);
+  layout.Place(&L.A_j, blocks);
+  layout.Place(&L.A_a, blocks * (size_t)k * k * value);
+  layout.Place(&L.D, unknowns * k * value);
+  if (!CMATCHNodesEnd(*t->s->params, level, n, k, &end)) {
+    layout.Place(&L.aggregate, n);
+    layout.Place(&L.P_j, slots);
+    layout.Place(&L.P_a, slots * k * m * value);
+    layout.Place(&L.R_i, (size_t)n + 1);
+    layout.Place(&L.R_j, slots);
+  }
+  for (void **vector : {&v.b, &v.r, &v.x[0], &v.x[1], &v.z[0], &v.z[1]}) layout.Place(vector, unknowns * value);
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  H->level[level]   = CMATCHLevel{};
+  H->level[level].n = H->level[level].all = n * k;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *t, LocalInt level, double **A, unsigned char **alone)
+{
+  const CMATCHNodesLevel &L    = t->N->level[level];
+  Buffer<char>           &work = t->s->H->nodes_work[level % 2];
+  Layout                  layout;
+
+  PetscFunctionBegin;
+  layout.Place(A, (size_t)L.blocks * L.k * L.k);
+  layout.Place(alone, L.n);
+  if (work.size() < layout.bytes()) PetscCall(work.Allocate(layout.bytes()));
+  layout.Bind(work.data());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *modes, LocalInt c, const PetscScalar *from, LocalInt unknown,
+                                  double *B)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  PutMode<<<BlocksFor(rows), kBlockSize, 0, stream>>>(rows, *modes, c, from, unknown, B);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *modes, const CMATCHParams *params, PetscBool keep,
+                                       PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
+{
+  PetscFunctionBegin;
+  *stats = CMATCHStats{};
+  PetscCall(CMATCHOpen(params, keep, hierarchy));
+  CMATCHHierarchyCUDA *const H = (CMATCHHierarchyCUDA *)*hierarchy;
+  CMATCHSetup                s(H, params, stats);
+  if (!keep) {
+    H->nodes_kept = std::make_shared<CMATCHNodes>();
+    H->nodes      = H->nodes_kept.get();
+  }
+  CMATCHNodesSetup t{&s, H->nodes, (bool)keep};
+  t.N->m     = modes->m;
+  t.N->graph = CMATCHNodesGraphOf(modes->k, modes->m);
+  PetscCall(DeviceGetStream(&s.stream));
+  PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
+  if (A->n) PetscCall(Compute(&t, *A, *modes));
+  else if (!keep) {
+    PetscCall(CMATCHNodesCreateLevel(&t, 0, modes->k, 0));
+    PetscCallCUDA(cudaMemsetAsync(t.N->level[0].A_i, 0, sizeof(LocalInt), s.stream));
+    H->inverted = PETSC_TRUE;
+  }
+  PetscCall(Close(&t, work));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -203,5 +203,9 @@ PetscErrorCode CMATCHNodesCompute_Host(const CSRView *A, const CMATCHModes *, co
 PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *, const CMATCHParams *, PetscBool keep, PetscBool work,
                                        CMATCHHierarchy **H, CMATCHStats *);
 
+/* B of mode c becomes `from` on the GPU; without that 1, or with unknown >= 0, 1 in the rows of this unknown, and 0 in others. */
+PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *, LocalInt c, const PetscScalar *from, LocalInt unknown,
+                                  double *B);
+
 /* z = M^{-1} r by one cycle of a hierarchy of nodes; CMATCHApply_Host() calls it */
 PetscErrorCode CMATCHNodesApply_Host(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);

@@ -24,7 +24,6 @@ PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
              "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
   if (bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
   else if (cmatch->ranks) cmatch->why_rows = "a hierarchy of nodes is one of one rank: compare -pc_cmatch_reach local";
-  else if (PetscMemTypeDevice(A->where)) cmatch->why_rows = "a hierarchy of nodes is on the host as yet";
   else if (!CMATCHNodesPossible(cmatch->params))
     cmatch->why_rows = "nodes have the coarsening matching, the coarsest level dense, and no factored smoother";
   else *k = (LocalInt)bs;
@@ -52,17 +51,60 @@ PetscErrorCode PCSetCoordinates_CMATCH(PC pc, PetscInt dim, PetscInt nodes, Pets
 namespace
 {
 
-/* The modes of the rank's rows, row by row, with what the twins take. */
-struct Modes {
-  std::vector<double> B;
-  CMATCHModes         view = {};
+/* The modes of the rank's rows, row by row in the memory of the matrix, with what the twins take. */
+class Modes {
+public:
+  Modes(LocalInt rows, LocalInt k, PetscMemType where) : view{k, 0, nullptr}, rows_(rows), where_(where) { }
+  Modes(const Modes &)            = delete;
+  Modes &operator=(const Modes &) = delete;
+  ~Modes() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &B_)); }
 
-  double &At(LocalInt row, LocalInt mode) { return B[(size_t)row * view.m + mode]; }
-  void    Begin(LocalInt rows, LocalInt m)
+  LocalInt       rows() const { return rows_; }
+  PetscErrorCode Begin(LocalInt m)
   {
+    PetscFunctionBegin;
+    PetscCall(ArrayCreate((size_t)rows_ * m * sizeof(double), where_, &B_));
     view.m = m;
-    B.assign((size_t)rows * m, 0.);
+    view.B = (const double *)B_;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
+  /* All modes, row by row on the host */
+  PetscErrorCode PutAll(const std::vector<double> &B)
+  {
+    PetscFunctionBegin;
+    PetscCall(ArrayCopy(B_, B.data(), B.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* Mode c from an array in some memory, or without one 1 in each row, or, with `unknown`, in the rows of this unknown. */
+  PetscErrorCode Put(LocalInt c, const PetscScalar *from, PetscMemType memory, LocalInt unknown = -1)
+  {
+    void *copy = nullptr;
+
+    PetscFunctionBegin;
+    if (!PetscMemTypeDevice(where_) && !(from && PetscMemTypeDevice(memory))) {
+      for (LocalInt row = 0; row < rows_; row++)
+        ((double *)B_)[(size_t)row * view.m + c] = from ? PetscRealPart(from[row]) : unknown < 0 || row % view.k == unknown;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if (from && PetscMemTypeDevice(where_) != PetscMemTypeDevice(memory)) {
+      const size_t bytes = rows_ * sizeof(PetscScalar);
+      PetscCall(ArrayCreate(bytes, where_, &copy));
+      PetscErrorCode code = ArrayCopy(copy, from, bytes, where_, memory);
+      if (!code) code = Put(c, (const PetscScalar *)copy, where_);
+      PetscCall(ArrayDestroy(where_, &copy));
+      PetscCall(code);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(CMATCHPutMode_CUDA(rows_, &view, c, from, unknown, (double *)B_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHModes view;
+
+private:
+  LocalInt     rows_;
+  PetscMemType where_;
+  void        *B_ = nullptr;
 };
 
 } // namespace
@@ -71,7 +113,7 @@ struct Modes {
    The vectors of a null space, with the constants if it has them; nothing if that are fewer than two. More than kCMATCHMostModes
    are not used.
 */
-static PetscErrorCode TakeNullSpace(MatNullSpace space, LocalInt rows, Modes *modes)
+static PetscErrorCode TakeNullSpace(MatNullSpace space, Modes *modes)
 {
   PetscBool  constants;
   PetscInt   count;
@@ -82,32 +124,35 @@ static PetscErrorCode TakeNullSpace(MatNullSpace space, LocalInt rows, Modes *mo
   PetscCall(MatNullSpaceGetVecs(space, &constants, &count, &vectors));
   const PetscInt all = PetscMin(count + (constants ? 1 : 0), (PetscInt)kCMATCHMostModes);
   if (all < 2) PetscFunctionReturn(PETSC_SUCCESS);
-  modes->Begin(rows, (LocalInt)all);
+  PetscCall(modes->Begin((LocalInt)all));
   for (LocalInt c = 0; c < all; c++) {
     const PetscInt     from = c - (constants ? 1 : 0);
     const PetscScalar *array;
+    PetscMemType       memory;
     PetscInt           n;
     if (from < 0) {
-      for (LocalInt row = 0; row < rows; row++) modes->At(row, c) = 1;
+      PetscCall(modes->Put(c, nullptr, PETSC_MEMTYPE_HOST));
       continue;
     }
     PetscCall(VecGetLocalSize(vectors[from], &n));
-    PetscCheck(n == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+    PetscCheck(n == modes->rows(), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
                "A vector of the near null space has %" PetscInt_FMT " entries on this rank, but the matrix has %" LocalInt_FMT
                " rows: both must have the same layout",
-               n, rows);
-    PetscCall(VecGetArrayRead(vectors[from], &array));
-    for (LocalInt row = 0; row < rows; row++) modes->At(row, c) = PetscRealPart(array[row]);
-    PetscCall(VecRestoreArrayRead(vectors[from], &array));
+               n, modes->rows());
+    PetscCall(VecGetArrayReadAndMemType(vectors[from], &array, &memory));
+    const PetscErrorCode code = modes->Put(c, array, memory);
+    PetscCall(VecRestoreArrayReadAndMemType(vectors[from], &array));
+    PetscCall(code);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The rigid body modes of nodes at these coordinates, which count from their mean. */
-static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, LocalInt rows, Modes *modes)
+static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, Modes *modes)
 {
-  const LocalInt      k = modes->view.k, dim = (LocalInt)cmatch->dimension, nodes = rows / k;
-  std::vector<double> x = cmatch->coordinates;
+  const LocalInt      k = modes->view.k, dim = (LocalInt)cmatch->dimension, nodes = modes->rows() / k, m = dim == 2 ? 3 : 6;
+  std::vector<double> x  = cmatch->coordinates, B;
+  const auto          at = [&](LocalInt i, LocalInt r, LocalInt c) -> double          &{ return B[((size_t)i * k + r) * m + c]; };
 
   PetscFunctionBegin;
   if (x.empty() || k != dim || k < 2 || k > 3) PetscFunctionReturn(PETSC_SUCCESS);
@@ -119,26 +164,28 @@ static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, LocalInt rows, Mo
     for (LocalInt i = 0; i < nodes; i++) sum += x[(size_t)i * dim + d];
     for (LocalInt i = 0; i < nodes; i++) x[(size_t)i * dim + d] -= sum / nodes;
   }
-  modes->Begin(rows, dim == 2 ? 3 : 6);
+  PetscCall(modes->Begin(m));
+  B.assign((size_t)nodes * k * m, 0.);
   for (LocalInt i = 0; i < nodes; i++) {
-    const double *const at = &x[(size_t)i * dim];
-    for (LocalInt r = 0; r < k; r++) modes->At(i * k + r, r) = 1;
+    const double *const place = &x[(size_t)i * dim];
+    for (LocalInt r = 0; r < k; r++) at(i, r, r) = 1;
     if (dim == 2) {
-      modes->At(i * k, 2)     = -at[1];
-      modes->At(i * k + 1, 2) = at[0];
+      at(i, 0, 2) = -place[1];
+      at(i, 1, 2) = place[0];
       continue;
     }
     for (LocalInt c = 0; c < 3; c++) { /* the rotation about axis c */
       const LocalInt a = (c + 1) % 3, b = (c + 2) % 3;
-      modes->At(i * k + a, 3 + c) = -at[b];
-      modes->At(i * k + b, 3 + c) = at[a];
+      at(i, a, 3 + c) = -place[b];
+      at(i, b, 3 + c) = place[a];
     }
   }
+  PetscCall(modes->PutAll(B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. */
-static PetscErrorCode GetModes(PC pc, LocalInt rows, Modes *modes)
+static PetscErrorCode GetModes(PC pc, Modes *modes)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
   const LocalInt k      = modes->view.k;
@@ -150,21 +197,20 @@ static PetscErrorCode GetModes(PC pc, LocalInt rows, Modes *modes)
   PetscCall(MatGetNullSpace(pc->pmat, &space));
   if (!space) PetscCall(MatGetNullSpace(pc->mat, &space));
   cmatch->modes = "the near null space";
-  PetscCall(TakeNullSpace(near_space, rows, modes));
+  PetscCall(TakeNullSpace(near_space, modes));
   if (!modes->view.m) {
     cmatch->modes = "rigid body modes of the coordinates";
-    PetscCall(TakeCoordinates(cmatch, rows, modes));
+    PetscCall(TakeCoordinates(cmatch, modes));
   }
   if (!modes->view.m) {
     cmatch->modes = "the null space";
-    PetscCall(TakeNullSpace(space, rows, modes));
+    PetscCall(TakeNullSpace(space, modes));
   }
   if (!modes->view.m) {
     cmatch->modes = nullptr;
-    modes->Begin(rows, k);
-    for (LocalInt row = 0; row < rows; row++) modes->At(row, row % k) = 1;
+    PetscCall(modes->Begin(k));
+    for (LocalInt c = 0; c < k; c++) PetscCall(modes->Put(c, nullptr, PETSC_MEMTYPE_HOST, c));
   }
-  modes->view.B = modes->B.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -225,24 +271,13 @@ static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *m
 
 PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
 {
-  Modes   modes;
-  double *copy = nullptr;
+  Modes modes(A->n, k, A->where);
 
   PetscFunctionBegin;
-  modes.view.k = k;
-  PetscCall(CallGuarded(GetModes, pc, A->n, &modes));
-  if (PetscMemTypeDevice(A->where)) {
-    const size_t bytes = modes.B.size() * sizeof(double);
-    PetscCall(ArrayCreate(bytes, A->where, (void **)&copy));
-    PetscErrorCode code = ArrayCopy(copy, modes.B.data(), bytes, A->where, PETSC_MEMTYPE_HOST);
-    if (code) PetscCall(ArrayDestroy(A->where, (void **)&copy));
-    PetscCall(code);
-    modes.view.B = copy;
-  }
+  PetscCall(CallGuarded(GetModes, pc, &modes));
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&modes.view);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  PetscCall(ArrayDestroy(A->where, (void **)&copy));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

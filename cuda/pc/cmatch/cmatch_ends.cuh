@@ -1,0 +1,55 @@
+/* Where cycles of both kinds of hierarchies begin and end. */
+#pragma once
+
+#include "cmatch.cuh"
+
+/* Where r is and where z goes: given, or kept on the device, so that a captured cycle can have other vectors. */
+struct CMATCHCaller {
+  const double  *r;
+  double        *z;
+  const double **caller;
+
+  __device__ const double *R() const { return r ? r : caller[0]; }
+  __device__ double       *Z() const { return r ? z : (double *)caller[1]; }
+};
+
+/* What a solver passes: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
+struct CMATCHSolverState {
+  const double *square;
+  const int    *stage;
+  int           stop;
+};
+
+/* 2^q for vectors of this size, whose largest entry is then near 1 */
+__device__ __forceinline__ double CMATCHPowerFor(double size, int share)
+{
+  int exponent = 0;
+  if (!(size > 0) || !isfinite(size)) return 1;
+  (void)frexp(size, &exponent);
+  return ldexp(1., max(-1000, min(1000, -exponent / share)));
+}
+
+/* Where an iterate goes: to the caller, */
+template <typename T>
+struct CMATCHToCaller {
+  CMATCHCaller         ends;
+  const double        *w;
+  const CMATCHControl *control;
+
+  __device__ __forceinline__ void operator()(LocalInt i, T x) const
+  {
+    const double x_i = (double)x * control->scale / control->factor;
+    ends.Z()[i]      = w ? w[i] * x_i : x_i;
+  }
+};
+
+/* or to a vector */
+template <typename T>
+struct CMATCHToVector {
+  T *x;
+
+  __device__ __forceinline__ void operator()(LocalInt i, T value) const { x[i] = value; }
+};
+
+/* Launches a cycle of a hierarchy of nodes; the largest entry of r is known, unless the solver passes the size of r. */
+PetscErrorCode CMATCHNodesLaunchCycle(CMATCHHierarchyCUDA *, const CMATCHCaller &, const CMATCHSolverState &, cudaStream_t);

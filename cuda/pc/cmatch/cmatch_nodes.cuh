@@ -1,0 +1,129 @@
+/*
+   What the files of the hierarchy of nodes on the GPU share. The formulas, and the order of every sum, are those of cmatch_nodes.h.
+
+     cmatch_nodes.cu           the set-up as a whole, the finest level and its graph, the inverse of the coarsest level
+     cmatch_nodes_smoother.cu  the inverses of diagonal blocks, the estimate of the largest eigenvalue
+     cmatch_nodes_prolong.cu   the tentative prolongator, the prolongator and its transpose
+     cmatch_nodes_galerkin.cu  the Galerkin product
+     cmatch_nodes_cycle.cu     the cycle
+
+   Lanes own entries of the results: the entry (r, c) of a block gets all of its products from one lane, or from lanes between which
+   a warp meets, in the order of the host twin.
+*/
+#pragma once
+
+#include "cmatch.cuh"
+#include "pc/cmatch/cmatch_nodes.h"
+
+/* A set-up, and what it knows of the level at which it is, in double precision */
+struct CMATCHNodesSetup {
+  CMATCHSetup *s;
+  CMATCHNodes *N;
+  bool         keep;
+  LocalInt     level = 0;
+
+  double        *A        = nullptr; /* [blocks][k][k] */
+  double        *B        = nullptr; /* [n][k][m] the modes, 0 where an unknown is alone */
+  double        *inverse  = nullptr; /* [n][k][k] D^{-1} */
+  double        *diagonal = nullptr; /* [n][k] magnitudes of the diagonal entries of A */
+  unsigned char *alone    = nullptr; /* [n] a bit for each unknown */
+
+  CMATCHNodesLevel &Level() const { return N->level[level]; }
+};
+
+/* Makes the memory of a level that follows the last one, with room for its transfer to a next one. */
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *, LocalInt n, LocalInt k, LocalInt blocks);
+
+/* Work memory for A and `alone` of a level, which stays while the next level is made. */
+PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *, LocalInt level, double **A, unsigned char **alone);
+
+/* D^{-1}, the estimate, and with this root of the polynomial M^{-1} */
+PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *, const PolynomialSteps &);
+/* The modes of the next level, and P and R */
+PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *);
+/* The next level, at which the set-up is then */
+PetscErrorCode CMATCHNodesGalerkin(CMATCHNodesSetup *);
+
+/*
+   Calls f with the unknowns k of a node and the modes m as constants that the compiler knows, for the usual ones; otherwise they
+   are 0, and the kernels take k and m themselves. CMATCHForUnknowns() does so for k alone.
+*/
+template <int N>
+using CMATCHSize = std::integral_constant<int, N>;
+template <typename F>
+PetscErrorCode CMATCHForSizes(LocalInt k, LocalInt m, F f)
+{
+  if (k == 3 && m == 6) return f(CMATCHSize<3>(), CMATCHSize<6>());
+  if (k == 6 && m == 6) return f(CMATCHSize<6>(), CMATCHSize<6>());
+  if (k == 2 && m == 3) return f(CMATCHSize<2>(), CMATCHSize<3>());
+  if (k == 3 && m == 3) return f(CMATCHSize<3>(), CMATCHSize<3>());
+  return f(CMATCHSize<0>(), CMATCHSize<0>());
+}
+
+template <typename F>
+PetscErrorCode CMATCHForUnknowns(LocalInt k, F f)
+{
+  if (k == 2) return f(CMATCHSize<2>());
+  if (k == 3) return f(CMATCHSize<3>());
+  if (k == 6) return f(CMATCHSize<6>());
+  return f(CMATCHSize<0>());
+}
+
+/* The block of row i in column j, or -1. Columns ascend. */
+__device__ __forceinline__ LocalInt CMATCHFindBlock(const LocalInt *A_i, const LocalInt *A_j, LocalInt i, LocalInt j)
+{
+  LocalInt begin = A_i[i], end = A_i[i + 1];
+  while (begin < end) {
+    const LocalInt middle = begin + (end - begin) / 2;
+    if (A_j[middle] < j) begin = middle + 1;
+    else end = middle;
+  }
+  return begin < A_i[i + 1] && A_j[begin] == j ? begin : -1;
+}
+
+/* ------------------------------------- tables of columns -------------------------------------- */
+
+/* The place of a column in a table of 1 << bits places, which it gets if it has none, or -1 if the table is full. */
+__device__ __forceinline__ int CMATCHTakePlace(LocalInt *table, int bits, LocalInt column)
+{
+  const int last  = (1 << bits) - 1;
+  int       place = (int)((unsigned)column * 0x9E3779B1u >> (32 - bits));
+  for (int tries = 0; tries <= last; tries++) {
+    LocalInt found = *(volatile LocalInt *)(table + place);
+    if (found == column) return place;
+    if (found < 0) {
+      found = atomicCAS(table + place, -1, column);
+      if (found < 0 || found == column) return place;
+    }
+    place = (place + 1) & last;
+  }
+  return -1;
+}
+
+/* The same for a table that has free places and is complete: -1 for a column that it does not have. */
+__device__ __forceinline__ int CMATCHLookUp(const LocalInt *table, int bits, LocalInt column)
+{
+  const int last  = (1 << bits) - 1;
+  int       place = (int)((unsigned)column * 0x9E3779B1u >> (32 - bits));
+  while (true) {
+    const LocalInt found = table[place];
+    if (found == column) return place;
+    if (found < 0) return -1;
+    place = (place + 1) & last;
+  }
+}
+
+/* The columns of a table of a warp move to its front, in any order. Returns how many there are. All lanes take part. */
+__device__ __forceinline__ int CMATCHCompact(LocalInt *table, int size)
+{
+  const int lane  = threadIdx.x % kWarpSize;
+  int       count = 0;
+  for (int first = 0; first < size; first += kWarpSize) {
+    const LocalInt column = first + lane < size ? table[first + lane] : -1;
+    const unsigned ballot = __ballot_sync(kFullWarp, column >= 0);
+    if (column >= 0) table[count + __popc(ballot & ((1u << lane) - 1u))] = column;
+    count += __popc(ballot);
+    __syncwarp();
+  }
+  return count;
+}

@@ -1,0 +1,459 @@
+/*
+   The hierarchy of nodes on the GPU: the Galerkin product.
+
+   Both products find their patterns first. Then rows are added up in shared memory, which has places for some of their columns;
+   rows with more of them are gone through several times. Of the second product the blocks on and above the diagonal are computed,
+   and the others are their transposes.
+*/
+#include "cmatch_nodes_pattern.cuh"
+
+namespace
+{
+
+constexpr int kGroup       = 8; /* lanes that have the columns of a block */
+constexpr int kGroups      = kWarpSize / kGroup;
+constexpr int kStaged      = 4;   /* blocks of a row of A that are in shared memory at once */
+constexpr int kAPBlock     = 128; /* threads of a block that makes A P */
+constexpr int kCoarseBlock = 128; /* threads that have a row of the next operator together */
+constexpr int kMirrorGroup = 8;   /* lanes of a block below the diagonal */
+
+/* Guesses of the blocks of a row: of A P, as a multiple of those of A, and of the next operator. */
+constexpr double kAPColumns = 0.6, kCoarseColumns = 100;
+
+/* ------------------------------------------ patterns ------------------------------------------ */
+
+/* Columns of A P */
+struct APColumns {
+  const LocalInt *A_i, *A_j, *P_j;
+
+  template <typename F>
+  __device__ __forceinline__ void ForColumns(LocalInt i, F f) const
+  {
+    const LocalInt begin = A_i[i], count = (A_i[i + 1] - begin) * kCMATCHSlots;
+    for (LocalInt t = threadIdx.x % kWarpSize; t < count; t += kWarpSize) {
+      const LocalInt J = P_j[(size_t)A_j[begin + t / kCMATCHSlots] * kCMATCHSlots + t % kCMATCHSlots];
+      if (J >= 0) f(J);
+    }
+  }
+};
+
+/* Columns of R (A P), with the diagonal */
+struct CoarseColumns {
+  const LocalInt *R_i, *R_j, *AP_i, *AP_j;
+
+  template <typename F>
+  __device__ __forceinline__ void ForColumns(LocalInt c, F f) const
+  {
+    const int lane = threadIdx.x % kWarpSize;
+    if (lane == 0) f(c);
+    for (LocalInt e = R_i[c] + lane / kGroup; e < R_i[c + 1]; e += kGroups) {
+      const LocalInt i = R_j[e] / kCMATCHSlots;
+      for (LocalInt q = AP_i[i] + lane % kGroup; q < AP_i[i + 1]; q += kGroup) f(AP_j[q]);
+    }
+  }
+};
+
+/* ------------------------------------------- places ------------------------------------------- */
+
+/* Places for some columns of a row, with sums of blocks. Tables have twice as many places as columns or more. */
+struct Places {
+  int       bits, most, stride;
+  double   *sum; /* [most][stride] */
+  LocalInt *key, *number;
+
+  static __host__ __device__ int Bits(int most)
+  {
+    int bits = 2;
+    while (1 << bits < 2 * most) bits++;
+    return bits;
+  }
+  static __host__ __device__ int    Stride(LocalInt entries) { return entries | 1; } /* blocks begin in different banks */
+  static __host__ __device__ size_t Bytes(int most, LocalInt entries)
+  {
+    return (size_t)most * Stride(entries) * sizeof(double) + ((2 * sizeof(LocalInt)) << Bits(most));
+  }
+  __device__ Places(char *memory, int most_, LocalInt entries) : bits(Bits(most_)), most(most_), stride(Stride(entries))
+  {
+    sum    = (double *)memory;
+    key    = (LocalInt *)(sum + (size_t)most * stride);
+    number = key + (1 << bits);
+  }
+  /* Takes these columns, and sets their sums to 0. `threads` threads do so, which meet by meet(). */
+  template <typename Meet>
+  __device__ __forceinline__ void Take(const LocalInt *column, int count, int thread, int threads, Meet meet) const
+  {
+    for (int at = thread; at < 1 << bits; at += threads) key[at] = -1;
+    for (int at = thread; at < count * stride; at += threads) sum[at] = 0;
+    meet();
+    for (int t = thread; t < count; t += threads) number[CMATCHTakePlace(key, bits, column[t])] = t;
+    meet();
+  }
+  __device__ __forceinline__ int Find(LocalInt column) const
+  {
+    const int place = CMATCHLookUp(key, bits, column);
+    return place < 0 ? -1 : number[place];
+  }
+};
+
+/* -------------------------------------------- A P --------------------------------------------- */
+
+template <typename T>
+struct FirstProduct {
+  LocalInt        n, k, m;
+  const LocalInt *A_i, *A_j, *P_j;
+  const double   *A;
+  const T        *P_a;
+  const LocalInt *AP_i, *AP_j;
+  T              *AP_a;
+};
+
+/*
+   Adds up the places' blocks of row i. A group takes a slot of P, whose columns differ, and a lane a column of the blocks.
+   `staged` [kStaged][k][k]
+*/
+template <typename T, int K, int M>
+__device__ __forceinline__ void AddUpAP(const FirstProduct<T> &p, LocalInt i, const Places &places, double *staged)
+{
+  constexpr int  kK = K ? K : kCMATCHMostModes;
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
+  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, c = lane % kGroup;
+  for (LocalInt base = begin; base < end; base += kWarpSize / kCMATCHSlots) {
+    const LocalInt e = base + lane / kCMATCHSlots, j = e < end ? p.A_j[e] : -1;
+    const LocalInt J   = j >= 0 ? p.P_j[(size_t)j * kCMATCHSlots + lane % kCMATCHSlots] : -1;
+    const int      own = J >= 0 ? places.Find(J) : -1;
+    for (int u = 0; u < kWarpSize / kCMATCHSlots && base + u < end; u += kStaged) {
+      double block[kStaged][kK];
+      int    to[kStaged];
+      __syncwarp(); /* what is staged has been used */
+#pragma unroll
+      for (int v = 0; v < kStaged; v++) {
+        const LocalInt node = __shfl_sync(kFullWarp, j, (u + v) * kCMATCHSlots);
+        to[v]               = __shfl_sync(kFullWarp, own, (u + v) * kCMATCHSlots + g);
+        if (c >= m) to[v] = -1;
+        if (to[v] < 0) continue;
+        const T *const from = p.P_a + ((size_t)node * kCMATCHSlots + g) * k * m + c;
+        for (LocalInt l = 0; l < k; l++) block[v][l] = (double)from[l * m];
+      }
+      const int entries = min(kStaged, end - base - u) * k * k;
+      for (int at = lane; at < entries; at += kWarpSize) staged[at] = p.A[(size_t)(base + u) * k * k + at];
+      __syncwarp();
+#pragma unroll
+      for (int v = 0; v < kStaged; v++) {
+        if (to[v] >= 0) {
+          double *const       sums = places.sum + (size_t)to[v] * places.stride + c;
+          const double *const a    = staged + v * k * k;
+          for (LocalInt r = 0; r < k; r++) {
+            double sum = sums[r * m];
+            for (LocalInt l = 0; l < k; l++) sum += a[r * k + l] * block[v][l];
+            sums[r * m] = sum;
+          }
+        }
+        __syncwarp(); /* another group may have the same column of the next block */
+      }
+    }
+  }
+}
+
+/* A P. A warp takes a row. */
+template <typename T, int K, int M>
+__global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p, int most)
+{
+  extern __shared__ double shared[];
+  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = k * m, i = (LocalInt)(GridThread() / kWarpSize);
+  const int                lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const size_t             bytes  = Places::Bytes(most, entries);
+  double *const            staged = shared + warp * kStaged * k * k;
+  const Places             places((char *)(shared + kAPBlock / kWarpSize * kStaged * k * k) + warp * bytes, most, entries);
+  if (i >= p.n) return;
+  for (LocalInt first = p.AP_i[i]; first < p.AP_i[i + 1]; first += most) {
+    const int count = min(most, p.AP_i[i + 1] - first);
+    places.Take(p.AP_j + first, count, lane, kWarpSize, [] { __syncwarp(); });
+    AddUpAP<T, K, M>(p, i, places, staged);
+    for (int at = lane; at < count * entries; at += kWarpSize)
+      p.AP_a[(size_t)first * entries + at] = (T)places.sum[at / entries * places.stride + at % entries];
+    __syncwarp();
+  }
+}
+
+/* ----------------------------------------- R (A P) -------------------------------------------- */
+
+template <typename T>
+struct SecondProduct {
+  LocalInt        coarse, k, m;
+  const LocalInt *R_i, *R_j;
+  const T        *P_a;
+  const LocalInt *AP_i, *AP_j;
+  const T        *AP_a;
+  const double   *B_c;
+  const LocalInt *C_i, *C_j;
+  double         *C;
+  T              *C_a; /* C, rounded */
+  unsigned char  *alone;
+  LocalInt       *lonely; /* [C blocks, or as many as there is room for] blocks without a transpose, and their rows */
+};
+
+/* The bit number n of those in a mask that are set, or -1 */
+__device__ __forceinline__ int SetBit(unsigned mask, int n)
+{
+  for (int t = 0; t < n; t++) mask &= mask - 1;
+  return __ffs((int)mask) - 1;
+}
+
+/* Adds up the places' blocks of row c. Of the warps of a block each takes some of the places. */
+template <typename T, int K, int M>
+__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, const Places &places)
+{
+  constexpr int  kK = K ? K : 1, kM = M ? M : 1, warps = kCoarseBlock / kWarpSize;
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m;
+  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, q = lane % kGroup, warp = threadIdx.x / kWarpSize;
+  for (LocalInt e = p.R_i[c]; e < p.R_i[c + 1]; e++) {
+    const LocalInt entry = p.R_j[e], i = entry / kCMATCHSlots;
+    const T *const P = p.P_a + (size_t)entry * k * m;
+    double         of_P[kK][kM];
+    if (K) {
+#pragma unroll
+      for (int r = 0; r < kK; r++)
+#pragma unroll
+        for (int s = 0; s < kM; s++) of_P[r][s] = (double)P[r * kM + s];
+    }
+    for (LocalInt first = p.AP_i[i]; first < p.AP_i[i + 1]; first += kWarpSize) {
+      const LocalInt J    = first + lane < p.AP_i[i + 1] ? p.AP_j[first + lane] : -1;
+      const int      own  = J >= c ? places.Find(J) : -1;
+      unsigned       left = __ballot_sync(kFullWarp, own >= 0 && own % warps == warp);
+      while (left) {
+        const int from = SetBit(left, g), to = __shfl_sync(kFullWarp, own, from < 0 ? 0 : from);
+        for (int t = 0; t < kGroups; t++) left &= left - 1;
+        if (from >= 0 && q < m) {
+          const T *const AP   = p.AP_a + (size_t)(first + from) * k * m + q;
+          double *const  sums = places.sum + (size_t)to * places.stride + q;
+          if (K) {
+            double of_AP[kK];
+#pragma unroll
+            for (int r = 0; r < kK; r++) of_AP[r] = (double)AP[r * kM];
+#pragma unroll
+            for (int s = 0; s < kM; s++) {
+              double sum = sums[s * kM];
+#pragma unroll
+              for (int r = 0; r < kK; r++) sum += of_P[r][s] * of_AP[r];
+              sums[s * kM] = sum;
+            }
+          } else
+            for (LocalInt s = 0; s < m; s++) {
+              double sum = sums[s * m];
+              for (LocalInt r = 0; r < k; r++) sum += (double)P[r * m + s] * (double)AP[r * m];
+              sums[s * m] = sum;
+            }
+        }
+        __syncwarp(); /* another group may have the same place next */
+      }
+    }
+  }
+}
+
+/* The blocks of the next operator on and above the diagonal, with 1 for each dead unknown. A block takes a row. */
+template <typename T, int K, int M>
+__global__ void __launch_bounds__(kCoarseBlock) MultiplyCoarse(SecondProduct<T> p, int most)
+{
+  extern __shared__ double shared[];
+  const LocalInt           m = M ? M : p.m, entries = m * m, c = blockIdx.x;
+  const Places             places((char *)shared, most, entries);
+  const LocalInt           diagonal = CMATCHFindBlock(p.C_i, p.C_j, c, c), end = p.C_i[c + 1];
+  const double            *B_c = p.B_c + (size_t)c * entries;
+  for (LocalInt first = diagonal; first < end; first += most) {
+    const int count = min(most, end - first);
+    places.Take(p.C_j + first, count, threadIdx.x, kCoarseBlock, [] { __syncthreads(); });
+    AddUpCoarse<T, K, M>(p, c, places);
+    __syncthreads();
+    for (int at = threadIdx.x; at < count * entries; at += kCoarseBlock) {
+      const int           number = at / entries, r = at % entries / m, s = at % m;
+      const double *const sum   = places.sum + (size_t)number * places.stride;
+      double              value = sum[r * m + s];
+      if (first + number == diagonal && r > s) value = sum[s * m + r];
+      if (first + number == diagonal && r == s && B_c[r * m + r] == 0) value = 1;
+      p.C[(size_t)first * entries + at]   = value;
+      p.C_a[(size_t)first * entries + at] = (T)value;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  unsigned alone = 0;
+  for (LocalInt r = 0; r < m; r++)
+    if (B_c[r * m + r] == 0) alone |= 1u << r;
+  p.alone[c] = (unsigned char)alone;
+}
+
+/* The blocks below the diagonal; those without a transpose are listed. A warp takes a row, a group a block. */
+template <typename T, int M>
+__global__ void __launch_bounds__(kBlockSize) Mirror(SecondProduct<T> p, CMATCHReport *report)
+{
+  const LocalInt m = M ? M : p.m, entries = m * m, c = (LocalInt)(GridThread() / kWarpSize);
+  const int      lane = threadIdx.x % kMirrorGroup;
+  if (c >= p.coarse) return;
+  for (LocalInt e = p.C_i[c] + threadIdx.x % kWarpSize / kMirrorGroup; e < p.C_i[c + 1]; e += kWarpSize / kMirrorGroup) {
+    const LocalInt d = p.C_j[e];
+    if (d >= c) break;
+    const LocalInt other = CMATCHFindBlock(p.C_i, p.C_j, d, c);
+    if (other < 0) {
+      if (lane != 0) continue;
+      const LocalInt at            = atomicAdd(&report->lonely, 1);
+      p.lonely[2 * (size_t)at]     = e;
+      p.lonely[2 * (size_t)at + 1] = c;
+      continue;
+    }
+    for (int at = lane; at < entries; at += kMirrorGroup) {
+      const double value              = p.C[(size_t)other * entries + at % m * m + at / m];
+      p.C[(size_t)e * entries + at]   = value;
+      p.C_a[(size_t)e * entries + at] = (T)value;
+    }
+  }
+}
+
+/* The blocks without a transpose, which no symmetric matrix has. Warps take them in turns, a lane some entries. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) AddUpLonely(SecondProduct<T> p, const CMATCHReport *report)
+{
+  const LocalInt k = p.k, m = p.m, warps = (LocalInt)(gridDim.x * (kBlockSize / kWarpSize));
+  for (LocalInt at = (LocalInt)(GridThread() / kWarpSize); at < report->lonely; at += warps) {
+    const LocalInt block = p.lonely[2 * (size_t)at], c = p.lonely[2 * (size_t)at + 1], d = p.C_j[block];
+    for (LocalInt entry = threadIdx.x % kWarpSize; entry < m * m; entry += kWarpSize) {
+      double sum = 0;
+      for (LocalInt e = p.R_i[c]; e < p.R_i[c + 1]; e++) {
+        const LocalInt of = CMATCHFindBlock(p.AP_i, p.AP_j, p.R_j[e] / kCMATCHSlots, d);
+        for (LocalInt r = 0; r < k && of >= 0; r++)
+          sum += (double)p.P_a[((size_t)p.R_j[e] * k + r) * m + entry / m] * (double)p.AP_a[((size_t)of * k + r) * m + entry % m];
+      }
+      p.C[(size_t)block * m * m + entry]   = sum;
+      p.C_a[(size_t)block * m * m + entry] = (T)sum;
+    }
+  }
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* Places for rows of so many columns on average, so that few of them are gone through twice. */
+int MostPlaces(double mean)
+{
+  return (int)PetscMin(64, PetscMax(8, ((int)(1.4 * mean) + 7) / 8 * 8));
+}
+
+template <typename T, int K, int M>
+class Products {
+public:
+  explicit Products(CMATCHNodesSetup *t) : t_(t), s_(t->s), L_(t->Level()), m_(t->N->m) { }
+
+  PetscErrorCode Run()
+  {
+    CMATCHHierarchyCUDA *H    = s_->H;
+    const auto           mark = s_->arena.mark();
+
+    PetscFunctionBegin;
+    PetscCall(s_->arena.Take((size_t)L_.n + 1, &AP_i_));
+    const APColumns columns{L_.A_i, L_.A_j, L_.P_j};
+    const double    mean = kAPColumns * L_.blocks / L_.n;
+    PetscCall(FindPattern(s_, columns, L_.n, L_.coarse, mean, AP_i_, [&](LocalInt blocks, LocalInt **j) {
+      PetscFunctionBegin;
+      PetscCall(s_->arena.Take(blocks, j));
+      AP_j_ = *j;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    L_.wide += s_->seen.wide;
+    L_.P_blocks         = s_->seen.P_nnz;
+    L_.cut              = s_->seen.cut;
+    L_.dead             = s_->seen.dead;
+    const size_t blocks = (size_t)s_->seen.entries;
+    PetscCall(s_->arena.Take(blocks * L_.k * m_, &AP_a_));
+    PetscCall(MakeAP((double)blocks / L_.n));
+    if (!t_->keep) PetscCall(CreateNext());
+    double        *C;
+    unsigned char *alone;
+    PetscCall(CMATCHNodesTakeOperator(t_, t_->level + 1, &C, &alone));
+    PetscCall(MakeCoarse(H, C, alone));
+    t_->level++;
+    t_->A     = C;
+    t_->alone = alone;
+    t_->B     = L_.B_c;
+    s_->arena.Release(mark);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  PetscErrorCode MakeAP(double mean)
+  {
+    const LocalInt        entries = L_.k * m_;
+    const int             most    = MostPlaces(mean);
+    const size_t          shared  = kAPBlock / kWarpSize * (kStaged * L_.k * L_.k * sizeof(double) + Places::Bytes(most, entries));
+    const FirstProduct<T> p{L_.n, L_.k, m_, L_.A_i, L_.A_j, L_.P_j, t_->A, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_};
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaFuncSetAttribute(MultiplyAP<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    MultiplyAP<T, K, M><<<BlocksFor((long long)L_.n * kWarpSize, kAPBlock), kAPBlock, shared, s_->stream>>>(p, most);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The pattern of the next level */
+  PetscErrorCode CreateNext()
+  {
+    LocalInt      *start  = nullptr;
+    const LocalInt coarse = L_.coarse, level = t_->level + 1;
+
+    PetscFunctionBegin;
+    PetscCall(s_->arena.Take((size_t)coarse + 1, &start));
+    const CoarseColumns columns{L_.R_i, L_.R_j, AP_i_, AP_j_};
+    PetscCall(FindPattern(s_, columns, coarse, coarse, kCoarseColumns, start, [&](LocalInt blocks, LocalInt **j) {
+      PetscFunctionBegin;
+      PetscCall(CMATCHNodesCreateLevel(t_, coarse, m_, blocks));
+      *j = t_->N->level[level].A_j;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    L_.wide += s_->seen.wide;
+    s_->H->device[level].longest = s_->seen.longest;
+    PetscCallCUDA(
+      cudaMemcpyAsync(t_->N->level[level].A_i, start, ((size_t)coarse + 1) * sizeof(*start), cudaMemcpyDeviceToDevice, s_->stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode MakeCoarse(CMATCHHierarchyCUDA *H, double *C, unsigned char *alone)
+  {
+    const CMATCHNodesLevel &next   = t_->N->level[t_->level + 1];
+    const int               most   = MostPlaces(0.5 * next.blocks / next.n + 1);
+    const size_t            shared = Places::Bytes(most, m_ * m_);
+    SecondProduct<T>        p{L_.coarse, L_.k,   m_,       L_.R_i,   L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
+                       AP_a_,     L_.B_c, next.A_i, next.A_j, C,      (T *)next.A_a,     alone};
+
+    PetscFunctionBegin;
+    PetscCall(s_->arena.Take(2 * (size_t)next.blocks, &p.lonely));
+    PetscCallCUDA(cudaMemsetAsync(&s_->report->lonely, 0, sizeof(LocalInt), s_->stream));
+    PetscCallCUDA(cudaFuncSetAttribute(MultiplyCoarse<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    MultiplyCoarse<T, K, M><<<L_.coarse, kCoarseBlock, shared, s_->stream>>>(p, most);
+    Mirror<T, M><<<BlocksFor((long long)L_.coarse * kWarpSize), kBlockSize, 0, s_->stream>>>(p, s_->report);
+    AddUpLonely<T><<<PetscMin(H->processors, next.n), kBlockSize, 0, s_->stream>>>(p, s_->report);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHNodesSetup *t_;
+  CMATCHSetup      *s_;
+  CMATCHNodesLevel &L_;
+  const LocalInt    m_;
+  LocalInt         *AP_i_ = nullptr, *AP_j_ = nullptr;
+  T                *AP_a_ = nullptr;
+};
+
+} // namespace
+
+PetscErrorCode CMATCHNodesGalerkin(CMATCHNodesSetup *t)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHForSizes(t->Level().k, t->N->m, [&](auto k, auto m) {
+    PetscFunctionBegin;
+    PetscCall(CMATCHWithPrecision(t->s->params->precision, [&](auto zero) {
+      Products<decltype(zero), k, m> products(t);
+      PetscFunctionBegin;
+      PetscCall(products.Run());
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,557 @@
+/* The hierarchy of nodes on the GPU: the tentative prolongator, the prolongator and its transpose. */
+#include <cmath>
+
+#include <cub/cub.cuh>
+
+#include "cmatch_nodes.cuh"
+
+namespace
+{
+
+constexpr int    kTableBits = 5; /* the logarithm of the table of a row of P in shared memory */
+constexpr int    kRowAhead  = 2; /* blocks of a row that a lane asks for at once */
+constexpr int    kGroup     = 8; /* lanes that have the columns of a block */
+constexpr int    kGroups    = kWarpSize / kGroup;
+constexpr int    kRowBlock  = 128;              /* threads of a block for rows of P */
+constexpr size_t kWideBytes = (size_t)64 << 20; /* of the tables of rows that do not fit */
+
+/* ------------------------------------------- lists -------------------------------------------- */
+
+__global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
+{
+  const long long at = GridThread();
+  if (at < count) number[at] = (LocalInt)at;
+}
+
+/* Where the entries of each list begin; those of no list are behind all of them. */
+__global__ void __launch_bounds__(kBlockSize) FindStarts(LocalInt count, LocalInt lists, const unsigned *sorted, LocalInt *start)
+{
+  const long long list = GridThread();
+  if (list > lists) return;
+  LocalInt begin = 0, end = count;
+  while (begin < end) {
+    const LocalInt middle = begin + (end - begin) / 2;
+    if (sorted[middle] < (unsigned)list) begin = middle + 1;
+    else end = middle;
+  }
+  start[list] = begin;
+}
+
+/* The numbers of the entries with each key, ascending; an entry with the key -1 is in no list. `list` [count], start [lists + 1] */
+PetscErrorCode ListByKeys(CMATCHSetup *s, LocalInt count, const LocalInt *key, LocalInt lists, LocalInt *start, LocalInt *list)
+{
+  const auto mark   = s->arena.mark();
+  unsigned  *sorted = nullptr;
+  LocalInt  *number = nullptr;
+  int        bits   = 1;
+
+  PetscFunctionBegin;
+  while ((1ll << bits) <= (long long)lists) bits++; /* all bits, which -1 has, are behind the keys */
+  PetscCall(s->arena.Take(count, &sorted));
+  PetscCall(s->arena.Take(count, &number));
+  CountUp<<<BlocksFor(count), kBlockSize, 0, s->stream>>>(count, number);
+  FinePCCheckLaunch();
+  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, (const unsigned *)key, sorted, number, list, count, 0, bits, s->stream);
+  }));
+  FindStarts<<<BlocksFor((long long)lists + 1), kBlockSize, 0, s->stream>>>(count, lists, sorted, start);
+  FinePCCheckLaunch();
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------- tentative prolongator ---------------------------------- */
+
+/* The Gram matrix of each aggregate, and its factor. A warp takes an aggregate, a lane entries of the upper triangle. */
+template <int K, int M>
+__global__ void __launch_bounds__(kBlockSize)
+  FactorGram(LocalInt aggregates, LocalInt known_k, LocalInt known_m, const LocalInt *start, const LocalInt *member,
+             const double *B, double *B_c, CMATCHReport *report)
+{
+  constexpr int     kEach = 2; /* entries of a lane */
+  __shared__ double gram[kBlockSize / kWarpSize][kCMATCHMostModes * kCMATCHMostModes];
+  double *const     G = gram[threadIdx.x / kWarpSize];
+  const LocalInt    k = K ? K : known_k, m = M ? M : known_m, c = (LocalInt)(GridThread() / kWarpSize);
+  const int         lane = threadIdx.x % kWarpSize;
+  int               p[kEach], q[kEach];
+  double            sum[kEach] = {};
+  if (c >= aggregates) return;
+  for (int each = 0; each < kEach; each++) {
+    int entry = lane + each * kWarpSize;
+    p[each]   = 0;
+    while (p[each] < m && entry >= m - p[each]) entry -= m - p[each]++;
+    q[each] = p[each] + entry; /* p is m if there is no such entry */
+  }
+  for (LocalInt e = start[c]; e < start[c + 1]; e++)
+    for (LocalInt r = 0; r < k; r++) {
+      const double *const b = B + ((size_t)member[e] * k + r) * m;
+#pragma unroll
+      for (int each = 0; each < kEach; each++)
+        if (p[each] < m) sum[each] += b[p[each]] * b[q[each]];
+    }
+  for (int each = 0; each < kEach; each++)
+    if (p[each] < m) G[p[each] * m + q[each]] = sum[each];
+  __syncwarp();
+  if (lane == 0) {
+    const LocalInt dead = CMATCHGramFactor(m, G);
+    if (dead) atomicAdd(&report->dead, dead);
+  }
+  __syncwarp();
+  for (LocalInt e = lane; e < m * m; e += kWarpSize) B_c[(size_t)c * m * m + e] = G[e];
+}
+
+/* A thread takes a row of the modes. */
+template <int K, int M>
+__global__ void __launch_bounds__(kBlockSize) Tentative(LocalInt n, LocalInt known_k, LocalInt known_m, const LocalInt *aggregate,
+                                                        const double *B, const double *B_c, double *Q)
+{
+  const LocalInt  k = K ? K : known_k, m = M ? M : known_m;
+  const long long row = GridThread();
+  double          b[M ? M : kCMATCHMostModes], q[M ? M : kCMATCHMostModes];
+  if (row >= (long long)n * k) return;
+  const LocalInt of = aggregate[row / k];
+  if (of < 0) return;
+  for (LocalInt c = 0; c < m; c++) b[c] = B[row * m + c];
+  CMATCHTentativeRow(m, B_c + (size_t)of * m * m, b, q);
+  for (LocalInt c = 0; c < m; c++) Q[row * m + c] = q[c];
+}
+
+/* ---------------------------------------- the prolongator ------------------------------------- */
+
+struct Prolong {
+  LocalInt        n, k, m;
+  const LocalInt *A_i, *A_j, *aggregate;
+  const double   *A, *Q, *inverse, *B_c;
+  double          omega;
+  bool            keep; /* the columns of P are there */
+  LocalInt       *P_j;
+  double         *P;      /* [n][kCMATCHSlots][k][m] before it is corrected */
+  double         *defect; /* [n][k][m] what dropped blocks make of the modes */
+  unsigned char  *cut;    /* [n] whether there are such */
+  LocalInt       *wide;   /* [n] rows that did not fit */
+};
+
+/* Where a warp adds up a row of P: the places of its columns, with their blocks, and these places by ascending columns. */
+struct RowTable {
+  int       bits, stride; /* of blocks, such that they begin in different banks */
+  double   *sum, *square;
+  LocalInt *key, *order, *sorted;
+
+  static __host__ __device__ int    Stride(LocalInt entries) { return entries | 1; }
+  static __host__ __device__ size_t Bytes(int bits, LocalInt entries)
+  {
+    return ((Stride(entries) + 1) * sizeof(double) + 3 * sizeof(LocalInt)) << bits;
+  }
+  __device__ RowTable(char *memory, int bits_, LocalInt entries) : bits(bits_), stride(Stride(entries))
+  {
+    const size_t size = (size_t)1 << bits;
+    sum               = (double *)memory;
+    square            = sum + size * stride;
+    key               = (LocalInt *)(square + size);
+    order             = key + size;
+    sorted            = order + size;
+  }
+  __device__ void Clear() const
+  {
+    const int size = 1 << bits;
+    for (int at = threadIdx.x % kWarpSize; at < size; at += kWarpSize) key[at] = -1;
+    for (int at = threadIdx.x % kWarpSize; at < size * stride; at += kWarpSize) sum[at] = 0;
+    __syncwarp();
+  }
+  /* Lists the places in use by ascending columns, and returns how many there are. */
+  __device__ int Sort() const
+  {
+    const int lane = threadIdx.x % kWarpSize, size = 1 << bits;
+    int       count = 0;
+    for (int first = 0; first < size; first += kWarpSize) {
+      const bool     used   = first + lane < size && key[first + lane] >= 0;
+      const unsigned ballot = __ballot_sync(kFullWarp, used);
+      if (used) order[count + __popc(ballot & ((1u << lane) - 1u))] = first + lane;
+      count += __popc(ballot);
+    }
+    __syncwarp();
+    for (int t = lane; t < count; t += kWarpSize) {
+      int before = 0;
+      for (int other = 0; other < count; other++) before += key[order[other]] < key[order[t]];
+      sorted[before] = order[t];
+    }
+    __syncwarp();
+    return count;
+  }
+};
+
+/* The columns that a row of P keeps, ascending, and their places; LOCAL_INT_MAX behind them. All lanes know them. */
+struct Kept {
+  LocalInt column[kCMATCHSlots], place[kCMATCHSlots];
+  int      count = 0;
+
+  __device__ __forceinline__ Kept()
+  {
+#pragma unroll
+    for (int s = 0; s < kCMATCHSlots; s++) column[s] = place[s] = LOCAL_INT_MAX;
+  }
+  __device__ __forceinline__ void Add(LocalInt new_column, LocalInt new_place)
+  {
+#pragma unroll
+    for (int s = 0; s < kCMATCHSlots; s++) {
+      if (new_column >= column[s]) continue;
+      const LocalInt c = column[s], p = place[s];
+      column[s]  = new_column;
+      place[s]   = new_place;
+      new_column = c;
+      new_place  = p;
+    }
+    count++;
+  }
+  __device__ __forceinline__ bool Has(LocalInt other) const
+  {
+    bool has = false;
+#pragma unroll
+    for (int s = 0; s < kCMATCHSlots; s++) has = has || column[s] == other;
+    return has;
+  }
+};
+
+/* Adds up row i of A Q. False if the table is full. */
+template <int K, int M>
+__device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table)
+{
+  constexpr int  kEach = K ? (K + kGroups - 1) / kGroups : 1; /* rows of a block that a lane has */
+  constexpr int  kK    = K ? K : 1;
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
+  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, c = lane % kGroup;
+  for (LocalInt base = begin; base < end; base += kWarpSize) {
+    const LocalInt j = base + lane < end ? p.A_j[base + lane] : -1, J = j >= 0 ? p.aggregate[j] : -1;
+    const int      own = J >= 0 ? CMATCHTakePlace(table.key, table.bits, J) : -1, some = min(kWarpSize, end - base);
+    if (__any_sync(kFullWarp, J >= 0 && own < 0)) return false;
+    for (int u = 0; u < some; u += kRowAhead) {
+      double a[kRowAhead][kEach][kK], q[kRowAhead][kK];
+      int    place[kRowAhead], node[kRowAhead];
+#pragma unroll
+      for (int v = 0; v < kRowAhead; v++) {
+        place[v] = __shfl_sync(kFullWarp, own, u + v);
+        node[v]  = __shfl_sync(kFullWarp, j, u + v);
+        if (c >= m) place[v] = -1;
+        if constexpr (K > 0) {
+          if (place[v] < 0) continue;
+#pragma unroll
+          for (int l = 0; l < K; l++) q[v][l] = p.Q[((size_t)node[v] * k + l) * m + c];
+#pragma unroll
+          for (int t = 0; t < kEach; t++)
+#pragma unroll
+            for (int l = 0; l < K; l++)
+              a[v][t][l] = g + t * kGroups < k ? p.A[((size_t)(base + u + v) * k + g + t * kGroups) * k + l] : 0.;
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < kRowAhead; v++) {
+        if (place[v] < 0) continue;
+        if constexpr (K > 0) {
+#pragma unroll
+          for (int t = 0; t < kEach; t++) {
+            if (g + t * kGroups >= k) continue;
+            double *const to  = table.sum + (size_t)place[v] * table.stride + (g + t * kGroups) * m + c;
+            double        sum = *to;
+#pragma unroll
+            for (int l = 0; l < kK; l++) sum += a[v][t][l] * q[v][l];
+            *to = sum;
+          }
+        } else
+          for (LocalInt r = g; r < k; r += kGroups) {
+            double *const to  = table.sum + (size_t)place[v] * table.stride + r * m + c;
+            double        sum = *to;
+            for (LocalInt l = 0; l < k; l++)
+              sum += p.A[((size_t)(base + u + v) * k + r) * k + l] * p.Q[((size_t)node[v] * k + l) * m + c];
+            *to = sum;
+          }
+      }
+    }
+  }
+  __syncwarp();
+  return true;
+}
+
+/* Makes Q - omega D^{-1} A Q of A Q in all columns. A group takes a column of blocks, a lane a column of each. */
+template <int K, int M>
+__device__ __forceinline__ void SmoothRow(const Prolong &p, LocalInt i, int count, const RowTable &table)
+{
+  const LocalInt      k = K ? K : p.k, m = M ? M : p.m, own = p.aggregate[i];
+  const int           lane = threadIdx.x % kWarpSize, c = lane % kGroup;
+  const double *const inverse = p.inverse + (size_t)i * k * k;
+  for (int t = lane / kGroup; t < count && c < m; t += kGroups) {
+    const int     place = table.sorted[t];
+    double *const block = table.sum + (size_t)place * table.stride;
+    double        from[K ? K : kCMATCHMostModes];
+    for (LocalInt l = 0; l < k; l++) from[l] = block[l * m + c];
+    for (LocalInt r = 0; r < k; r++) {
+      double sum = 0;
+      for (LocalInt l = 0; l < k; l++) sum += inverse[r * k + l] * from[l];
+      block[r * m + c] = (table.key[place] == own ? p.Q[((size_t)i * k + r) * m + c] : 0) - p.omega * sum;
+    }
+  }
+  __syncwarp();
+}
+
+/* Its own aggregate, and the largest others, of equal ones those with the smaller columns. */
+__device__ __forceinline__ Kept Choose(LocalInt own, LocalInt entries, int count, const RowTable &table)
+{
+  const int lane = threadIdx.x % kWarpSize;
+  Kept      kept;
+  double    last   = 0;
+  LocalInt  last_J = -1;
+  bool      first  = true;
+  kept.Add(own, CMATCHTakePlace(table.key, table.bits, own));
+  for (int t = lane; t < count; t += kWarpSize)
+    table.square[t] = CMATCHSquare(entries, table.sum + (size_t)table.sorted[t] * table.stride);
+  __syncwarp();
+  while (kept.count < kCMATCHSlots) {
+    double   best   = 0;
+    LocalInt best_J = LOCAL_INT_MAX;
+    int      at     = -1;
+    for (int t = lane; t < count; t += kWarpSize) {
+      const double   square = table.square[t];
+      const LocalInt J      = table.key[table.sorted[t]];
+      if (J == own || !(square > best) || !(first || square < last || (square == last && J > last_J))) continue;
+      best   = square;
+      best_J = J;
+      at     = table.sorted[t];
+    }
+#pragma unroll
+    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+      const double   other    = __shfl_xor_sync(kFullWarp, best, offset);
+      const LocalInt other_J  = __shfl_xor_sync(kFullWarp, best_J, offset);
+      const int      other_at = __shfl_xor_sync(kFullWarp, at, offset);
+      if (other_at < 0 || !(other > best || (other == best && other_J < best_J))) continue;
+      best   = other;
+      best_J = other_J;
+      at     = other_at;
+    }
+    if (at < 0) break;
+    kept.Add(best_J, at);
+    last   = best;
+    last_J = best_J;
+    first  = false;
+  }
+  return kept;
+}
+
+/* What the dropped blocks make of the modes. A lane has some rows and a column. */
+template <int K, int M>
+__device__ __forceinline__ void FindDefect(const Prolong &p, LocalInt i, int count, const Kept &kept, const RowTable &table)
+{
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m;
+  const int      lane = threadIdx.x % kWarpSize, c = lane % kGroup;
+  for (LocalInt r = lane / kGroup; r < k && c < m; r += kGroups) {
+    double sum = 0;
+    for (int t = 0; t < count; t++) {
+      const int      place = table.sorted[t];
+      const LocalInt J     = table.key[place];
+      if (kept.Has(J)) continue;
+      const double *const P = table.sum + (size_t)place * table.stride + r * m, *const b = p.B_c + (size_t)J * m * m + c;
+      for (LocalInt l = 0; l < m; l++) sum += P[l] * b[l * m];
+    }
+    p.defect[((size_t)i * k + r) * m + c] = sum;
+  }
+}
+
+/* Row i of P, before it is corrected. False if the table is full. */
+template <int K, int M>
+__device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowTable &table)
+{
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, own = p.aggregate[i], entries = k * m;
+  const int      lane = threadIdx.x % kWarpSize;
+  Kept           kept;
+  if (own < 0) {
+    if (lane == 0) p.cut[i] = 0;
+    return true;
+  }
+  table.Clear();
+  CMATCHTakePlace(table.key, table.bits, own);
+  if (!AddUpRow<K, M>(p, i, table)) return false;
+  const int count = table.Sort();
+  SmoothRow<K, M>(p, i, count, table);
+  if (p.keep) {
+    for (int s = 0; s < kCMATCHSlots; s++) {
+      const LocalInt J = p.P_j[(size_t)i * kCMATCHSlots + s];
+      if (J >= 0) kept.Add(J, CMATCHTakePlace(table.key, table.bits, J));
+    }
+  } else {
+    kept = Choose(own, entries, count, table);
+#pragma unroll
+    for (int s = 0; s < kCMATCHSlots; s++)
+      if (lane == s) p.P_j[(size_t)i * kCMATCHSlots + s] = s < kept.count ? kept.column[s] : -1;
+  }
+#pragma unroll
+  for (int s = 0; s < kCMATCHSlots; s++)
+    for (LocalInt e = lane; s < kept.count && e < entries; e += kWarpSize)
+      p.P[((size_t)i * kCMATCHSlots + s) * entries + e] = table.sum[(size_t)kept.place[s] * table.stride + e];
+  const bool cut = count > kept.count;
+  if (lane == 0) p.cut[i] = cut;
+  if (cut) FindDefect<K, M>(p, i, count, kept, table);
+  return true;
+}
+
+/*
+   Rows of P before they are corrected, all of them with tables in shared memory, or those of a list with tables in global memory. A
+   warp takes a row.
+*/
+template <int K, int M>
+__global__ void __launch_bounds__(kRowBlock)
+  MakeRows(Prolong p, LocalInt rows, const LocalInt *list, char *tables, int bits, CMATCHReport *report)
+{
+  extern __shared__ double shared[];
+  const LocalInt           entries = K ? K * M : p.k * p.m, warp = (LocalInt)(GridThread() / kWarpSize);
+  const LocalInt           warps = (LocalInt)(gridDim.x * (kRowBlock / kWarpSize));
+  const size_t             bytes = RowTable::Bytes(bits, entries);
+  const RowTable           table(tables ? tables + warp * bytes : (char *)shared + threadIdx.x / kWarpSize * bytes, bits, entries);
+  for (LocalInt at = warp; at < rows; at += warps) {
+    const LocalInt i    = list ? list[at] : at;
+    const bool     fits = MakeRow<K, M>(p, i, table);
+    if (!fits && threadIdx.x % kWarpSize == 0) p.wide[atomicAdd(&report->wide, 1)] = i;
+    __syncwarp();
+  }
+}
+
+/* Solves for what the kept blocks of rows that were cut are to get. A thread takes a node. */
+template <int K, int M>
+__global__ void __launch_bounds__(kRowBlock) SolveCorrections(Prolong p, CMATCHReport *report)
+{
+  const LocalInt  k = K ? K : p.k, m = M ? M : p.m;
+  const long long i   = GridThread();
+  const bool      cut = i < p.n && p.cut[i];
+  if (cut) {
+    double W[kCMATCHMostModes * kCMATCHMostModes];
+    for (LocalInt e = 0; e < m * m; e++) W[e] = 0;
+    for (int s = 0; s < kCMATCHSlots; s++) {
+      const LocalInt J = p.P_j[i * kCMATCHSlots + s];
+      if (J < 0) break;
+      const double *const b = p.B_c + (size_t)J * m * m;
+      for (LocalInt l = 0; l < m; l++)
+        for (LocalInt c = 0; c < m; c++)
+          for (LocalInt q = c; q < m; q++) W[c * m + q] += b[l * m + c] * b[l * m + q];
+    }
+    CMATCHSolveCorrection(k, m, W, p.defect + (size_t)i * k * m);
+  }
+  const int count = __syncthreads_count(cut);
+  if (count && threadIdx.x == 0) atomicAdd(&report->cut, count);
+}
+
+/* The values of P, corrected and rounded. A thread takes an entry. */
+template <typename T, int K, int M>
+__global__ void __launch_bounds__(kBlockSize) CorrectRows(Prolong p, T *P_a)
+{
+  const LocalInt  k = K ? K : p.k, m = M ? M : p.m, entries = k * m;
+  const long long at = GridThread(), slot = at / entries;
+  if (slot >= (long long)p.n * kCMATCHSlots) return;
+  const LocalInt J = p.P_j[slot], entry = (LocalInt)(at % entries);
+  double         value = 0;
+  if (J >= 0) {
+    const long long i = slot / kCMATCHSlots;
+    value             = p.P[at];
+    if (p.cut[i]) {
+      const double *const defect = p.defect + (i * k + entry / m) * m, *const b = p.B_c + ((size_t)J * m + entry % m) * m;
+      double sum = 0;
+      for (LocalInt c = 0; c < m; c++) sum += defect[c] * b[c];
+      value += sum;
+    }
+  }
+  P_a[at] = (T)value;
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+template <int K, int M>
+PetscErrorCode MakeAllRows(CMATCHSetup *s, const Prolong &p, LocalInt longest, LocalInt *wide)
+{
+  const LocalInt entries = p.k * p.m;
+  const size_t   shared  = kRowBlock / kWarpSize * RowTable::Bytes(kTableBits, entries);
+  const auto     mark    = s->arena.mark();
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(LocalInt), s->stream));
+  PetscCallCUDA(cudaFuncSetAttribute(MakeRows<K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+  MakeRows<K, M><<<BlocksFor((long long)p.n * kWarpSize, kRowBlock), kRowBlock, shared, s->stream>>>(p, p.n, nullptr, nullptr,
+                                                                                                     kTableBits, s->report);
+  FinePCCheckLaunch();
+  PetscCall(CMATCHReadReport(s));
+  *wide = s->seen.wide;
+  if (*wide) {
+    int bits = kTableBits + 1;
+    while ((1 << bits) < 2 * longest) bits++;
+    const size_t of_block = kRowBlock / kWarpSize * RowTable::Bytes(bits, entries);
+    const int    blocks =
+      (int)PetscMax(1, PetscMin((size_t)BlocksFor((long long)*wide * kWarpSize, kRowBlock), kWideBytes / of_block));
+    char *tables = nullptr;
+    PetscCall(s->arena.Take(blocks * of_block, &tables));
+    MakeRows<K, M><<<blocks, kRowBlock, 0, s->stream>>>(p, *wide, p.wide, tables, bits, s->report);
+    FinePCCheckLaunch();
+  }
+  s->arena.Release(mark);
+  SolveCorrections<K, M><<<BlocksFor(p.n, kRowBlock), kRowBlock, 0, s->stream>>>(p, s->report);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The modes of the next level, and Q */
+template <int K, int M>
+PetscErrorCode MakeTentative(CMATCHNodesSetup *t, double *Q)
+{
+  CMATCHSetup            *s     = t->s;
+  const CMATCHNodesLevel &L     = t->Level();
+  const auto              mark  = s->arena.mark();
+  LocalInt               *start = nullptr, *member = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take((size_t)L.coarse + 1, &start));
+  PetscCall(s->arena.Take(L.n, &member));
+  PetscCall(ListByKeys(s, L.n, L.aggregate, L.coarse, start, member));
+  FactorGram<K, M><<<BlocksFor((long long)L.coarse * kWarpSize), kBlockSize, 0, s->stream>>>(L.coarse, L.k, t->N->m, start, member,
+                                                                                             t->B, L.B_c, s->report);
+  Tentative<K, M><<<BlocksFor((long long)L.n * L.k), kBlockSize, 0, s->stream>>>(L.n, L.k, t->N->m, L.aggregate, t->B, L.B_c, Q);
+  FinePCCheckLaunch();
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *t)
+{
+  CMATCHSetup      *s = t->s;
+  CMATCHNodesLevel &L = t->Level();
+  const LocalInt    k = L.k, m = t->N->m;
+  const size_t      entries = (size_t)k * m, slots = (size_t)L.n * kCMATCHSlots;
+  const auto        mark = s->arena.mark();
+  double           *Q    = nullptr;
+  Prolong p{L.n, k, m, L.A_i, L.A_j, L.aggregate, t->A, nullptr, t->inverse, L.B_c, kCMATCHNodesOmega / L.lambda, t->keep, L.P_j};
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, sizeof(LocalInt), s->stream));
+  PetscCallCUDA(cudaMemsetAsync(&s->report->dead, 0, sizeof(LocalInt), s->stream));
+  PetscCall(s->arena.Take(L.n * entries, &Q));
+  PetscCall(s->arena.Take(slots * entries, &p.P));
+  PetscCall(s->arena.Take(L.n * entries, &p.defect));
+  PetscCall(s->arena.Take(L.n, &p.cut));
+  PetscCall(s->arena.Take(L.n, &p.wide));
+  p.Q = Q;
+  if (!t->keep) PetscCallCUDA(cudaMemsetAsync(L.P_j, 0xff, slots * sizeof(LocalInt), s->stream)); /* -1 */
+  PetscCall(CMATCHForSizes(k, m, [&](auto of_k, auto of_m) {
+    LocalInt wide = 0;
+    PetscFunctionBegin;
+    PetscCall((MakeTentative<of_k, of_m>(t, Q)));
+    PetscCall((MakeAllRows<of_k, of_m>(s, p, s->H->device[t->level].longest, &wide)));
+    L.wide = wide;
+    PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      CorrectRows<T, of_k, of_m><<<BlocksFor((long long)(slots * entries)), kBlockSize, 0, s->stream>>>(p, (T *)L.P_a);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  s->arena.Release(mark);
+  if (!t->keep) PetscCall(ListByKeys(s, (LocalInt)slots, L.P_j, L.coarse, L.R_i, L.R_j));
+  PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + L.coarse, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,248 @@
+/* The hierarchy of nodes on the GPU: the inverses of diagonal blocks, and the estimate of the largest eigenvalue of D^{-1} A. */
+#include <cmath>
+#include <vector>
+
+#include "cmatch_nodes.cuh"
+#include "cmatch_nodes_rows.cuh"
+
+namespace
+{
+
+constexpr LocalInt kSteps     = kCMATCHNodesIterations;
+constexpr int      kSumBlocks = 512;            /* of sums over vectors, at most */
+constexpr int      kSums      = 2 * kSteps + 1; /* the rz and pq of LargestRitzValue(), in turns */
+
+/* ------------------------------------------ diagonals ----------------------------------------- */
+
+struct Diagonals {
+  LocalInt             n, k;
+  const LocalInt      *A_i, *A_j;
+  const double        *A;
+  const unsigned char *alone;
+  double              *inverse, *diagonal;
+  LocalInt             level;
+};
+
+/* D^{-1}, and the magnitudes of diagonal entries. A thread takes a node. */
+template <int K>
+__global__ void __launch_bounds__(kBlockSize) InvertDiagonals(Diagonals d, CMATCHReport *report)
+{
+  const LocalInt  k      = K ? K : d.k;
+  const long long at     = GridThread();
+  bool            raised = false;
+  if (at < d.n) {
+    const LocalInt      i       = (LocalInt)at;
+    const double *const a       = d.A + (size_t)CMATCHFindBlock(d.A_i, d.A_j, i, i) * k * k;
+    double *const       inverse = d.inverse + (size_t)i * k * k;
+    for (LocalInt r = 0; r < k; r++) d.diagonal[(size_t)i * k + r] = fabs(a[r * k + r]);
+    if (d.level == 0) {
+      if (CMATCHInvertDiagonal(k, a, d.alone[i], 0, inverse) >= 0)
+        atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse, i, CMATCH_BLOCK_NOT_POSITIVE));
+    } else {
+      double block[kCMATCHMostModes * kCMATCHMostModes];
+      for (LocalInt e = 0; e < k * k; e++) block[e] = a[e];
+      raised = CMATCHInvertCoarseDiagonal(k, block, d.alone[i], inverse);
+    }
+  }
+  const int count = __syncthreads_count(raised), whole = __syncthreads_count(at < d.n && d.alone[at] == (1u << k) - 1);
+  if (count && threadIdx.x == 0) atomicAdd(&report->raised, count);
+  if (whole && threadIdx.x == 0) atomicAdd(&report->whole, whole);
+}
+
+/* M^{-1}. A thread takes an entry. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  ScaleInverses(long long entries, LocalInt k, const double *inverse, const unsigned char *alone, double root, double divisor, T *D)
+{
+  const long long at = GridThread();
+  if (at >= entries) return;
+  const LocalInt entry = (LocalInt)(at % (k * k)), r = entry / k;
+  const bool     own = entry % k == r && (alone[at / (k * k)] >> r & 1);
+  D[at]              = (T)(own ? root * inverse[at] : inverse[at] / divisor);
+}
+
+/* ------------------------------------------ estimate ------------------------------------------ */
+
+/* The sum over the block, which its first thread gets */
+__device__ __forceinline__ double BlockSum(double sum)
+{
+  __shared__ double part[kBlockSize / kWarpSize];
+  sum = GroupSum<kWarpSize>(sum);
+  __syncthreads();
+  if (threadIdx.x % kWarpSize == 0) part[threadIdx.x / kWarpSize] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int w = 1; w < kBlockSize / kWarpSize; w++) sum += part[w];
+  return sum;
+}
+
+/* The quotient of the sums of some parts, which every thread of the block gets */
+__device__ __forceinline__ double Quotient(int blocks, const double *above, const double *below)
+{
+  __shared__ double quotient;
+  if (threadIdx.x < kWarpSize) {
+    double x = 0, y = 0;
+    for (int b = threadIdx.x; b < blocks; b += kWarpSize) {
+      x += above[b];
+      y += below[b];
+    }
+    x = GroupSum<kWarpSize>(x);
+    y = GroupSum<kWarpSize>(y);
+    if (threadIdx.x == 0) quotient = x / y;
+  }
+  __syncthreads();
+  return quotient;
+}
+
+/* The vector of which A makes the residual at the beginning. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize)
+  BeginVector(LocalInt n, LocalInt k, const double *diagonal, const unsigned char *alone, double *x)
+{
+  const long long u = GridThread();
+  if (u >= n) return;
+  const double h = (double)(int)CMATCHMix((LocalInt)u, (LocalInt)((u + 7) & LOCAL_INT_MAX)) * 0x1p-31; /* CMATCHSeed() */
+  x[u]           = (alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]);
+}
+
+/* y = A x, and the parts of x . y. Warps take nodes in turns. */
+template <int K>
+__global__ void __launch_bounds__(kBlockSize)
+  MultiplyNodes(CMATCHBlockRows<double> A, const double *__restrict__ x, double *y, double *partial)
+{
+  const LocalInt k = K ? K : A.k, warps = (LocalInt)(gridDim.x * (kBlockSize / kWarpSize));
+  const int      lane = threadIdx.x % kWarpSize;
+  double         sum  = 0;
+  for (LocalInt i = (LocalInt)(GridThread() / kWarpSize); i < A.n; i += warps) {
+    CMATCHBlocksAhead<double, K> row(A, i);
+    const double                 product = row.Multiply(x);
+    if (lane >= k) continue;
+    y[(size_t)i * k + lane] = product;
+    sum += x[(size_t)i * k + lane] * product;
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+/* The vectors of the conjugate gradient method */
+struct Vectors {
+  double *r, *z, *p, *q;
+};
+
+/* r = r - rz / pq q, or r as it is without pq; z = D^{-1} r, and the parts of r . z. Threads take nodes in turns. */
+template <int K>
+__global__ void __launch_bounds__(kBlockSize)
+  StepResidual(LocalInt n, LocalInt known_k, const double *inverse, const double *rz, const double *pq, Vectors v, double *partial)
+{
+  const LocalInt      k     = K ? K : known_k;
+  const double        alpha = pq ? Quotient(kSumBlocks, rz, pq) : 0;
+  const double *const q     = v.q;
+  double *const r = v.r, *const z = v.z;
+  double sum = 0;
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) {
+    double own[K ? K : kCMATCHMostModes];
+    for (LocalInt p = 0; p < k; p++) {
+      own[p] = r[i * k + p] - (pq ? alpha * q[i * k + p] : 0);
+      if (pq) r[i * k + p] = own[p];
+    }
+    for (LocalInt p = 0; p < k; p++) {
+      double product = 0;
+      for (LocalInt c = 0; c < k; c++) product += inverse[(i * k + p) * k + c] * own[c];
+      z[i * k + p] = product;
+      sum += own[p] * product;
+    }
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+/* p = z + rz / rz_before p, or p = z without rz_before. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize)
+  StepDirection(LocalInt n, const double *rz, const double *rz_before, const double *z, double *p)
+{
+  const long long u    = GridThread();
+  const double    beta = rz_before ? Quotient(kSumBlocks, rz, rz_before) : 0;
+  if (u < n) p[u] = rz_before ? z[u] + beta * p[u] : z[u];
+}
+
+/* The estimate. The host reads nothing before the last step. */
+template <int K>
+PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
+{
+  CMATCHSetup                  *s = t->s;
+  const CMATCHNodesLevel       &L = t->Level();
+  const CMATCHBlockRows<double> A{L.n, L.k, L.A_i, L.A_j, t->A};
+  const LocalInt                n              = L.n * L.k;
+  const auto                    mark           = s->arena.mark();
+  const int                     blocks         = PetscMin(kSumBlocks, BlocksFor(L.n));
+  const int                     product_blocks = PetscMin(kSumBlocks, BlocksFor((long long)L.n * kWarpSize));
+  std::vector<double>           parts((size_t)kSums * kSumBlocks);
+  PetscReal                     of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
+  Vectors                       v{};
+  double                       *partial = nullptr;
+
+  PetscFunctionBegin;
+  for (double **vector : {&v.r, &v.z, &v.p, &v.q}) PetscCall(s->arena.Take(n, vector));
+  PetscCall(s->arena.Take(parts.size(), &partial));
+  PetscCallCUDA(cudaMemsetAsync(partial, 0, parts.size() * sizeof(double), s->stream));
+  const auto rz = [&](LocalInt step) { return step < 0 ? nullptr : partial + 2 * step * kSumBlocks; };
+  const auto pq = [&](LocalInt step) { return step < 0 ? nullptr : partial + (2 * step + 1) * kSumBlocks; };
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, t->diagonal, t->alone, v.q);
+  MultiplyNodes<K><<<product_blocks, kBlockSize, 0, s->stream>>>(A, v.q, v.r, pq(0));
+  for (LocalInt step = 0;; step++) {
+    StepResidual<K><<<blocks, kBlockSize, 0, s->stream>>>(L.n, L.k, t->inverse, rz(step - 1), pq(step - 1), v, rz(step));
+    if (step == kSteps) break;
+    StepDirection<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, rz(step), rz(step - 1), v.z, v.p);
+    MultiplyNodes<K><<<product_blocks, kBlockSize, 0, s->stream>>>(A, v.p, v.q, pq(step));
+    FinePCCheckLaunch();
+  }
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(parts.data(), partial, parts.size() * sizeof(double), cudaMemcpyDeviceToHost, s->stream));
+  PetscCall(CMATCHReadReport(s));
+  for (LocalInt sum = 0; sum < kSums; sum++) {
+    PetscReal &to = sum % 2 ? of_pq[sum / 2] : of_rz[sum / 2];
+    for (int block = 0; block < kSumBlocks; block++) to += parts[(size_t)sum * kSumBlocks + block];
+  }
+  *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, of_rz, of_pq));
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *t, const PolynomialSteps &steps)
+{
+  CMATCHSetup      *s       = t->s;
+  CMATCHNodesLevel &L       = t->Level();
+  const size_t      entries = (size_t)L.n * L.k * L.k;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->raised, 0, 2 * sizeof(LocalInt), s->stream)); /* and whole */
+  PetscCall(s->arena.Take(entries, &t->inverse));
+  if (t->level) PetscCall(s->arena.Take((size_t)L.n * L.k, &t->diagonal));
+  PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
+    PetscFunctionBegin;
+    InvertDiagonals<k><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(Diagonals{L.n, L.k, L.A_i, L.A_j, t->A, t->alone, t->inverse,
+                                                                               t->diagonal, t->level},
+                                                                     s->report);
+    FinePCCheckLaunch();
+    PetscCall(LargestEigenvalue<k>(t, &L.lambda));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  L.raised = s->seen.raised;
+  if (s->seen.whole == L.n) L.lambda = 1;
+  if (!(L.lambda > 0) || !std::isfinite(L.lambda)) {
+    s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)t->level, 0, CMATCH_BLOCK_NOT_POSITIVE);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    ScaleInverses<T><<<BlocksFor((long long)entries), kBlockSize, 0, s->stream>>>((long long)entries, L.k, t->inverse, t->alone,
+                                                                                  steps.root, kCMATCHNodesMargin * L.lambda,
+                                                                                  (T *)L.D);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,290 @@
+/*
+   The twins of PCCMATCH's hierarchy of nodes: the set-up on the GPU has the bits of the one on the host, and the cycle is the same
+   up to rounding. What a hierarchy of nodes is good for is tested in cmatch_nodes_test.cxx.
+*/
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "bodies.h"
+#include "pc/cmatch/cmatch_nodes.h"
+#include "sparse/memory.h"
+#include "support.h"
+
+namespace
+{
+
+using Vector = std::vector<double>;
+
+/* A matrix with unknowns at nodes, and its modes */
+struct System {
+  const char *name;
+  HostMatrix  A;
+  LocalInt    k, m;
+  Vector      B; /* [rows][m] */
+};
+
+System Of(const char *name, const Body &body)
+{
+  return {name, body.A, body.k, body.m(), body.B};
+}
+
+/* Constants for each unknown, and more modes that are anything. */
+System WithModes(const char *name, const HostMatrix &A, LocalInt k, LocalInt m)
+{
+  Vector B((size_t)A.n * m);
+  Random random(7);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt c = 0; c < m; c++) B[(size_t)row * m + c] = c < k ? row % k == c : random.Between(-1, 1);
+  return {name, A, k, m, B};
+}
+
+/* A symmetric matrix whose rows dominate, with k unknowns at each point of a grid, and blocks without some entries. */
+HostMatrix Coupled(LocalInt nx, LocalInt ny, LocalInt k, bool symmetric = true)
+{
+  const LocalInt                                             n = nx * ny * k;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  Vector                                                     diagonal(n, 0.05);
+  Random                                                     random(11);
+  const auto                                                 couple = [&](LocalInt p, LocalInt q, double a) {
+    if (random.Between(0, 1) < 0.15) return;
+    rows[p].emplace_back(q, a);
+    if (symmetric || random.Between(0, 1) < 0.7) rows[q].emplace_back(p, a);
+    diagonal[p] += std::fabs(a);
+    diagonal[q] += std::fabs(a);
+  };
+  for (LocalInt i = 0; i < nx * ny; i++)
+    for (LocalInt r = 0; r < k; r++) {
+      for (LocalInt c = 0; c < r; c++) couple(i * k + r, i * k + c, random.Between(-0.2, 0.2));
+      for (const LocalInt j : {i % nx + 1 < nx ? i + 1 : -1, i + nx < nx * ny ? i + nx : -1})
+        for (LocalInt c = 0; c < k && j >= 0; c++) couple(i * k + r, j * k + c, r == c ? -1 - 0.1 * r : random.Between(-0.3, 0.3));
+    }
+  for (LocalInt p = 0; p < n; p++) rows[p].emplace_back(p, diagonal[p]);
+  return FromRows(rows);
+}
+
+/* A grid of nodes, and one that is coupled to all of them: its rows do not fit into tables in shared memory. */
+HostMatrix WithHub(LocalInt nx, LocalInt ny, LocalInt k)
+{
+  const HostMatrix                                           A = Coupled(nx, ny, k);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(A.n + k);
+  for (LocalInt row = 0; row < A.n; row++) {
+    for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) rows[row].emplace_back(A.j[e], A.a[e] + (A.j[e] == row ? 0.01 : 0));
+    rows[row].emplace_back(A.n + row % k, -0.01);
+    rows[A.n + row % k].emplace_back(row, -0.01);
+  }
+  for (LocalInt r = 0; r < k; r++) rows[A.n + r].emplace_back(A.n + r, 0.01 * A.n / k + 1);
+  return FromRows(rows);
+}
+
+/* A copy of an array in the memory of a twin */
+class Copy {
+public:
+  Copy(const Vector &x, PetscMemType where) : where_(where)
+  {
+    MUST(ArrayCreate(x.size() * sizeof(double), where, &data_));
+    MUST(ArrayCopy(data_, x.data(), x.size() * sizeof(double), where, PETSC_MEMTYPE_HOST));
+  }
+  ~Copy() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &data_)); }
+  Copy(const Copy &)              = delete;
+  Copy   &operator=(const Copy &) = delete;
+  double *data() const { return (double *)data_; }
+
+private:
+  PetscMemType where_;
+  void        *data_ = nullptr;
+};
+
+class Twin {
+public:
+  Twin(const System &system, const CMATCHParams &params, PetscMemType where) : where_(where) { Compute(system, params, false); }
+  Twin(const Twin &)            = delete;
+  Twin &operator=(const Twin &) = delete;
+  ~Twin() { PetscCallAbort(PETSC_COMM_SELF, PetscMemTypeDevice(where_) ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H)); }
+
+  void Compute(const System &system, const CMATCHParams &params, bool keep)
+  {
+    const CSRCopy     A(system.A, where_);
+    const Copy        B(system.B, where_);
+    const CMATCHModes modes{system.k, system.m, B.data()};
+    PoisonMemory(where_, ((size_t)1 << 20) + 64 * (size_t)system.A.nnz() * sizeof(double));
+    std::memset((void *)&stats, 0x7f, sizeof(stats));
+    MUST((PetscMemTypeDevice(where_) ? CMATCHNodesCompute_CUDA : CMATCHNodesCompute_Host)(&A.view, &modes, &params, (PetscBool)keep,
+                                                                                          PETSC_TRUE, &H, &stats));
+  }
+  Vector Apply(const Vector &r) const
+  {
+    Vector     z(r.size(), std::numeric_limits<double>::quiet_NaN());
+    const Copy from(r, where_), to(z, where_);
+    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, from.data(), to.data()));
+    MUST(ArrayCopy(z.data(), to.data(), z.size() * sizeof(double), PETSC_MEMTYPE_HOST, where_));
+    return z;
+  }
+  const CMATCHNodesLevel &Level(LocalInt l) const { return H->nodes->level[l]; }
+  std::vector<char>       Bytes(const void *array, size_t bytes) const
+  {
+    std::vector<char> copy(bytes);
+    MUST(ArrayCopy(copy.data(), array, bytes, PETSC_MEMTYPE_HOST, where_));
+    return copy;
+  }
+
+  CMATCHHierarchy *H = nullptr;
+  CMATCHStats      stats{};
+
+private:
+  PetscMemType where_;
+};
+
+void CheckLevel(const Twin &host, const Twin &device, LocalInt l)
+{
+  const CMATCHNodesLevel &x = host.Level(l), &y = device.Level(l);
+  const size_t            value = FinePCPrecisionBytes(host.H->params.precision), n = x.n, k = x.k, m = host.H->nodes->m;
+  const size_t            index = sizeof(LocalInt), slots = n * kCMATCHSlots;
+  const auto              same = [&](const void *of_host, const void *of_device, size_t bytes) {
+    return host.Bytes(of_host, bytes) == device.Bytes(of_device, bytes);
+  };
+
+  CAPTURE(l);
+  REQUIRE((x.n == y.n && x.k == y.k && x.blocks == y.blocks && x.coarse == y.coarse));
+  CHECK(host.H->level[l].n == device.H->level[l].n);
+  CHECK(same(x.A_i, y.A_i, (n + 1) * index));
+  CHECK(same(x.A_j, y.A_j, x.blocks * index));
+  CHECK(same(x.A_a, y.A_a, x.blocks * k * k * value));
+  CHECK(x.lambda == y.lambda);
+  if (x.lambda > 0) CHECK(same(x.D, y.D, n * k * k * value));
+  if (x.lambda > 0) CHECK(x.raised == y.raised);
+  if (l + 1 == host.H->levels) return;
+  CHECK(same(x.aggregate, y.aggregate, n * index));
+  CHECK(same(x.B_c, y.B_c, x.coarse * m * m * sizeof(double)));
+  CHECK(same(x.P_j, y.P_j, slots * index));
+  CHECK(same(x.P_a, y.P_a, slots * k * m * value));
+  CHECK(same(x.R_i, y.R_i, (x.coarse + 1) * index));
+  REQUIRE(x.P_blocks == y.P_blocks);
+  CHECK(same(x.R_j, y.R_j, x.P_blocks * index));
+  CHECK((x.left == y.left && x.largest == y.largest && x.least == y.least && x.joined == y.joined));
+  CHECK((x.cut == y.cut && x.dead == y.dead));
+}
+
+/* The same bits in the set-up, and the same cycle. */
+void CheckTwins(const Twin &host, const Twin &device)
+{
+  REQUIRE(host.stats.failure == device.stats.failure);
+  if (host.stats.failure) {
+    CHECK((host.stats.level == device.stats.level && host.stats.row == device.stats.row));
+    return;
+  }
+  CHECK(host.stats.end == device.stats.end);
+  REQUIRE(host.H->levels == device.H->levels);
+  CHECK((host.H->scale == device.H->scale && host.H->inverted == device.H->inverted));
+  CHECK(host.H->nodes->coupled == device.H->nodes->coupled);
+  for (LocalInt l = 0; l < host.H->levels; l++) CheckLevel(host, device, l);
+
+  Vector r(host.H->level[0].n);
+  Random random(5);
+  for (double &x : r) x = random.Between(-1, 1);
+  const Vector x = host.Apply(r), y = device.Apply(r);
+  double       difference = 0, norm = 0;
+  for (size_t u = 0; u < x.size(); u++) {
+    difference += (x[u] - y[u]) * (x[u] - y[u]);
+    norm += x[u] * x[u];
+  }
+  const double unit = host.H->params.precision == FINEPC_SINGLE ? 0x1p-24 : 0x1p-53;
+  CHECK(std::sqrt(difference) <= 1000 * unit * std::sqrt(norm)); /* false for what is no number */
+  CHECK(device.Apply(r) == y);
+}
+
+CMATCHParams Params(FinePCPrecision precision, PetscInt coarse_size)
+{
+  CMATCHParams params;
+  params.precision   = precision;
+  params.coarse_size = coarse_size;
+  return params;
+}
+
+/* A set-up, and one with other values that keeps the patterns. */
+void Compare(System system, const CMATCHParams &params)
+{
+  CAPTURE(system.name, params.precision, params.coarse_size, params.degree);
+  Twin host(system, params, PETSC_MEMTYPE_HOST), device(system, params, PETSC_MEMTYPE_CUDA);
+  CheckTwins(host, device);
+  if (host.stats.failure) return;
+  for (LocalInt row = 0; row < system.A.n; row++)
+    for (LocalInt e = system.A.i[row]; e < system.A.i[row + 1]; e++) {
+      system.A.a[e] *= 1 + 0.01 * ((row + system.A.j[e]) % 5);
+      if (system.A.j[e] == row) system.A.a[e] *= 1.05;
+    }
+  host.Compute(system, params, true);
+  device.Compute(system, params, true);
+  CheckTwins(host, device);
+}
+
+} // namespace
+
+TEST_CASE("cmatch: every kernel of nodes, on small systems", "[cmatch][nodes][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const System systems[] = {
+    Of("brick", MakeBody({7, 6, 8})),
+    Of("rectangle", MakeBody({13, 12, 0})),
+    Of("rows left in", WithRowsLeft(MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false}), 1e3)),
+    Of("free", MakeBody({5, 5, 5, {1, 1, 1}, 0.3, nullptr, false})),
+    WithModes("two unknowns", Coupled(11, 12, 2), 2, 2),
+    WithModes("three unknowns", Coupled(9, 10, 3), 3, 3),
+    WithModes("four unknowns, eight modes", Coupled(9, 8, 4), 4, 8),
+    WithModes("five unknowns", Coupled(8, 8, 5), 5, 5),
+    WithModes("not symmetric", Coupled(9, 10, 3, false), 3, 6),
+  };
+  for (const FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+    for (const System &system : systems) Compare(system, Params(precision, 10));
+}
+
+TEST_CASE("cmatch: twins of nodes, their options and ends", "[cmatch][nodes][gpu]")
+{
+  NEEDS_DEVICE();
+  const System brick = Of("brick", MakeBody({8, 9, 10}));
+  for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4})
+    for (const PetscInt degree : {1, 3}) {
+      CMATCHParams params = Params(FINEPC_DOUBLE, 20);
+      params.smoother     = smoother;
+      params.degree       = degree;
+      Compare(brick, params);
+    }
+  Compare(brick, Params(FINEPC_SINGLE, 1024)); /* one level below the finest */
+  Compare(Of("one level", MakeBody({5, 5, 5})), Params(FINEPC_SINGLE, 1024));
+  CMATCHParams params = Params(FINEPC_SINGLE, 10);
+  params.max_levels   = 1; /* the polynomial of the last level */
+  Compare(Of("polynomial", MakeBody({9, 9, 10})), params);
+  Compare(WithModes("all alone", Coupled(1, 1, 3), 3, 3), Params(FINEPC_SINGLE, 1));
+}
+
+TEST_CASE("cmatch: twins of nodes with wide rows", "[cmatch][nodes][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const LocalInt k : {2, 3}) Compare(WithModes("hub", WithHub(26, 27, k), k, k == 3 ? 6 : 2), Params(FINEPC_SINGLE, 20));
+}
+
+TEST_CASE("cmatch: twins of nodes name the same failures", "[cmatch][nodes][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const System good  = Of("brick", MakeBody({5, 5, 6}));
+  const auto   entry = [](HostMatrix *A, LocalInt row, LocalInt column) -> double   &{
+    for (LocalInt e = A->i[row]; e < A->i[row + 1]; e++)
+      if (A->j[e] == column) return A->a[e];
+    FAIL("there is no such entry");
+    return A->a[0];
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (int kind = 0; kind < 6; kind++) {
+    System bad = good;
+    if (kind == 0) entry(&bad.A, 100, 101) = nan;
+    if (kind == 1) entry(&bad.A, 77, 77) = -1;
+    if (kind == 2) bad.B[6 * 50 + 2] = nan;
+    if (kind == 3) bad.B[6 * 50 + 2] = bad.B[6 * 20 + 4] = nan;
+    if (kind == 4) entry(&bad.A, 90, 91) = entry(&bad.A, 91, 90) = 1e3; /* a block that is not definite */
+    if (kind == 5) entry(&bad.A, 60, 61) = 1e60;                        /* beyond single precision */
+    CAPTURE(kind);
+    const Twin host(bad, Params(FINEPC_SINGLE, 20), PETSC_MEMTYPE_HOST), device(bad, Params(FINEPC_SINGLE, 20), PETSC_MEMTYPE_CUDA);
+    CHECK(host.stats.failure != CMATCH_OK);
+    CheckTwins(host, device);
+  }
+}
