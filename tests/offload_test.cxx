@@ -186,6 +186,29 @@ TEST_CASE("offload: new values, other nonzeros, resets", "[offload][gpu][mpi][tw
   }
 }
 
+TEST_CASE("offload: values that the program writes to arrays of its own", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix      H = Poisson(20, 17);
+  std::vector<PetscInt> i(H.i.begin(), H.i.end()), j(H.j.begin(), H.j.end()), none(H.n + 1, 0);
+  std::vector<double>   a(H.a.begin(), H.a.end()), no_values(1);
+  MatObject             A;
+  MUST(MatCreateMPIAIJWithSplitArrays(PETSC_COMM_SELF, H.n, H.n, H.n, H.n, i.data(), j.data(), a.data(), none.data(), none.data(),
+                                      no_values.data(), A.put()));
+  for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH}) {
+    CAPTURE(type);
+    const Solver s(A, KSPCGFUSED, type, OnDevice());
+    Run          before = RunOf(s.ksp);
+    CHECK(IsSent(A));
+    for (double &value : a) value *= 2;
+    MUST(PetscObjectStateIncrease((PetscObject)(Mat)A)); /* and not that of its diagonal block */
+    Run after = RunOf(s.ksp);
+    for (double &value : after.x) value *= 2;
+    CHECK(after.iterations == before.iterations);
+    CHECK(VectorDifference(after.x, before.x) <= 1e-12);
+  }
+}
+
 TEST_CASE("offload: monitors, residuals and solutions of iterations", "[offload][gpu]")
 {
   NEEDS_DEVICE();

@@ -219,10 +219,10 @@ static PetscErrorCode PlaceOf(Mat A, Place *place)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetSentCSR(CSRMat *csr)
+static PetscErrorCode GetSentCSR(Mat A, CSRMat *csr)
 {
   PetscFunctionBegin;
-  PetscCall(MatGetSentRows(csr->local, &csr->A));
+  PetscCall(MatGetSentRows(A, csr->local, &csr->A));
   csr->sent = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -234,7 +234,8 @@ static PetscErrorCode GetPart(Mat A, CSRMat *csr)
 
   PetscFunctionBegin;
   PetscCall(PlaceOf(A, &place));
-  PetscCall((place == Place::DEVICE ? GetDeviceCSR : place == Place::SENT ? GetSentCSR : GetHostCSR)(csr));
+  if (place == Place::SENT) PetscCall(GetSentCSR(A, csr));
+  else PetscCall((place == Place::DEVICE ? GetDeviceCSR : GetHostCSR)(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

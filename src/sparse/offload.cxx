@@ -557,8 +557,8 @@ static constexpr char kSent[] = "FinePCSentRows";
 
 /* The copy of a sequential MATAIJ. */
 struct SentRows {
-  PetscObjectId    id; /* of the Mat that was copied, and its state */
-  PetscObjectState state;
+  PetscObjectId    id, whole_id; /* of the Mat that was copied and of the one that it is a part of, and their states */
+  PetscObjectState state, whole_state;
   LocalInt         n, nnz;
   LocalInt        *i; /* [n + 1], and behind them j [nnz] */
   PetscScalar     *a;
@@ -601,11 +601,11 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatGetSentRows(Mat local, CSRView *A)
+PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows)
 {
   SentRows        *sent = nullptr;
-  PetscObjectId    id;
-  PetscObjectState state;
+  PetscObjectId    id, whole_id;
+  PetscObjectState state, whole_state;
   CSRMat           host;
 
   PetscFunctionBegin;
@@ -617,7 +617,10 @@ PetscErrorCode MatGetSentRows(Mat local, CSRView *A)
   }
   PetscCall(PetscObjectGetId((PetscObject)local, &id));
   PetscCall(PetscObjectStateGet((PetscObject)local, &state));
-  if (sent->id != id || sent->state != state) {
+  PetscCall(PetscObjectGetId((PetscObject)A, &whole_id));
+  PetscCall(PetscObjectStateGet((PetscObject)A, &whole_state));
+  const bool whole_changed = A != local && (sent->whole_id != whole_id || sent->whole_state != whole_state);
+  if (sent->id != id || sent->state != state || whole_changed) {
     sent->state = -1; /* until it is there */
     PetscCall(PetscLogEventBegin(FinePC_SendMat, local, 0, 0, 0));
     PetscCall(MatGetPartOnHost(local, &host));
@@ -627,8 +630,12 @@ PetscErrorCode MatGetSentRows(Mat local, CSRView *A)
     PetscCall(restored);
     sent->id    = id;
     sent->state = state;
+    if (A != local) { /* who uses the part by itself knows nothing of the whole */
+      sent->whole_id    = whole_id;
+      sent->whole_state = whole_state;
+    }
   }
-  *A = CSRView{sent->n, sent->nnz, sent->i, sent->i + sent->n + 1, sent->a, PETSC_MEMTYPE_CUDA};
+  *rows = CSRView{sent->n, sent->nnz, sent->i, sent->i + sent->n + 1, sent->a, PETSC_MEMTYPE_CUDA};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

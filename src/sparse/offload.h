@@ -31,9 +31,9 @@ PetscErrorCode MatViewBackend(Mat A, PetscViewer);
 PetscErrorCode MatOffloadLike(Mat A, Mat other);
 
 /*
-   The rows of a sequential MATAIJ on the host, on the GPU: sent when the matrix has changed, into memory that stays with the matrix
-   and is freed with it.
+   The rows of `local`, a sequential MATAIJ on the host that is A or a part of it, on the GPU: sent when either has changed, since a
+   program that writes to arrays of its own may tell A alone; into memory that stays with `local` and is freed with it.
 */
-PetscErrorCode MatGetSentRows(Mat local, CSRView *);
+PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows);
 /* Bytes of such copies, of the parts of a MATAIJ that this rank has. */
 PetscErrorCode MatGetSentBytes(Mat A, size_t *);
