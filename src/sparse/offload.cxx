@@ -486,13 +486,29 @@ static PetscErrorCode Warn(const char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Decides anew. */
+/* Whether A has its entries on all ranks, without which nothing can be said about the room that it takes. */
+static PetscErrorCode IsAssembled(Mat A, PetscBool *assembled)
+{
+  PetscMPIInt all;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(A, assembled));
+  all = *assembled;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)A)));
+  *assembled = (PetscBool)all;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Decides anew, or, as long as A is not assembled, not yet. */
 static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, Decision *decision)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)A);
   Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, nullptr};
+  PetscBool      assembled;
 
   PetscFunctionBegin;
+  PetscCall(IsAssembled(A, &assembled));
+  if (!assembled) PetscFunctionReturn(PETSC_SUCCESS);
   *decision = Decision{};
   PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
   PetscCallMPI(MPI_Comm_size(comm, &q.size));

@@ -123,6 +123,24 @@ TEST_CASE("failures: a GPU without room", "[failures]")
   CHECK(Contains(ViewText(ksp), "  on the host: the GPU has 20. MB of memory left, and 33."));
 }
 
+TEST_CASE("failures: a GPU without room for a matrix that was not assembled when the solver was set up", "[failures]")
+{
+  const HostMatrix            H = Poisson(40, 36, 35);
+  const std::vector<PetscInt> i(H.i.begin(), H.i.end()), j(H.j.begin(), H.j.end());
+  const emulator::Left        left(20000000);
+  const Options               options("-finepc_backend auto -pc_type none");
+  MatObject                   A;
+  MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+  MUST(MatSetSizes(A, H.n, H.n, H.n, H.n));
+  MUST(MatSetType(A, MATAIJ));
+  MUST(MatSetUp(A));
+  const KSPObject ksp = Solver(A, options);
+  MUST(KSPSetUp(ksp));
+  MUST(MatSeqAIJSetPreallocationCSR(A, i.data(), j.data(), H.a.data()));
+  CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(Contains(ViewText(ksp), "  on the host: the GPU has 20. MB of memory left, and 33."));
+}
+
 TEST_CASE("failures: the view names the GPU that is used", "[failures]")
 {
   const MatObject A = CreateMat(Poisson(9, 9), MATAIJ);
