@@ -61,6 +61,9 @@ static PetscErrorCode SharePeers(NCCL *nccl, PetscMPIInt size, PetscMPIInt rank)
   nccl->peers.ranks = size;
   nccl->peers.rank  = rank;
   nccl->peers.turn  = (unsigned *)(nccl->peers.own + PeerWords(size));
+  std::memset((void *)nccl->peers.own, 0, bytes);
+  *nccl->peers.turn = 1; /* the turns begin with it, which no word has */
+  PetscCallMPI(MPI_Barrier(nccl->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
