@@ -424,9 +424,11 @@ static PetscErrorCode HashRows(Mat A, MatPattern *pattern, uint64_t *hash)
   PetscInt        bs, count;
   const PetscInt *columns;
   CSRMat          csr;
+  MatGroup       *group;
 
   PetscFunctionBegin;
   *hash = 0;
+  PetscCall(MatGetGroup(A, &group)); /* of its ranks the leaders alone use a GPU, with a matrix of their own */
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, ""));
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_mpi, MATMPIAIJ, MATMPIBAIJ, ""));
@@ -436,7 +438,7 @@ static PetscErrorCode HashRows(Mat A, MatPattern *pattern, uint64_t *hash)
   *hash = (uint64_t)bs;
   if (is_upper) PetscCall(AddUpperRows(A, hash));
   else if (is_aij) {
-    PetscCall(MatGetCSR(A, &csr));
+    PetscCall((group ? MatGetHostCSR : MatGetCSR)(A, &csr));
     PetscCall(AddLentRows(&csr, pattern, hash));
   } else {
     PetscCall(MatGetDiagonalBlock(A, &local));
@@ -445,7 +447,8 @@ static PetscErrorCode HashRows(Mat A, MatPattern *pattern, uint64_t *hash)
   if (!is_mpi) PetscFunctionReturn(PETSC_SUCCESS);
   if (is_aij) {
     PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &other, &columns));
-    PetscCall(MatGetOtherCSR(A, &csr));
+    if (group) PetscCall(MatGetPartOnHost(other, &csr));
+    else PetscCall(MatGetOtherCSR(A, &csr));
     PetscCall(AddLentRows(&csr, pattern, hash));
   } else {
     PetscCall(GetOtherBlocks(A, &other, &columns));
