@@ -19,7 +19,7 @@ PetscErrorCode CGFusedNeedWork(KSP_CGFused *cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options. */
+/* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options; collective. */
 static PetscErrorCode ApplyToOnes(KSP ksp)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
@@ -54,7 +54,6 @@ static PetscErrorCode GetDiagonal_CGFused(KSP ksp, const PetscScalar **lent, con
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(ApplyToOnes(ksp));
   if (cg->sent) {
     PetscCall(FusedSend(cg->diagonal, Copy_CGFused(cg, 5)));
     *d = Copy_CGFused(cg, 5);
@@ -197,7 +196,10 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
-  if (M.jacobi) PetscCall(CGFusedNeedWorkVecs(ksp)); /* for its diagonal */
+  if (M.jacobi) { /* before what a rank does alone, since PCJACOBI makes its vectors on all ranks when it is first applied */
+    PetscCall(CGFusedNeedWorkVecs(ksp));
+    PetscCall(ApplyToOnes(ksp));
+  }
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now), back = GiveBack(ksp, &now);
   PetscCall(code);
