@@ -163,7 +163,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   KSP_CGFused          *cg = (KSP_CGFused *)ksp->data;
   CGFusedPreconditioner M;
   PetscMPIInt           size;
-  PetscBool             sent;
+  PetscBool             sent, fell = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(CheckArrays_CGFused(ksp));
@@ -181,7 +181,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
   const PetscBool guess_zero = ksp->guess_zero;
-  if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M));
+  if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M, &fell));
+  if (fell) PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
   do {
     const PetscBool own    = (PetscBool)!cg->why,
                     device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
@@ -292,15 +293,11 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(KSPReset_Consolidated(&cg->consolidated));
-  PetscCall(CGFusedDestroy_CUDA(&cg->work));
-  PetscCall(CGFusedResetColumns(ksp));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
-  cg->array_rows = 0;
-  cg->sent = cg->x_away = PETSC_FALSE;
+  PetscCall(CGFusedLeaveDevice(cg));
+  cg->block_solve = CGFusedBlock{};
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(ExchangeDestroy(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));
-  cg->A = cg->block = cg->M = CopiedFrom{};
   cg->lanczos = cg->rows = 0;
   cg->why                = FusedReason{};
   cg->nccl               = nullptr;

@@ -430,10 +430,11 @@ static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M)
 {
   KSP_CGFused         *cg    = (KSP_CGFused *)ksp->data;
   const KSPCGFusedPath asked = cg->path;
+  PetscBool            fell; /* never: the matrix is on the GPU */
 
   PetscFunctionBegin;
   cg->path                  = KSP_CGFUSED_GRAPH;
-  const PetscErrorCode code = CGFusedPrepareDevice(ksp, M);
+  const PetscErrorCode code = CGFusedPrepareDevice(ksp, M, &fell);
   cg->path                  = asked;
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -553,7 +554,7 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --------------------------------- getter, view, reset ---------------------------------------- */
+/* ------------------------------------- getter and view ---------------------------------------- */
 
 static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, const PetscInt *its[],
                                                    const KSPConvergedReason *reasons[])
@@ -634,15 +635,5 @@ PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
   if (cg->columns_work)
     PetscCall(PetscViewerASCIIPrintf(viewer, "    bytes of the block vectors and the kernels %g\n",
                                      (double)CGColumnsBytes_CUDA(cg->columns_work)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedResetColumns(KSP ksp)
-{
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-
-  PetscFunctionBegin;
-  PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
-  cg->block_solve = CGFusedBlock{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,9 +3,11 @@
    that all paths but the general one work with.
 */
 #include "ranks/agree.h"
+#include "cgcolumns.h"
 #include "cgfusedimpl.h"
 #include "entry.h"
 #include "pc/cmatch/cmatch.h"
+#include "sparse/offload.h"
 
 /* ----------------------------------------- the copies ----------------------------------------- */
 
@@ -159,7 +161,7 @@ static PetscErrorCode CopyOperators_CGFused(KSP ksp, const CGFusedPreconditioner
    Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Where nothing
    is made together before the copies, one agreement is enough.
 */
-static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now, bool *on_all)
 {
   constexpr char kText[] = "copy the operators of the solver to its GPU";
   KSP_CGFused   *cg      = (KSP_CGFused *)ksp->data;
@@ -173,6 +175,7 @@ static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, P
   }
   if (!code) code = CallGuarded(CopyOperators_CGFused, ksp, M, now);
   if (cg->several) code = AgreeOnError(comm, code, kText);
+  *on_all = code != PETSC_SUCCESS;
   if (code && cg->several && cg->work) PetscCall(CGFusedForgetExchanges_CUDA(cg->work));
   PetscCall(code);
   if (now->op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &now->op));
@@ -189,7 +192,19 @@ static PetscErrorCode GiveBack(KSP ksp, Preparation *now)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
+PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *cg)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedDestroy_CUDA(&cg->work));
+  PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  cg->array_rows = 0;
+  cg->sent = cg->x_away = PETSC_FALSE;
+  cg->A = cg->block = cg->M = CopiedFrom{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M, PetscBool *fell)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Preparation  now{};
@@ -201,9 +216,16 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     PetscCall(ApplyToOnes(ksp));
   }
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
-  const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now), back = GiveBack(ksp, &now);
-  PetscCall(code);
-  PetscCall(back);
+  PetscCall(MatTry(now.A, (PetscObject)ksp, fell, [&](bool *on_all) {
+    const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now, on_all), back = GiveBack(ksp, &now);
+    return code ? code : back;
+  }));
+  if (*fell) {
+    PetscCall(CGFusedLeaveDevice(cg));
+    PetscCall(FusedFollow(ksp));
+    PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   cg->A     = now.A_now;
   cg->block = now.block_now;
   cg->M     = now.M_now;

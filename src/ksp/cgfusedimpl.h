@@ -137,8 +137,13 @@ PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, FusedReason *why)
 
 /* Makes the work of the GPU, unless there is one; after an error there is none. */
 PetscErrorCode CGFusedNeedWork(KSP_CGFused *);
-/* Refreshes the device copies of A and M, and the exchange; collective. */
-PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
+/*
+   Refreshes the device copies of A and M, and the exchange; collective. Where *fell is true there was no memory for it, and the
+   host has the matrix and the preconditioner now.
+*/
+PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &, PetscBool *fell);
+/* Frees what a KSP has on the GPU. */
+PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *);
 /* The solve of one rank, or of several with NCCL, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);
 /* After such a solve: z = b - A x, and the norms of r, the residual by the recurrence, and of z - r; over all ranks. */
@@ -168,7 +173,6 @@ PetscErrorCode CGFusedRankAdvance(KSP, PetscScalar a, PetscScalar b, PetscReal s
 
 /* KSPMatSolve() */
 PetscErrorCode KSPMatSolve_CGFused(KSP, Mat B, Mat X);
-/* What it composes and takes away, shows, and frees. */
+/* What it composes and takes away, and shows. */
 PetscErrorCode CGFusedComposeColumns(KSP, PetscBool compose);
 PetscErrorCode CGFusedViewColumns(KSP, PetscViewer);
-PetscErrorCode CGFusedResetColumns(KSP);

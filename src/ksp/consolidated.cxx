@@ -4,6 +4,7 @@
 
 #include "cgface.h"
 #include "consolidated.h"
+#include "fusedimpl.h"
 #include "pc/local.h"
 #include "sparse/offload.h"
 
@@ -185,6 +186,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   Ending           ending{};
   Mat              A;
   MatGroup        *g;
+  PetscBool        fell;
   bool             own = false;
 
   PetscFunctionBegin;
@@ -211,7 +213,18 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   PetscCall(AgreeOnError(comm, code, "make the solver of its group"));
   PetscCall(MatGroupPut(g, ksp->vec_rhs, g->b));
   if (!ksp->guess_zero) PetscCall(MatGroupPut(g, ksp->vec_sol, g->x));
-  PetscCall(OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); }));
+  PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
+    const PetscErrorCode solved =
+      OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); });
+    *on_all = solved != PETSC_SUCCESS;
+    return solved;
+  }));
+  if (fell) { /* the leaders have not touched what the ranks have */
+    PetscCall(KSPReset_Consolidated(c));
+    PetscCall(FusedFollow(ksp));
+    PetscCall(KSPSolve_Consolidated(ksp, c, why_not, copy));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(MatGroupTake(g, g->x, ksp->vec_sol));
   PetscCall(Follow(ksp, &g->group, &ending, norms));
   c->solved = true;

@@ -1,8 +1,11 @@
 /* Why the GPU does not decide about a solve, and what its copies were made of. */
 #include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
 
+#include "entry.h"
 #include "fusedimpl.h"
 #include "finepcimpl.h"
+#include "pc/local.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/offload.h"
 
@@ -78,6 +81,20 @@ PetscErrorCode FusedFetch(const PetscScalar *from, Vec v)
   if (!PetscMemTypeDevice(where)) PetscCall(PetscLogGpuToCpu(n * (PetscLogDouble)sizeof(PetscScalar)));
   PetscCall(VecRestoreArrayWriteAndMemType(v, &to));
   PetscCall(PetscLogEventEnd(FinePC_SendVec, v, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedFollow(KSP ksp)
+{
+  const PC pc = ksp->pc;
+
+  PetscFunctionBegin;
+  if (pc->mat == pc->pmat && pc->ops->setup == Entry<PCSetUp_Local> && !pc->reusepreconditioner) {
+    PetscCall((*pc->ops->reset)(pc));
+    pc->setupcalled = PETSC_FALSE; /* nothing is left */
+    PetscCall(PCSetUp(pc));
+  }
+  if (pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -46,6 +46,11 @@ PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
 PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
 PetscErrorCode FusedSend(Vec, PetscScalar *to);
 PetscErrorCode FusedFetch(const PetscScalar *from, Vec);
+/*
+   Has a preconditioner of finepc follow its matrix, whose rows the host uses from now on, unless the program keeps it: see
+   MatTry(). Collective.
+*/
+PetscErrorCode FusedFollow(KSP);
 /* A line about the GPU that the rows are sent to, or why they are not. */
 PetscErrorCode FusedViewDevice(KSP, PetscViewer);
 /*

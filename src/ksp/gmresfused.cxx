@@ -407,18 +407,13 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(KSPReset_Consolidated(&g->consolidated));
-  PetscCall(GMRESFusedResetBasis(g));
-  PetscCall(GMRESFusedDestroy_CUDA(&g->work));
+  PetscCall(GMRESFusedLeaveDevice(g));
   PetscCall(ExchangeDestroy(&g->exchange));
   PetscCall(VecDestroy(&g->solution));
-  PetscCall(GMRESFusedResetBlocks(g));
-  PetscCall(GMRESFusedResetArrays(g));
-  g->sent = PETSC_FALSE;
-  g->A = g->block = CopiedFrom{};
-  g->nccl         = nullptr;
-  g->own          = PETSC_FALSE;
-  g->why_mpi      = "";
-  g->why          = FusedReason{};
+  g->nccl    = nullptr;
+  g->own     = PETSC_FALSE;
+  g->why_mpi = "";
+  g->why     = FusedReason{};
   g->columns = g->small_columns = 0;
   g->solved                     = PETSC_FALSE;
   g->changes                    = Changes::NEVER;

@@ -8,6 +8,7 @@
 #include "entry.h"
 #include "gmresfusedimpl.h"
 #include "sparse/bsr_mat.h"
+#include "sparse/offload.h"
 
 /* The state of the matrix from which the PC was set up last, which is an older one where the program reuses the preconditioner. */
 static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
@@ -225,7 +226,7 @@ static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
 }
 
 /* Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. */
-static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
+static PetscErrorCode PrepareAll(KSP ksp, Preparation *p, bool *on_all)
 {
   constexpr char  kText[] = "copy the operators of the solver to its GPU";
   KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
@@ -239,20 +240,21 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p)
   }
   if (!code) code = CallGuarded(Copy_GMRESFused, ksp, p);
   if (g->several) code = AgreeOnError(comm, code, kText);
+  *on_all = code != PETSC_SUCCESS;
   if (code && g->several && g->work) PetscCall(GMRESFusedForgetExchanges_CUDA(g->work));
   PetscCall(code);
   if (g->nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops)
+PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops, bool *on_all)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   Preparation     p{};
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
-  const PetscErrorCode code = PrepareAll(ksp, &p);
+  const PetscErrorCode code = PrepareAll(ksp, &p, on_all);
   g->op.A = g->op.B = nullptr;
   for (int k = 1; k >= 0; k--)
     if (p.lent[k]) PetscCall(MatRestoreCSR(&p.csr[k])); /* of other ranks the work keeps pointers, whose memory the matrix keeps */
@@ -417,6 +419,40 @@ static bool IsInRange(PetscReal norm, FinePCPrecision basis)
   return norm > 1 / largest && norm < largest;
 }
 
+PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *g)
+{
+  PetscFunctionBegin;
+  PetscCall(GMRESFusedResetBasis(g));
+  PetscCall(GMRESFusedDestroy_CUDA(&g->work));
+  PetscCall(GMRESFusedResetBlocks(g));
+  PetscCall(GMRESFusedResetArrays(g));
+  g->sent = PETSC_FALSE;
+  g->A = g->block = CopiedFrom{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Memory and copies for the solve, or the reason why the host makes it after all. */
+static PetscErrorCode Prepare_GMRESFused(KSP ksp, PetscLogDouble *product_flops)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  PetscBool       fell;
+  Mat             A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
+    const PetscErrorCode code = GMRESFusedNeedMemory(ksp, PETSC_TRUE);
+    *on_all                   = code != PETSC_SUCCESS;
+    return code ? code : GMRESFusedPrepare(ksp, product_flops, on_all);
+  }));
+  if (!fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GMRESFusedLeaveDevice(g));
+  PetscCall(FusedFollow(ksp));
+  PetscCall(GMRESFusedLookAtPreconditioner(ksp));
+  PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
 {
   KSP_GMRESFused *g             = (KSP_GMRESFused *)ksp->data;
@@ -429,8 +465,8 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(FusedIsSent(ksp, &g->sent));
-  PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
-  PetscCall(GMRESFusedPrepare(ksp, &product_flops));
+  PetscCall(Prepare_GMRESFused(ksp, &product_flops));
+  if (g->why) PetscFunctionReturn(PETSC_SUCCESS); /* the host makes the solve */
   if (g->sent) {
     PetscCall(FusedSend(ksp->vec_rhs, Copy_GMRESFused(g, 0)));
     if (guess) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));

@@ -343,13 +343,14 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
 {
   const PetscBool guess_zero = ksp->guess_zero;
   GMRESSolve      s;
+  bool            on_all;
 
   PetscFunctionBegin;
   PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
   if (s.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   if (s.g->own) {
-    PetscCall(GMRESFusedPrepare(ksp, &s.flops));
+    PetscCall(GMRESFusedPrepare(ksp, &s.flops, &on_all));
     PetscCall(GMRESRankBegin_CUDA(s.g->work, &s.g->basis[GMRES_U]));
   }
   if (ksp->its) ksp->guess_zero = PETSC_FALSE; /* the GPU has made the iterations until now */

@@ -120,11 +120,13 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
 
-/* The solve on the GPU. If the norm of the residual is out of the range of its sums, or if the solve has to go on as a flexible
-   one, there is a reason for the general path after the call. */
+/* The solve on the GPU. If the norm of the residual is out of the range of its sums, if the solve has to go on as a flexible one,
+   or if memory ends and the host takes over, there is a reason for the general path after the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
-/* Refreshes the device copies of the operators, and the exchange of several ranks; collective. */
-PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops);
+/* Refreshes the device copies of the operators, and the exchange of several ranks; whether an error is one of all ranks. */
+PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops, bool *on_all);
+/* Frees what a KSP has on the GPU. */
+PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *);
 /* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *);

@@ -67,8 +67,9 @@ PetscErrorCode PCSetUp_Consolidated(PC pc, PCConsolidated *c, PCLocalOutcome *ou
     if (code) PetscCall(PCDestroy(&c->inner));
   }
   PetscCall(AgreeOnError(comm, code, "make the preconditioner of its group"));
-  PetscCall(
-    OnLeaders(comm, &group->group, "set up the preconditioner of its group", [&] { return SetUpInner(c->inner, outcome); }));
+  outcome->code =
+    OnLeaders(comm, &group->group, "set up the preconditioner of its group", [&] { return SetUpInner(c->inner, outcome); });
+  PetscCall(outcome->code); /* so on all ranks */
   PetscCallMPI(MPI_Bcast(outcome, sizeof(*outcome), MPI_BYTE, group->group.leader, group->group.comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -408,6 +408,42 @@ static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The set-up where the rows of the matrix are used. An error of all ranks is that of the outcome. */
+static PetscErrorCode SetUpThere(PC pc, PCLocalOutcome *outcome)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  local->staged_on_all = 0;
+  local->reserved[0]   = 1; /* by the set-up itself */
+  local->reserved[1]   = 0;
+  local->has_points    = false;
+  PetscCall(PCSetUp_Consolidated(pc, &local->consolidated, outcome));
+  if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ComputeByDiagonal(pc, outcome));
+  if (local->connect && !outcome->reason) PetscCall(RunAndAgree(pc, Connect_Local, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same, or the set-up on the host where the memory of the GPU ends and the program has not asked for the GPU. */
+static PetscErrorCode SetUpSomewhere(PC pc, PCLocalOutcome *outcome)
+{
+  PetscBool fell;
+
+  PetscFunctionBegin;
+  PetscCall(MatTry(pc->pmat, (PetscObject)pc, &fell, [&](bool *on_all) {
+    const PetscErrorCode code = SetUpThere(pc, outcome);
+    *on_all                   = outcome->code != PETSC_SUCCESS;
+    return code;
+  }));
+  if (!fell) PetscFunctionReturn(PETSC_SUCCESS);
+  *outcome = PCLocalOutcome();
+  PetscCall((*pc->ops->reset)(pc));
+  pc->flag = DIFFERENT_NONZERO_PATTERN; /* nothing is left */
+  PetscCall(SetUpThere(pc, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCSetUp_Local(PC pc)
 {
   PC_Local      *local = (PC_Local *)pc->data;
@@ -418,24 +454,15 @@ PetscErrorCode PCSetUp_Local(PC pc)
   pc->failedreason  = PC_NOERROR;
   pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure[0] = 0;
-  local->staged_on_all = 0;
-  local->reserved[0]   = 1; /* by the set-up itself */
-  local->reserved[1]   = 0;
-  local->has_points    = false;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   const PetscInt64 reported = local->symmetry.one_sided;
   PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
-  PetscCall(PCSetUp_Consolidated(pc, &local->consolidated, &outcome));
-  if (local->consolidated.group) {
-    PetscCall(Conclude_Local(pc, &outcome));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(ComputeByDiagonal(pc, &outcome));
-  if (local->connect && !outcome.reason) PetscCall(RunAndAgree(pc, Connect_Local, &outcome));
+  PetscCall(SetUpSomewhere(pc, &outcome));
   PetscCall(Conclude_Local(pc, &outcome));
+  if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
   if (local->symmetry.one_sided && local->symmetry.one_sided != reported)
     PetscCall(
       PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));

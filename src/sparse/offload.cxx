@@ -114,8 +114,9 @@ static PetscErrorCode GetOwn(PetscObject object, FinePCBackend *backend)
   with the matrix. The preconditioner is set up and applied there. A solver of PETSc, whose vectors the host has, then sends one
   vector and fetches another at each application; `KSPCGFUSED` sends b once a solve and fetches x.
 
-  It is an error if `FINEPC_BACKEND_DEVICE` is set and a rank has no GPU. A matrix whose rows are on the GPU, such as
-  `MATAIJCUSPARSE`, is used there in any case.
+  It is an error if `FINEPC_BACKEND_DEVICE` is set and a rank has no GPU, or not enough memory there. Where `FINEPC_BACKEND_AUTO`
+has chosen the GPU and its memory ends in the set-up, or when a fused solver begins a solve, the host does it, with a warning, and
+has the matrix from then on. A matrix whose rows are on the GPU, such as `MATAIJCUSPARSE`, is used there in any case.
 
 .seealso: `FinePCBackend`, `PCFinePCGetBackend()`, `KSPFinePCSetBackend()`, `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`
 @*/
@@ -524,6 +525,58 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, 
                       decision->offloaded ? "GPU" : "host", q.group ? " of one rank for several" : "", decision->why[0] ? ": " : "",
                       decision->why));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatMayFallBack(Mat A, PetscBool *may)
+{
+  Decision *decision = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  *may = (PetscBool)(decision && decision->offloaded && !decision->fixed && decision->asked == FINEPC_BACKEND_AUTO);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBool *fell)
+{
+  Decision *decision = nullptr;
+  int       worst    = (int)code;
+
+  PetscFunctionBegin;
+  PetscCall(MatMayFallBack(A, fell));
+  if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, PetscObjectComm((PetscObject)A)));
+  *fell = (PetscBool)(worst == PETSC_ERR_MEM);
+  if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together};
+  PetscCall(MakeDecision(A, user, &host, decision));
+  decision->asked  = FINEPC_BACKEND_AUTO;
+  decision->failed = PETSC_TRUE;
+  PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
+  PetscCall(Warn(decision->why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+HiddenMemoryErrors::HiddenMemoryErrors(bool hide) : pushed_(hide && !PetscPushErrorHandler(Handle, this))
+{
+}
+
+HiddenMemoryErrors::~HiddenMemoryErrors()
+{
+  if (pushed_) (void)PetscPopErrorHandler();
+}
+
+/* The handler below this one gets what is not hidden. */
+PetscErrorCode HiddenMemoryErrors::Handle(MPI_Comm comm, int line, const char *function, const char *file, PetscErrorCode code,
+                                          PetscErrorType type, const char *message, void *context)
+{
+  if (code == PETSC_ERR_MEM) return code;
+  (void)PetscPopErrorHandler();
+  const PetscErrorCode handled             = message ? PetscError(comm, line, function, file, code, type, "%s", message)
+                                                     : PetscError(comm, line, function, file, code, type, nullptr);
+  ((HiddenMemoryErrors *)context)->pushed_ = !PetscPushErrorHandler(Handle, context);
+  return handled;
 }
 
 PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded)

@@ -27,6 +27,53 @@ PetscErrorCode MatGetGroup(Mat A, MatGroup **);
 /* Lines of a view: why no GPU can be used, or which one is; and beside that the bytes of the copies there. Collective on A. */
 PetscErrorCode MatViewDevice(Mat A, PetscViewer, const char indent[]);
 PetscErrorCode MatViewBackend(Mat A, PetscViewer);
+/*
+   Where `auto` has chosen the GPU for A, the host takes over if memory ends there. *may says whether it would. After an error that
+   is one of all ranks, MatFallBack() decides for the host, with a warning, if memory was all that was missing; then *fell is true,
+   and what was made for A is to be made anew. Both keep the copies of rows, which others may use. Collective.
+*/
+PetscErrorCode MatMayFallBack(Mat A, PetscBool *may);
+PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode, PetscBool *fell);
+
+/* While this is there and `hide` is true, nobody is shown that memory has ended; other errors are. */
+class HiddenMemoryErrors {
+public:
+  explicit HiddenMemoryErrors(bool hide);
+  ~HiddenMemoryErrors();
+  HiddenMemoryErrors(const HiddenMemoryErrors &)            = delete;
+  HiddenMemoryErrors &operator=(const HiddenMemoryErrors &) = delete;
+
+private:
+  static PetscErrorCode Handle(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *, void *);
+
+  bool pushed_;
+};
+
+/*
+   Calls what `user` does on the GPU with A: call(&on_all), which says whether its error is one of all ranks. Where the host takes
+   over, that is no error, but *fell is true.
+*/
+template <typename Call>
+PetscErrorCode MatTry(Mat A, PetscObject user, PetscBool *fell, Call call)
+{
+  PetscErrorCode code;
+  PetscBool      may;
+  bool           on_all = false;
+
+  PetscFunctionBegin;
+  *fell = PETSC_FALSE;
+  PetscCall(MatMayFallBack(A, &may));
+  {
+    const HiddenMemoryErrors hidden(may);
+    code = call(&on_all);
+  }
+  if (code && on_all && may) PetscCall(MatFallBack(A, user, code, fell));
+  if (*fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(code != PETSC_ERR_MEM || !may, PETSC_COMM_SELF, code, "There is not enough memory, here or on another rank");
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A takes the decision of another matrix, of which it is a copy. */
 PetscErrorCode MatOffloadLike(Mat A, Mat other);
 

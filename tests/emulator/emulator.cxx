@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "failing.h"
 
 #if defined(__SANITIZE_ADDRESS__)
   #include <sanitizer/asan_interface.h>
@@ -105,7 +106,8 @@ struct Machine {
 
   std::map<char *, size_t> memory; /* of the device */
   size_t                   in_use = 0, left = SIZE_MAX;
-  int                      opened = 0;
+  long                     until_failure = 0; /* allocations to the one that fails, 0 if none will */
+  int                      opened        = 0;
 
   enum { FORWARD, REVERSE, RANDOM } order = FORWARD;
   std::mt19937 random;
@@ -383,6 +385,7 @@ void Assembly(const char *text)
 
 int Allocate(void **memory, size_t bytes)
 {
+  if (M().until_failure && !--M().until_failure) return cudaErrorMemoryAllocation;
   if (posix_memalign(memory, 256, bytes)) return cudaErrorMemoryAllocation;
   std::memset(*memory, 0xff, bytes);
   try {
@@ -449,6 +452,19 @@ Left::Left(size_t bytes)
 Left::~Left()
 {
   M().left = SIZE_MAX;
+}
+
+FailingAllocation::FailingAllocation(long n)
+{
+  M().until_failure = n;
+}
+FailingAllocation::~FailingAllocation()
+{
+  M().until_failure = 0;
+}
+bool FailingAllocation::Failed() const
+{
+  return !M().until_failure;
 }
 
 } // namespace emulator

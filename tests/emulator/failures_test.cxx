@@ -4,9 +4,11 @@
 #include <functional>
 
 #include "compare.h"
+#include "failing.h"
 #include "matrices.h"
 #include "pc_support.h"
 #include "recorder.h"
+#include "spread.h"
 #include "sparse/offload.h"
 
 #include "cuda_runtime.h"
@@ -68,13 +70,20 @@ KSPObject Solver(Mat A, const Options &)
 {
   KSPObject ksp;
   PC        pc;
-  MUST(KSPCreate(PETSC_COMM_SELF, ksp.put()));
+  MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
   MUST(KSPSetOperators(ksp, A, A));
   MUST(KSPSetType(ksp, KSPCGFUSED));
   MUST(KSPGetPC(ksp, &pc));
   MUST(PCSetType(pc, PCAFSAI));
   MUST(KSPSetFromOptions(ksp));
   return ksp;
+}
+
+void CheckRun(const Run &got, const Run &expected)
+{
+  CHECK(got.reason == expected.reason);
+  CHECK(got.iterations == expected.iterations);
+  CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
 }
 
 /* The solve with auto, on the host, and with an error where the GPU is asked for. */
@@ -139,6 +148,93 @@ TEST_CASE("failures: a GPU without room for a matrix that was not assembled when
   MUST(MatSeqAIJSetPreallocationCSR(A, i.data(), j.data(), H.a.data()));
   CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
   CHECK(Contains(ViewText(ksp), "  on the host: the GPU has 20. MB of memory left, and 33."));
+}
+
+TEST_CASE("failures: memory of the GPU that ends in a set-up or at the beginning of a solve", "[failures]")
+{
+  const HostMatrix H = Poisson(40, 36, 35);
+  for (const char *types : {"-ksp_type cgfused -pc_type jacobi", "-ksp_type cgfused -pc_type sfsai",
+                            "-ksp_type gmresfused -pc_type jacobi", "-ksp_type cg -pc_type cmatch"}) {
+    const std::string options = std::string(types) + " -ksp_cgfused_path graph -ksp_max_it 2 -finepc_backend ";
+    const MatObject   B       = CreateMat(H, MATAIJ);
+    Run               expected;
+    {
+      const Options   of_host(options + "host");
+      const KSPObject ksp = Solver(B, of_host);
+      expected            = RunOf(ksp);
+    }
+    const bool all    = Contains(types, "cgfused"); /* gmresfused is not emulated, and PCApply() for cg makes vectors */
+    bool       failed = true;
+    for (long n = 1; all ? failed : n < 10; n += 1 + n) {
+      CAPTURE(types, n);
+      const Options   automatic(options + "auto");
+      const MatObject A   = CreateMat(H, MATAIJ);
+      const KSPObject ksp = Solver(A, automatic);
+      Errors          errors;
+      PetscBool       sent;
+      {
+        const emulator::FailingAllocation failing(n);
+        CheckRun(RunOf(ksp), expected);
+        failed = failing.Failed();
+      }
+      CHECK(errors.text.empty());
+      MUST(MatIsOffloaded(A, &sent));
+      CHECK(sent == !failed);
+      CHECK(Contains(ViewText(ksp), "on the host: the memory of the GPU was not enough\n") == failed);
+      CheckRun(RunOf(ksp), expected);
+    }
+    const Options   insisting(options + "device");
+    const KSPObject ksp = Solver(B, insisting);
+    const VecObject b = RightVec(B, 1), x = RightVec(B, 2);
+    Errors          errors;
+    {
+      const emulator::FailingAllocation failing(3);
+      CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_MEM);
+    }
+    CHECK(Contains(errors.text, "The device has no"));
+  }
+}
+
+TEST_CASE("failures: memory of one GPU ends, and the hosts of all ranks take over", "[failures][mpi][two]")
+{
+  if (Ranks() != 2) return SkipTest();
+  const Warnings warnings;
+  for (const char *together : {"false", "true"})
+    for (const char *types : {"-ksp_type cgfused -pc_type jacobi", "-ksp_type cgfused -pc_type sfsai"})
+      for (const int rank : {0, 1})
+        for (const long n : {1, 7}) {
+          CAPTURE(together, types, rank, n);
+          const std::string options = std::string(types) +
+                                      " -ksp_cgfused_path graph -ksp_max_it 2 -test_groups 1 -finepc_consolidate " + together +
+                                      " -finepc_backend ";
+          const HostMatrix H = *together == 't' ? Poisson(40, 36, 35) : Poisson(50, 50, 40); /* large enough for each GPU */
+          const MatObject  A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD), B = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+          Run              expected;
+          {
+            const Options   of_host(options + "host");
+            const KSPObject ksp = Solver(B, of_host);
+            expected            = RunOf(ksp);
+          }
+          const Options   automatic(options + "auto");
+          const KSPObject ksp = Solver(A, automatic);
+          Errors          errors;
+          PetscBool       sent;
+          int             failed;
+          {
+            const emulator::FailingAllocation failing(rank == Rank() ? n : 0);
+            CheckRun(RunOf(ksp), expected);
+            failed = rank == Rank() && failing.Failed();
+          }
+          MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+          CHECK(errors.text.empty());
+          MUST(MatIsOffloaded(A, &sent));
+          CHECK(sent == !failed);
+          CHECK((failed || rank == 1)); /* of ranks that are together the second has no GPU */
+          CheckRun(RunOf(ksp), expected);
+        }
+  const std::string once = "finepc works on the host: the memory of the GPU was not enough. With -finepc_backend host it does so "
+                           "without a warning.\n";
+  CHECK(warnings.Text() == (Rank() ? "" : once));
 }
 
 TEST_CASE("failures: the view names the GPU that is used", "[failures]")
