@@ -202,6 +202,7 @@ constexpr bool kJacobiHasRowSums = PETSC_VERSION_GE(3, 21, 0);
 #if PETSC_VERSION_LT(3, 21, 0)
 using PetscVoidFn = void(void);
 
+  #define PETSC_STREAM_DEFAULT     PETSC_STREAM_GLOBAL_BLOCKING
   #define PETSC_STREAM_NONBLOCKING PETSC_STREAM_GLOBAL_NONBLOCKING
 #endif
 

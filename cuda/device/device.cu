@@ -129,7 +129,7 @@ PetscErrorCode DeviceDescribe_CUDA(char text[], size_t length)
 
 PetscErrorCode DeviceSynchronize_CUDA()
 {
-  cudaStream_t stream;
+  cudaStream_t stream = nullptr;
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));

@@ -976,7 +976,7 @@ private:
   /* The work space that is enough for every row. */
   Capacity Limits() const
   {
-    const PetscInt64 most_entries = PETSC_INT32_MAX / 2;
+    const PetscInt64 most_entries = LOCAL_INT_MAX / 2;
     PetscInt64       row          = keep_ || S_ || params_.initial_power ? A_.n : (PetscInt64)params_.max_steps * params_.step_size;
     row                           = std::max<PetscInt64>(1, std::min<PetscInt64>(row, A_.n));
     const PetscInt64 entries = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
