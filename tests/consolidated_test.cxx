@@ -305,20 +305,71 @@ TEST_CASE("consolidated: monitors that look at the norm, and histories, on all r
   (void)std::remove(name.c_str());
 }
 
+TEST_CASE("consolidated: monitors and tests of the program, on all ranks in each iteration", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const HostMatrix H     = Poisson(20, 15, 4);
+  const MatObject  whole = CreateMat(H, MATAIJ), A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+  for (const Pair &c :
+       {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, "-ksp_initial_guess_nonzero "},
+        Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_restart 7 "}, Pair{KSPGMRESFUSED, PCCMATCH, "-ksp_pc_side right "}})
+    for (const bool test : {false, true}) {
+      CAPTURE(c.solver, c.type, c.more, test);
+      Recorder   mine, theirs;
+      const auto run = [&](const Solver &s, Recorder *recorder) {
+        recorder->stop_at = 4;
+        if (test) MUST(KSPSetConvergenceTest(s.ksp, RecordTest, recorder, nullptr));
+        else MUST(KSPMonitorSet(s.ksp, RecordMonitor, recorder, nullptr));
+        return RunOf(s.ksp);
+      };
+      const Run    expected = PartOf(run(Solver(whole, c.solver, c.type, kAlone + std::string(c.more)), &theirs), A);
+      const Solver s(A, c.solver, c.type, kTogether + std::string(c.more));
+      CHECK(SameRuns(run(s, &mine), expected));
+      CHECK(expected.reason == (test ? KSP_CONVERGED_ATOL : KSP_CONVERGED_RTOL));
+      CheckView(s, test ? "each iteration waits for the convergence test of the program" : "each iteration waits for the monitors");
+      REQUIRE(mine.calls.size() == theirs.calls.size());
+      for (size_t k = 0; k < mine.calls.size(); k++) {
+        Run at;
+        at.x = theirs.calls[k].x;
+        CHECK(mine.calls[k].it == theirs.calls[k].it);
+        CHECK(mine.calls[k].norm == theirs.calls[k].norm);
+        CHECK(mine.calls[k].x == PartOf(at, A).x);
+        at.x = theirs.calls[k].r;
+        CHECK(VectorDifference(mine.calls[k].r, PartOf(at, A).x) <= 1e-5);
+      }
+    }
+}
+
+TEST_CASE("consolidated: a monitor that fails on one rank, and solves with and without a test", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+  const Solver    s(A, KSPCGFUSED, PCAFSAI, kTogether);
+  const Run       first = RunOf(s.ksp);
+  Recorder        recorder;
+  if (Rank() == 1) MUST(KSPMonitorSet(s.ksp, FailInThird, nullptr, nullptr));
+  {
+    const VecObject b = RightVec(A, 1), x = RightVec(A, 2);
+    Errors          errors;
+    CHECK(KSPSolve(s.ksp, b, x) == PETSC_ERR_USER);
+    CHECK(Contains(errors.text, Rank() == 1 ? "this monitor fails" : "Another rank could not follow the iteration"));
+  }
+  MUST(KSPMonitorCancel(s.ksp));
+  CHECK(SameRuns(RunOf(s.ksp), first));
+  recorder.stop_at = 5;
+  MUST(KSPSetConvergenceTest(s.ksp, RecordTest, &recorder, nullptr));
+  CHECK(RunOf(s.ksp).iterations == 5);
+  void *context;
+  MUST(KSPConvergedDefaultCreate(&context));
+  MUST(KSPSetConvergenceTest(s.ksp, KSPConvergedDefault, context, KSPConvergedDefaultDestroy));
+  CHECK(SameRuns(RunOf(s.ksp), first));
+}
+
 TEST_CASE("consolidated: what keeps ranks from it", "[consolidated][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();
   const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
 
-  SECTION("a monitor of the program on one rank")
-  {
-    Recorder     recorder;
-    const Solver s(A, KSPCGFUSED, PCJACOBI, kTogether);
-    MUST(KSPMonitorSet(s.ksp, RecordMonitor, &recorder, nullptr));
-    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
-    CheckView(s, "the ranks did not come together: a monitor, which may look at the solution");
-    CHECK(!recorder.calls.empty());
-  }
   SECTION("a preconditioner of all ranks")
   {
     const Solver s(A, KSPCGFUSED, PCBJACOBI, kTogether);

@@ -327,7 +327,10 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
 
 static PetscErrorCode KSPBuildSolution_CGFused(KSP ksp, Vec v, Vec *V)
 {
+  const KSPConsolidated *c = &((const KSP_CGFused *)ksp->data)->consolidated;
+
   PetscFunctionBegin;
+  if (c->talks) PetscCall(KSPBuildSolution_Consolidated(c, ksp->vec_sol));
   PetscCall(CGFusedFetchSolution(ksp));
   PetscCall(KSPBuildSolutionDefault(ksp, v, V));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -335,8 +338,10 @@ static PetscErrorCode KSPBuildSolution_CGFused(KSP ksp, Vec v, Vec *V)
 
 static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec t, Vec v, Vec *V)
 {
+  const KSPConsolidated *c = &((const KSP_CGFused *)ksp->data)->consolidated;
+
   PetscFunctionBegin;
-  if (((const KSP_CGFused *)ksp->data)->consolidated.solved) {
+  if (c->solved || c->talks) {
     PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -40,8 +40,91 @@ static const char *WhyNot(KSP ksp, bool own, const PCConsolidated *inner)
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->calc_sings) return "singular values are wanted";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
-  const char *one_by_one = CGWhyOneByOne(ksp);
-  return one_by_one ? one_by_one : "";
+  return "";
+}
+
+/* --------------------------------- monitors and tests of the program -------------------------- */
+
+/* What the leader has said, on each rank: an error on one of them is one on all. */
+static PetscErrorCode HearMessage(KSPConsolidated *c)
+{
+  const GroupMessage message = *c->group->message;
+  const auto         call    = [&] {
+    KSP ksp = c->outer;
+
+    PetscFunctionBegin;
+    ksp->its   = message.its;
+    ksp->rnorm = message.norm;
+    if (message.what == GroupSays::TEST) PetscCall((*ksp->converged)(ksp, message.its, message.norm, &ksp->reason, ksp->cnvP));
+    else {
+      PetscCall(KSPLogResidualHistory(ksp, message.norm));
+      PetscCall(KSPMonitor(ksp, message.its, message.norm));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscFunctionBegin;
+  const PetscErrorCode code = AgreeOnError(PetscObjectComm((PetscObject)c->outer), call(), "follow the iteration");
+  c->failed                 = code != PETSC_SUCCESS;
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On a leader, in its solve. */
+static PetscErrorCode SayAndHear(KSPConsolidated *c, GroupSays what, PetscInt its, PetscReal norm)
+{
+  PetscFunctionBegin;
+  *c->group->message = GroupMessage{what, its, norm};
+  PetscCall(RankGroupMeet(&c->group->group));
+  PetscCall(HearMessage(c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MonitorOnAllRanks(KSP, PetscInt its, PetscReal norm, void *ctx)
+{
+  PetscFunctionBegin;
+  PetscCall(SayAndHear((KSPConsolidated *)ctx, GroupSays::MONITOR, its, norm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode TestOnAllRanks(KSP, PetscInt its, PetscReal norm, KSPConvergedReason *reason, void *ctx)
+{
+  KSPConsolidated *c = (KSPConsolidated *)ctx;
+
+  PetscFunctionBegin;
+  PetscCall(SayAndHear(c, GroupSays::TEST, its, norm));
+  *reason = c->outer->reason;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a monitor or a test looks at goes through memory of its own, since solvers keep a guess in the vector of the solution. */
+PetscErrorCode KSPBuildSolution_Consolidated(const KSPConsolidated *c, Vec v)
+{
+  MatGroup          *g    = c->group;
+  PetscErrorCode     code = PETSC_SUCCESS;
+  SharedMemory       memory;
+  Vec                x;
+  const PetscScalar *array;
+
+  PetscFunctionBegin;
+  PetscCall(SharedMemoryCreate(&g->group, g->all * sizeof(PetscScalar), &memory));
+  if (g->group.Leads()) {
+    const auto fetch = [&] {
+      PetscFunctionBegin;
+      PetscCall(KSPBuildSolution(c->inner, nullptr, &x));
+      PetscCall(VecGetArrayRead(x, &array));
+      PetscCall(PetscArraycpy((PetscScalar *)memory.data, array, g->all));
+      PetscCall(VecRestoreArrayRead(x, &array));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+    code = fetch();
+  }
+  PetscCall(RankGroupMeet(&g->group));
+  const PetscErrorCode taken = MatGroupTake(g, (const PetscScalar *)memory.data, v);
+  PetscCall(SharedMemoryDestroy(&memory));
+  PetscCall(code);
+  PetscCall(taken);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------ the solver ---------------------------------------- */
@@ -92,10 +175,12 @@ static PetscErrorCode MakeSimplePC(PC from, const MatGroup *g, PC to)
 
 static PetscErrorCode MakeInner(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, CopyKSPOptions copy)
 {
+  const auto  test = c->tests ? TestOnAllRanks : ksp->converged;
   const char *prefix;
   PC          pc;
 
   PetscFunctionBegin;
+  if (c->inner && c->inner->converged != test) PetscCall(KSPDestroy(&c->inner));
   if (!c->inner) {
     PetscCall(KSPCreate(c->group->group.same, &c->inner));
     PetscCall(PetscObjectSetOptions((PetscObject)c->inner, ((PetscObject)ksp)->options));
@@ -114,6 +199,9 @@ static PetscErrorCode MakeInner(KSP ksp, KSPConsolidated *c, const PCConsolidate
   }
   PetscCall(CopySettings(ksp, c->inner));
   PetscCall((*copy)(ksp, c->inner));
+  if (c->tests) PetscCall(KSPSetConvergenceTest(c->inner, TestOnAllRanks, c, nullptr));
+  PetscCall(KSPMonitorCancel(c->inner));
+  if (c->monitors || c->tests) PetscCall(KSPMonitorSet(c->inner, MonitorOnAllRanks, c, nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -140,12 +228,39 @@ static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All ranks see the iterations as if they had made them. */
-static PetscErrorCode Follow(KSP ksp, const RankGroup *group, Ending *ending, const PetscReal norms[])
+/* Solves with monitors or a test of the program. */
+static PetscErrorCode SolveAndTalk(KSPConsolidated *c, Ending *ending, const PetscReal **norms)
+{
+  MatGroup      *g    = c->group;
+  PetscErrorCode code = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  c->talks = true;
+  PetscCall(RankGroupMeet(&g->group));
+  if (g->group.Leads()) {
+    code = SolveInner(c->inner, g, ending, norms);
+    if (!c->failed) {
+      g->message->what = GroupSays::END;
+      PetscCall(RankGroupMeet(&g->group));
+    }
+  } else do {
+      PetscCall(RankGroupMeet(&g->group));
+      if (g->message->what == GroupSays::END) break;
+      code = HearMessage(c);
+    } while (!code);
+  c->talks = false;
+  if (c->failed) PetscCall(code);
+  else PetscCall(AgreeOnError(PetscObjectComm((PetscObject)c->outer), code, "solve for its group"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks see the iterations as if they had made them, unless they have followed them before. */
+static PetscErrorCode Follow(KSP ksp, const RankGroup *group, bool followed, Ending *ending, const PetscReal norms[])
 {
   PetscReal *all = nullptr;
 
   PetscFunctionBegin;
+  if (followed) ending->norms = 0;
   PetscCallMPI(MPI_Bcast(ending, sizeof(*ending), MPI_BYTE, group->leader, group->comm));
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), PetscMalloc1(ending->norms, &all), "keep the norms"));
   if (group->Leads()) PetscCall(PetscArraycpy(all, norms, ending->norms));
@@ -166,14 +281,19 @@ static PetscErrorCode Follow(KSP ksp, const RankGroup *group, Ending *ending, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ranks agree on the first reason that one of them has. */
-static PetscErrorCode AgreeOnWhy(KSP ksp, const char **why)
+/* The ranks agree on the first reason that one of them has, and on whether there are monitors or a test to follow. */
+static PetscErrorCode Agree_Consolidated(KSP ksp, KSPConsolidated *c)
 {
-  int any = **why != 0;
+  const bool tests  = ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip;
+  int        any[3] = {*c->why != 0, CGWhyOneByOne(ksp) != nullptr && !tests, tests};
 
   PetscFunctionBegin;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)ksp)));
-  if (any && !**why) *why = "another rank, which has a monitor or a test";
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, any, 3, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)ksp)));
+  if (any[0] && !*c->why) c->why = "another rank has a reason";
+  c->monitors = any[1];
+  c->tests    = any[2];
+  c->failed   = false;
+  c->outer    = ksp;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -203,7 +323,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   if (!g) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(FindPreconditioner(ksp->pc, &own, &inner));
   c->why = *why_not ? why_not : WhyNot(ksp, own, inner);
-  PetscCall(AgreeOnWhy(ksp, &c->why));
+  PetscCall(Agree_Consolidated(ksp, c));
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGroupUpdate(A, g));
   if (g->group.Leads()) {
@@ -213,10 +333,12 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   PetscCall(AgreeOnError(comm, code, "make the solver of its group"));
   PetscCall(MatGroupPut(g, ksp->vec_rhs, g->b));
   if (!ksp->guess_zero) PetscCall(MatGroupPut(g, ksp->vec_sol, g->x));
+  const bool talk = c->monitors || c->tests;
   PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
     const PetscErrorCode solved =
-      OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); });
-    *on_all = solved != PETSC_SUCCESS;
+      talk ? SolveAndTalk(c, &ending, &norms)
+           : OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); });
+    *on_all = solved && !c->failed; /* an error of the program is none of memory */
     return solved;
   }));
   if (fell) { /* the leaders have not touched what the ranks have */
@@ -226,7 +348,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(MatGroupTake(g, g->x, ksp->vec_sol));
-  PetscCall(Follow(ksp, &g->group, &ending, norms));
+  PetscCall(Follow(ksp, &g->group, talk, &ending, norms));
   c->solved = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -245,6 +367,9 @@ PetscErrorCode KSPView_Consolidated(KSP ksp, const KSPConsolidated *c, PetscView
   }
   PetscCall(PetscViewerASCIIPrintf(viewer, "  %d ranks have come together on %d, which %s for all\n", size, c->group->group.groups,
                                    c->group->group.groups == 1 ? "solves" : "solve"));
+  if (c->monitors || c->tests)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  each iteration waits for %s, which all ranks call\n",
+                                     c->tests ? "the convergence test of the program" : "the monitors"));
   PetscCall(
     ViewOfLeaders(&c->group->group, viewer, [&](PetscViewer of_leaders) { return (*c->inner->ops->view)(c->inner, of_leaders); }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -10,17 +10,26 @@ struct KSPConsolidated {
   MatGroup *group  = nullptr; /* of the matrix */
   bool      solved = false;   /* it has made the last solve */
 
+  /* Of a solve with monitors or a test of the program, which all ranks call in each iteration. */
+  KSP  outer    = nullptr; /* that of the program */
+  bool monitors = false, tests = false;
+  bool talks  = false; /* such a solve goes on */
+  bool failed = false; /* a monitor or a test has ended it with an error, on all ranks */
+
   const char *why = ""; /* why not, though the ranks have come together to use the matrix */
 };
 
 using CopyKSPOptions = PetscErrorCode (*)(KSP from, KSP to);
 
 /*
-   Solves for all ranks, where they have come together to use the matrix and the preconditioner and nothing else has to be done on
-   all of them in an iteration; `solved` tells. `why_not` is what the type has against it, empty if it has nothing. History and
-   monitors get the norms afterwards. Collective, as what follows.
+   Solves for all ranks, where they have come together to use the matrix and the preconditioner; `solved` tells. `why_not` is what
+   the type has against it, empty if it has nothing. History and monitors that look at nothing but the norm get the norms
+   afterwards; with other ones, or with a test of the program, all ranks follow the leaders from one iteration to the next.
+   Collective, as what follows.
 */
 PetscErrorCode KSPSolve_Consolidated(KSP, KSPConsolidated *, const char why_not[], CopyKSPOptions);
 PetscErrorCode KSPReset_Consolidated(KSPConsolidated *);
+/* The solution of the iteration, in v, for a monitor or a test of such a solve. */
+PetscErrorCode KSPBuildSolution_Consolidated(const KSPConsolidated *, Vec v);
 /* Shows who has solved, and says whether that is all that there is to show. */
 PetscErrorCode KSPView_Consolidated(KSP, const KSPConsolidated *, PetscViewer, bool *shown);

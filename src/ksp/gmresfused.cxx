@@ -283,10 +283,14 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
     PetscCall(code);
   }
   if (!v) v = g->solution;
+  if (V) *V = v;
+  if (g->consolidated.talks) {
+    PetscCall(KSPBuildSolution_Consolidated(&g->consolidated, v));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (g->late) g->looks = true;
   PetscCall(GMRESFusedFetchSmall(ksp));
   PetscCall(GMRESFusedBuildSolution(ksp, v));
-  if (V) *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -88,10 +88,11 @@ PetscErrorCode MatGroupCreate(Mat A, const char gpu[], MatGroup **group, char wh
   }
   PetscCall(MatGetLocalSize(A, &g->n, nullptr));
   PetscCall(CountInGroup(&g->group, g->n, &g->first, &g->all));
-  PetscCall(SharedMemoryCreate(&g->group, 2 * g->all * sizeof(PetscScalar), &g->vectors));
-  g->b   = (PetscScalar *)g->vectors.data;
-  g->x   = g->b + g->all;
-  *group = g;
+  PetscCall(SharedMemoryCreate(&g->group, 2 * g->all * sizeof(PetscScalar) + sizeof(GroupMessage), &g->vectors));
+  g->b       = (PetscScalar *)g->vectors.data;
+  g->x       = g->b + g->all;
+  g->message = (GroupMessage *)(g->x + g->all);
+  *group     = g;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -6,16 +6,25 @@
 #include "ranks/group.h"
 #include "bsr_mat.h"
 
+/* What a leader says to its group in a solve that all ranks follow, before they meet. */
+enum class GroupSays { END, MONITOR, TEST };
+struct GroupMessage {
+  GroupSays what;
+  PetscInt  its;
+  PetscReal norm; /* of this iteration */
+};
+
 /*
    What a matrix keeps of its groups. The vectors are those of the group, of which each rank has `n` entries from `first` on; on
    leaders they are vectors of `rows`, too.
 */
 struct MatGroup {
-  RankGroup    group;
-  PetscInt     users = 0; /* the matrix, and the preconditioners and solvers that use it */
-  SharedMemory vectors;
-  PetscInt     first = 0, n = 0, all = 0; /* rows before those of this rank, its rows, and all rows of the group */
-  PetscScalar *b = nullptr, *x = nullptr; /* [all] what goes to the leader, and what comes back */
+  RankGroup     group;
+  PetscInt      users = 0; /* the matrix, and the preconditioners and solvers that use it */
+  SharedMemory  vectors;
+  PetscInt      first = 0, n = 0, all = 0; /* rows before those of this rank, its rows, and all rows of the group */
+  PetscScalar  *b = nullptr, *x = nullptr; /* [all] what goes to the leader, and what comes back */
+  GroupMessage *message = nullptr;         /* behind them */
 
   Mat rows   = nullptr; /* on leaders: the rows of the group */
   Vec rows_b = nullptr; /* on leaders: b and x */
