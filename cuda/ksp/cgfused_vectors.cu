@@ -42,6 +42,14 @@ __global__ void __launch_bounds__(kCGBlock)
   if (s) w[i] = s[i] + b * w[i];
 }
 
+__global__ void __launch_bounds__(kCGBlock) InvertDiagonal(LocalInt n, bool absolute, bool fixed, double *d)
+{
+  const long long i = GridThread();
+  if (i >= n) return;
+  const double a = absolute ? fabs(d[i]) : d[i];
+  d[i]           = a == 0 ? (fixed ? 1 : 0) : 1 / a;
+}
+
 } // namespace
 
 PetscErrorCode CGStep_CUDA(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
@@ -79,6 +87,18 @@ PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z,
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
   DirectVectors<<<BlocksFor(n, kCGBlock), kCGBlock, 0, stream>>>(n, b, z, p, s, w);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  InvertDiagonal<<<BlocksFor(n, kCGBlock), kCGBlock, 0, stream>>>(n, absolute, fixed, d);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -49,23 +49,6 @@ static PetscScalar *Copy_CGFused(const KSP_CGFused *cg, int number)
   return cg->arrays + number * (size_t)cg->array_rows;
 }
 
-/* The diagonal of PCJACOBI where the GPU has it. */
-static PetscErrorCode GetDiagonal_CGFused(KSP ksp, const PetscScalar **lent, const PetscScalar **d)
-{
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscMemType where;
-
-  PetscFunctionBegin;
-  if (cg->sent) {
-    PetscCall(FusedSend(cg->diagonal, Copy_CGFused(cg, 5)));
-    *d = Copy_CGFused(cg, 5);
-  } else {
-    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, lent, &where));
-    *d = *lent;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Operations of an iteration: the products, and the vectors' */
 static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
@@ -95,10 +78,59 @@ struct Preparation {
   CSRMat             csr, ghost_csr;
   bool               lent, lent_ghosts;
   CopiedFrom         A_now, block_now, M_now;
-  LocalInt           count;    /* columns of other ranks */
-  const PetscInt    *columns;  /* their numbers */
-  const PetscScalar *diagonal; /* of PCJACOBI */
+  LocalInt           count;           /* columns of other ranks */
+  const PetscInt    *columns;         /* their numbers */
+  const PetscScalar *diagonal;        /* of PCJACOBI */
+  bool               of_rows;         /* it is made on the GPU, of the rows */
+  PetscBool          absolute, fixed; /* options of PCJACOBI */
 };
+
+/*
+   Whether the diagonal of PCJACOBI, which it would read on the host and send, is that of rows which the GPU has: its plain kind,
+   with the values that the matrix has now.
+*/
+static PetscErrorCode FindDiagonalOfRows(KSP ksp, Preparation *now)
+{
+  const PC     pc = ksp->pc;
+  Mat          A, P;
+  PCJacobiType type;
+  PetscBool    sent, kept;
+
+  PetscFunctionBegin;
+  PetscCall(PCJacobiGetType(pc, &type));
+  PetscCall(PCJacobiGetUseAbs(pc, &now->absolute));
+  PetscCall(PCJacobiGetFixDiagonal(pc, &now->fixed));
+  PetscCall(PCGetOperators(pc, &A, &P));
+  PetscCall(PCGetReusePreconditioner(pc, &kept));
+  PetscCall(FusedIsSent(ksp, &sent));
+  now->of_rows = sent && type == PC_JACOBI_DIAGONAL && A == P && !kept;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The diagonal of PCJACOBI where the GPU has it. */
+static PetscErrorCode GetDiagonal_CGFused(KSP ksp, Preparation *now, const PetscScalar **d)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  if (now->of_rows) {
+    PetscScalar *const copy = Copy_CGFused(cg, 5);
+
+    PetscCall(CSRDiagonal_CUDA(now->op.A, copy));
+    PetscCall(CGInvertDiagonal_CUDA(now->op.A->n, now->absolute, now->fixed, copy));
+    *d = copy;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (cg->sent) {
+    PetscCall(FusedSend(cg->diagonal, Copy_CGFused(cg, 5)));
+    *d = Copy_CGFused(cg, 5);
+  } else {
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
+    *d = now->diagonal;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* What a rank does alone before the exchange is made. */
 static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
@@ -118,10 +150,10 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
   if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, &now->diagonal, &op->d));
   PetscCall(MatGetCSR(now->A, &now->csr));
   now->lent = true;
   op->A     = &now->csr.A;
+  if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, now, &op->d));
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetGhostCSR(now->A, &now->ghost_csr, &now->count, &now->columns));
   now->lent_ghosts = true;
@@ -211,7 +243,8 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M, Pet
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
-  if (M.jacobi) { /* before what a rank does alone, since PCJACOBI makes its vectors on all ranks when it is first applied */
+  if (M.jacobi) PetscCall(FindDiagonalOfRows(ksp, &now));
+  if (M.jacobi && !now.of_rows) { /* on all ranks: PCJACOBI makes its vectors when it is first applied */
     PetscCall(CGFusedNeedWorkVecs(ksp));
     PetscCall(ApplyToOnes(ksp));
   }
