@@ -225,6 +225,20 @@ static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* PCJACOBI makes its vectors on all ranks when it is first applied, which has no place in what a rank does alone. */
+static PetscErrorCode ReadyJacobi(KSP ksp)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  PetscBool             jacobi;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
+  if (!jacobi || !g->several || g->own) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecSet(ksp->work[0], 0));
+  PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. */
 static PetscErrorCode PrepareAll(KSP ksp, Preparation *p, bool *on_all)
 {
@@ -253,6 +267,7 @@ PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops, bool *o
   Preparation     p{};
 
   PetscFunctionBegin;
+  PetscCall(ReadyJacobi(ksp));
   PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
   const PetscErrorCode code = PrepareAll(ksp, &p, on_all);
   g->op.A = g->op.B = nullptr;

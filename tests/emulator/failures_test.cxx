@@ -200,10 +200,12 @@ TEST_CASE("failures: memory of one GPU ends, and the hosts of all ranks take ove
   if (Ranks() != 2) return SkipTest();
   const Warnings warnings;
   for (const char *together : {"false", "true"})
-    for (const char *types : {"-ksp_type cgfused -pc_type jacobi", "-ksp_type cgfused -pc_type sfsai"})
+    for (const char *types :
+         {"-ksp_type gmresfused -pc_type jacobi", "-ksp_type cgfused -pc_type jacobi", "-ksp_type cgfused -pc_type sfsai"})
       for (const int rank : {0, 1})
         for (const long n : {1, 7}) {
           CAPTURE(together, types, rank, n);
+          if (rank && *together == 't' && Contains(types, "gmresfused")) continue; /* the solve of the leader is not emulated */
           const std::string options = std::string(types) +
                                       " -ksp_cgfused_path graph -ksp_max_it 2 -test_groups 1 -finepc_consolidate " + together +
                                       " -finepc_backend ";
