@@ -284,8 +284,8 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
     const char *solver, *type, *more;
   };
   for (const Case &c :
-       {Case{KSPGMRESFUSED, PCNONE, ""}, Case{KSPGMRESFUSED, PCJACOBI, ""}, Case{KSPGMRESFUSED, PCPBJACOBI, ""},
-        Case{KSPGMRESFUSED, PCAFSAI, ""}, Case{KSPGMRESFUSED, PCBISAI, "-ksp_pc_side left "},
+       {Case{KSPGMRESFUSED, PCNONE, ""}, Case{KSPGMRESFUSED, PCJACOBI, "-ksp_monitor ascii:/dev/null "},
+        Case{KSPGMRESFUSED, PCPBJACOBI, ""}, Case{KSPGMRESFUSED, PCAFSAI, ""}, Case{KSPGMRESFUSED, PCBISAI, "-ksp_pc_side left "},
         Case{KSPGMRESFUSED, PCCMATCH, "-ksp_gmresfused_path device "}, Case{KSPGMRESFUSED, PCSFSAI, "-ksp_initial_guess_nonzero "},
         Case{KSPRRBCG, PCRRB, ""}, Case{KSPRRBCG, PCRRB, "-ksp_initial_guess_nonzero "}}) {
     CAPTURE(c.solver, c.type, c.more);
@@ -310,6 +310,16 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
     MUST(MatCopy(other, there, SAME_NONZERO_PATTERN));
     same();
   }
+}
+
+TEST_CASE("offload: gmresfused decides on the GPU with cmatch, too", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  if (DeviceIsEmulated()) return SkipTest();
+  const MatObject A = CreateMat(Poisson(60, 50), MATAIJ);
+  const Solver    s(A, KSPGMRESFUSED, PCCMATCH, OnDevice());
+  CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(Contains(s.View(), "path: device"));
 }
 
 TEST_CASE("offload: a solver whose matrix moves to the GPU and back", "[offload][gpu]")

@@ -26,7 +26,7 @@ LocalInt GMRESFusedStepOf(KSP ksp)
 
 bool GMRESFusedIsWatched(KSP ksp)
 {
-  return ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip);
+  return CGWhyOneByOne(ksp);
 }
 
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
@@ -91,10 +91,10 @@ static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
 }
 
 /*
-   With cmatch the GPU decides if that is asked for. The host launches some cycles beyond the end otherwise, which take longer than
-   what it has to do in each iteration of the general path.
+   With cmatch the GPU decides if that is asked for, or if the host has the vectors, which would go over for each cycle. The host
+   launches some cycles beyond the end otherwise, which take longer than what it has to do in each iteration of the general path.
 */
-static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperators *op, FusedReason *why)
+static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, bool sent, GMRESOperators *op, FusedReason *why)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
   PetscBool             petsc, ours, cycles;
@@ -105,7 +105,7 @@ static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, GMRESOperator
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycles));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
   PetscCall(PCLocalIsOnDevice(pc, &ours));
-  if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO)
+  if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO && !sent)
     why->text = "the host decides with cmatch, unless the path device is asked for";
   else if (ours) {
     op->apply = PCLocalApplyOnDevice;
@@ -131,7 +131,7 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
   if (!*why && sent && GMRESFusedIsWatched(ksp)) why->text = "a matrix of the host, and a monitor or a test of the program";
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
-  if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, op, why));
+  if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, sent, op, why));
   if (!*why) {
     PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
     if (!can) why->text = "the GPU, or the part of it that there is, cannot keep all blocks of a kernel at once";

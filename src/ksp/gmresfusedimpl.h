@@ -108,7 +108,7 @@ struct KSP_GMRESFused {
 GMRESRefinement GMRESFusedRefinementOf(KSP);
 /* Products between two orthogonalizations on the general path, where some solves need one. */
 LocalInt GMRESFusedStepOf(KSP);
-/* Whether there is a monitor, or a convergence test of the program. */
+/* Whether there is a monitor that may look at the solution, or a convergence test of the program. */
 bool GMRESFusedIsWatched(KSP);
 /* What is known of M, and whether the solve is flexible; collective. */
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP);
