@@ -430,7 +430,8 @@ TEST_CASE("consolidated: bad matrices are failures on all ranks", "[consolidated
 TEST_CASE("consolidated: a matrix that is not assembled is an error on all ranks", "[consolidated][bad][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();
-  for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCG, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCCMATCH, ""}}) {
+  /* without PCJACOBI, which PETSc 3.26 cannot destroy after that error */
+  for (const Pair &c : {Pair{KSPCGFUSED, PCNONE, ""}, Pair{KSPCG, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCCMATCH, ""}}) {
     CAPTURE(c.solver, c.type);
     const Options options(kTogether);
     MatObject     A;
