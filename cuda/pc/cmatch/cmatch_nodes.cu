@@ -9,6 +9,9 @@ namespace
 constexpr int kRowGroup  = 16; /* lanes that check a row of A */
 constexpr int kModeShift = 36; /* where a failure has the mode, above the row */
 
+/* The work memory that a set-up reserves, as a share of that for rows. Operators in double precision have memory of their own. */
+constexpr double kWork = 0.4;
+
 /* ------------------------------------------- checks ------------------------------------------- */
 
 /* The first unusable row, and the largest diagonal entry. A group takes a row. */
@@ -550,7 +553,7 @@ PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *mode
   t.N->m     = modes->m;
   t.N->graph = CMATCHNodesGraphOf(modes->k, modes->m);
   PetscCall(DeviceGetStream(&s.stream));
-  PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
+  PetscCall(CMATCHOpenWork(&s, (size_t)(kWork * (double)A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)))));
   if (A->n) PetscCall(Compute(&t, *A, *modes));
   else if (!keep) {
     PetscCall(CMATCHNodesCreateLevel(&t, 0, modes->k, 0));
