@@ -1,6 +1,7 @@
 /* Matrices and vectors of the host whose solves run on the GPU. */
 #include <finepc.h>
 
+#include "bodies.h"
 #include "compare.h"
 #include "device.h"
 #include "matrices.h"
@@ -259,6 +260,40 @@ TEST_CASE("offload: every preconditioner, below solvers of PETSc, with the vecto
         CHECK(std::abs(got.iterations - expected.iterations) <= 1);
         CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
       }
+}
+
+TEST_CASE("offload: elasticity with the modes of a near null space, and without any", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const Body   body = DeviceIsEmulated() ? MakeBody({7, 6, 6}) : MakeBody({17, 16, 18});
+  MatNullSpace modes;
+  VecObject    x = CreateVec((LocalInt)body.x.size(), VECSEQ, 1);
+  SetValues(x, body.x);
+  MUST(VecSetBlockSize(x, body.k));
+  MUST(MatNullSpaceCreateRigidBody(x, &modes));
+  for (const bool attach : {false, true}) {
+    const MatObject A = CreateMat(body.A, MATAIJ);
+    Run             expected;
+    MUST(MatSetBlockSize(A, body.k));
+    if (attach) MUST(MatSetNearNullSpace(A, modes));
+    for (const char *backend : {"host", "device"}) {
+      const Solver s(A, KSPCGFUSED, PCCMATCH,
+                     std::string(backend) == "host" ? "-finepc_backend host -pc_cmatch_coarse_size 30"
+                                                    : OnDevice("-pc_cmatch_coarse_size 30"));
+      const Run    got = RunOf(s.ksp);
+      CAPTURE(attach, backend);
+      CHECK(got.reason == KSP_CONVERGED_RTOL);
+      CHECK(Contains(s.View(), attach ? "3 unknowns, 6 modes: the near null space" : "3 unknowns, 3 modes: the constants"));
+      if (std::string(backend) == "host") {
+        expected = got;
+        continue;
+      }
+      CHECK(IsSent(A));
+      CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+      CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+    }
+  }
+  MUST(MatNullSpaceDestroy(&modes));
 }
 
 TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
