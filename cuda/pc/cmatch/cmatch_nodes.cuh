@@ -121,6 +121,7 @@ __device__ __forceinline__ int CMATCHCompact(LocalInt *table, int size)
   for (int first = 0; first < size; first += kWarpSize) {
     const LocalInt column = first + lane < size ? table[first + lane] : -1;
     const unsigned ballot = __ballot_sync(kFullWarp, column >= 0);
+    __syncwarp(); /* all have read */
     if (column >= 0) table[count + __popc(ballot & ((1u << lane) - 1u))] = column;
     count += __popc(ballot);
     __syncwarp();
