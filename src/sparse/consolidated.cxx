@@ -201,7 +201,7 @@ static PetscErrorCode SetValues_MatGroup(MatGroup *g)
 
   PetscFunctionBegin;
   if (g->group.groups > 1) PetscCall(MatUpdateMPIAIJWithArray(g->rows, g->a));
-  else { /* the values are there, and the matrix is told */ PetscCall(MatSeqAIJGetArray(g->rows, &a));
+  else { /* the values are there: this increases the state of the matrix */ PetscCall(MatSeqAIJGetArray(g->rows, &a));
     PetscCall(MatSeqAIJRestoreArray(g->rows, &a));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -390,7 +390,7 @@ static PetscErrorCode IsSmall(const Question &q, char why[])
 }
 
 /*
-   Ranks come together where they share a GPU, or where that is asked for. Whether they share one is told by the names of the GPUs,
+   Ranks come together where they share a GPU, or where that is asked for. The names of the GPUs say whether they share one,
    without a use of the GPUs themselves, which takes memory of each of them.
 */
 static PetscErrorCode ComeTogether(Question *q, char why[])

@@ -252,23 +252,23 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   cost it four times the iterations of the 5-point stencil. For shells `PCAFSAI` and `PCSFSAI` are better, which are also smoothers
   of other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
 
-  A matrix with two to six unknowns at each point, such as one of elasticity, has a hierarchy of nodes on one rank of a host, see
+  A matrix with two to six unknowns at each point, such as one of elasticity, has a hierarchy of nodes on one rank, see
   `PCCMATCHSetBlockSize()`: all unknowns of a point are in one aggregate, and blocks take the place of entries. It needs modes,
-which A almost maps to 0: the vectors of `MatSetNearNullSpace()`, as `MatNullSpaceCreateRigidBody()` makes them, or the rigid body
-modes of the points that `PCSetCoordinates()` is given; otherwise each unknown has the constants. Nodes are matched by the energy of
-the stretch between them, in one more sweep on the finest level with more than three modes. The prolongator is made of the modes on
-  each aggregate, smoothed by block Jacobi, and cut to four blocks a node, corrected so that it does not change what it makes of the
-  modes. The smoother is block Jacobi with the Chebyshev polynomial of `PCCMATCHSetDegree()`, at least 2 with the default
-  smoother, scaled by an estimate of the largest eigenvalue. With one hierarchy of several ranks, on a GPU, and with `mis2`, `pcg`
-  or a factored smoother the hierarchy is one of single rows, and the view says why.
+  which A almost maps to 0: the vectors of `MatSetNearNullSpace()`, as `MatNullSpaceCreateRigidBody()` makes them, or the rigid
+  body modes of the points that `PCSetCoordinates()` is given; otherwise each unknown has the constants. Nodes are matched by the
+  energy of the stretch between them, in one more sweep on the finest level with more than three modes. The prolongator is made of
+  the modes on each aggregate, smoothed by block Jacobi, and cut to four blocks a node, corrected so that it does not change what
+  it makes of the modes. The smoother is block Jacobi with the Chebyshev polynomial of `PCCMATCHSetDegree()`, at least 2 with the
+  default smoother, scaled by an estimate of the largest eigenvalue. With one hierarchy of several ranks, and with `mis2`, `pcg` or
+  a factored smoother the hierarchy is one of single rows, and the view says why.
 
   Of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and
-the constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an
-entry of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so. Attach
-w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its complement;
-pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves are found
-without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a single row
-gets no correction.
+  the constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an
+  entry of the mean size of the others; a vector that is 0 in more than a third of the rows is not used, and the view says so.
+  Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
+  complement; pure Neumann problems need nothing but `MatSetNullSpace()`. Components of the matrix that are singular by themselves
+  are found without any null space: the coarsest level is solved in the complement of the ones on each, and one that has become a
+  single row gets no correction.
 
   The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
   Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
@@ -295,24 +295,24 @@ gets no correction.
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly depends
-  on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator reach rows of
-  other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. Where rows of several ranks come
-together, pairs of them that belong to each other firmly, but were cut by a border, are put together by an additional level, if
-there are enough of them, unless
-  `-pc_cmatch_stitch` is false. The result is the same in every run with the same partition. A partition whose rows are coupled more
-with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the remedy. The
-smoothers `sfsai` and `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
-With `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
-the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA graph, or
-else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
+  With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly
+  depends on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the
+  prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left.
+  Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are
+  put together by an additional level, if there are enough of them, unless `-pc_cmatch_stitch` is false. The result is the
+  same in every run with the same partition. A partition whose rows are coupled more with rows of other ranks than with each
+  other leaves nothing to put together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and `afsai`
+  have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level. With
+  `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow
+  with the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one
+  CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
-  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign. Rows of
-zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both.
+  A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign.
+  Rows of zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both.
 
-  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not
-finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level
-and row.
+  Any other diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is
+  not finite, or one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The
+  view names level and row.
 
   References:
   P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
