@@ -23,6 +23,12 @@ PHASES = {
     "cmatch_coarsest": "inverse",
     "cmatch_cycle": "cycle",
     "cmatch_product": "P, R, products",
+    "cmatch_nodes": "copy, diagonals",
+    "cmatch_nodes_smoother": "copy, diagonals",
+    "cmatch_nodes_pattern": "P, R, products",
+    "cmatch_nodes_prolong": "P, R, products",
+    "cmatch_nodes_galerkin": "P, R, products",
+    "cmatch_nodes_cycle": "cycle",
 }
 
 
