@@ -68,37 +68,101 @@ __global__ void MeasureSlices(CSR A, Slices to)
   if (lane < rows && row < A.rows) to.length[row] = A.i[row + 1] - A.i[row];
 }
 
-/*
-   Copies the entries into the order in which products read them: S is the type of the values in the matrix, V and I are the types
-   of the values and columns in the copy. A warp takes a slice.
-*/
+/* Numbers of a lane that lie together in an even copy */
+template <typename N>
+struct alignas(sizeof(N) < 4 ? kSliceGroup * sizeof(N) : 16) LaneGroup {
+  N of[kSliceGroup];
+};
+
+/* The entries of a slice, and where they go: S is the type of the values in the matrix, V and I are those of the copy. */
+template <typename S, typename V, typename I>
+class SliceFiller {
+public:
+  bool column_fits = true, value_fits = true;
+
+  __device__ __forceinline__ SliceFiller(const CSR &A, const Slices &to, LocalInt slice) :
+      A_(A), to_(to), at_(to.even ? to.step[slice] * kWarpSize : to.start[slice]), base_(to.step[slice])
+  {
+    mine_  = LaneSteps(A, to, slice, &from_);
+    steps_ = __reduce_max_sync(kFullWarp, mine_);
+  }
+
+  __device__ __forceinline__ void Run()
+  {
+    int k = 0;
+    for (; to_.even && k + kSliceGroup <= steps_; k += kSliceGroup) FillGroup(k);
+    for (; k < steps_; k++) FillStep(k);
+  }
+
+private:
+  struct Entry {
+    bool     in;
+    LocalInt j;
+    S        a;
+  };
+  __device__ __forceinline__ Entry Get(int k) const
+  {
+    const bool     in = k < mine_;
+    const LocalInt e  = from_ + k * to_.lanes;
+    return {in, in ? A_.j[e] : INT_MAX, in ? ((const S *)A_.a)[e] : S(0)};
+  }
+  /* Of a step: the value and the column of the lane's entry. Padding points to an entry of the vector that is read anyway. */
+  __device__ __forceinline__ void Convert(int k, const Entry &entry, V *value, I *column)
+  {
+    const LocalInt least = __reduce_min_sync(kFullWarp, entry.j), j = entry.in ? entry.j : least;
+    *value      = (V)entry.a;
+    *column     = (I)(sizeof(I) == 2 ? j - least : j);
+    column_fits = column_fits && (sizeof(I) > 2 || j - least < kDistances);
+    value_fits  = value_fits && (double)*value == (double)entry.a;
+    if (sizeof(I) == 2 && threadIdx.x % kWarpSize == 0) to_.base[base_ + k] = least;
+  }
+  /* Steps of an even copy whose entries of a lane lie together, loaded and stored at once */
+  __device__ __forceinline__ void FillGroup(int k)
+  {
+    const LocalInt here = at_ + EvenPlace(k, steps_, threadIdx.x % kWarpSize);
+    Entry          entry[kSliceGroup];
+    LaneGroup<V>   values;
+    LaneGroup<I>   columns;
+#pragma unroll
+    for (int t = 0; t < kSliceGroup; t++) entry[t] = Get(k + t);
+#pragma unroll
+    for (int t = 0; t < kSliceGroup; t++) Convert(k + t, entry[t], &values.of[t], &columns.of[t]);
+    *(LaneGroup<V> *)((V *)to_.value + here)  = values;
+    *(LaneGroup<I> *)((I *)to_.column + here) = columns;
+  }
+  __device__ __forceinline__ void FillStep(int k)
+  {
+    const int      lane   = threadIdx.x % kWarpSize;
+    const Entry    entry  = Get(k);
+    const unsigned ballot = __ballot_sync(kFullWarp, entry.in);
+    const LocalInt here   = at_ + (to_.even ? EvenPlace(k, steps_, lane) : __popc(ballot & ((1u << lane) - 1u)));
+    V              value;
+    I              column;
+    Convert(k, entry, &value, &column);
+    if (!to_.even) at_ += __popc(ballot);
+    if (!entry.in && !to_.even) return;
+    ((V *)to_.value)[here]  = value;
+    ((I *)to_.column)[here] = column;
+  }
+
+  const CSR    &A_;
+  const Slices &to_;
+  LocalInt      at_, base_, from_ = 0;
+  int           mine_, steps_;
+};
+
+/* Copies the entries into the order in which products read them. A warp takes a slice. */
 template <typename S, typename V, typename I>
 __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
 {
   const LocalInt slice = (LocalInt)(GridThread() / kWarpSize);
-  const int      lane  = threadIdx.x % kWarpSize;
   if (slice >= to.count) return;
-  LocalInt  from = 0, at = to.even ? to.step[slice] * kWarpSize : to.start[slice];
-  const int mine = LaneSteps(A, to, slice, &from), steps = __reduce_max_sync(kFullWarp, mine);
-  bool      column_fits = true, value_fits = true;
-  for (int k = 0; k < steps; k++, from += to.lanes) {
-    const bool     in = k < mine;
-    const LocalInt j = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
-    const S        a      = in ? ((const S *)A.a)[from] : S(0);
-    const unsigned ballot = __ballot_sync(kFullWarp, in);
-    const LocalInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
-    if (in || to.even) {
-      const LocalInt column  = in ? j : least; /* padding points to an entry of the vector that is read anyway */
-      ((I *)to.column)[here] = (I)(sizeof(I) == 2 ? column - least : column);
-      ((V *)to.value)[here]  = (V)a;
-      column_fits            = column_fits && (sizeof(I) > 2 || column - least < kDistances);
-      value_fits             = value_fits && (double)(V)a == (double)a;
-    }
-    if (sizeof(I) == 2 && lane == 0) to.base[to.step[slice] + k] = least;
-    if (!to.even) at += __popc(ballot);
-  }
-  if (!column_fits) misfit->column = 1;
-  if (!value_fits && sizeof(V) < sizeof(S)) misfit->value = 1;
+  /* the copy is of no use; lanes may read different values */
+  if (__any_sync(kFullWarp, *(volatile int *)&misfit->column | *(volatile int *)&misfit->value)) return;
+  SliceFiller<S, V, I> filler(A, to, slice);
+  filler.Run();
+  if (!filler.column_fits) misfit->column = 1;
+  if (!filler.value_fits && sizeof(V) < sizeof(S)) misfit->value = 1;
 }
 
 template <typename S, typename V>
@@ -227,12 +291,13 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, LocalInt lanes, SlicesKind kind, 
   /* a compressed copy is made as small as can be, and made again where some numbers do not fit */
   S->narrow = (PetscBool)(kind == SLICES_COMPRESSED);
   S->single = (PetscBool)(kind == SLICES_COMPRESSED || (kind == SLICES_PLAIN && A->precision == FINEPC_SINGLE));
-  PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream));
-  PetscCall(PlaceAndFill(*A, steps, S, found, stream));
-  if (kind != SLICES_COMPRESSED) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayCopy_CUDA(&misfit, found, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  if (misfit.column) S->narrow = PETSC_FALSE;
-  if (misfit.value) S->single = PETSC_FALSE;
-  if (misfit.column || misfit.value) PetscCall(PlaceAndFill(*A, steps, S, found, stream));
+  do {
+    PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream));
+    PetscCall(PlaceAndFill(*A, steps, S, found, stream));
+    if (kind != SLICES_COMPRESSED) break;
+    PetscCall(ArrayCopy_CUDA(&misfit, found, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    if (misfit.column) S->narrow = PETSC_FALSE;
+    if (misfit.value) S->single = PETSC_FALSE;
+  } while (misfit.column || misfit.value); /* what the blocks that came first have found: the other may follow */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
