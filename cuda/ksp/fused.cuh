@@ -18,15 +18,16 @@
 #include "sparse/slices.cuh"
 
 constexpr int      kFusedBlock     = 256; /* threads of a block, but of the resident kernel */
+constexpr LocalInt kMostFusedLanes = 8;   /* of a row */
 constexpr LocalInt kMostGhostLanes = 8;   /* of a row of entries of other ranks */
 
 /* ---------------------------------- products with sliced copies ------------------------------- */
 
-/* Lanes a row, as few as let a warp ask for all of a slice of mean length at once. */
+/* Lanes a row, as few as let a warp ask for all of a slice of mean length at once, but no more than pay in longer rows. */
 inline LocalInt FusedLanes(LocalInt rows, LocalInt nnz)
 {
   LocalInt lanes = 1;
-  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
+  while (lanes < kMostFusedLanes && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
   return lanes;
 }
 
