@@ -115,6 +115,8 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->why_rows  = nullptr;
   cmatch->alone     = false;
   cmatch->coordinates.clear();
+  cmatch->kept_modes.reset();
+  cmatch->modes_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

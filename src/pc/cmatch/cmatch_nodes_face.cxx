@@ -43,27 +43,43 @@ PetscErrorCode PCSetCoordinates_CMATCH(PC pc, PetscInt dim, PetscInt nodes, Pets
   cmatch->coordinates.assign(coordinates, coordinates + (size_t)dim * nodes);
   cmatch->dimension = dim;
   cmatch->alone     = true; /* other processes do not get them */
-  pc->failedreason  = PC_NOERROR;
-  pc->setupcalled   = PETSC_FALSE;
+  cmatch->kept_modes.reset();
+  pc->failedreason = PC_NOERROR;
+  pc->setupcalled  = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-namespace
-{
-
-/* The modes of the rank's rows, row by row in the memory of the matrix, with what the twins take. */
-class Modes {
+/*
+   The modes of the rank's rows, row by row in the memory of the matrix, with what the twins take. They stay until the vectors of
+   which they were made are others or have changed, since it takes long to send these to a GPU.
+*/
+class CMATCHKeptModes {
 public:
-  Modes(LocalInt rows, LocalInt k, PetscMemType where) : view{k, 0, nullptr}, rows_(rows), where_(where) { }
-  Modes(const Modes &)            = delete;
-  Modes &operator=(const Modes &) = delete;
-  ~Modes() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &B_)); }
+  /* The vectors of which modes are made, by what tells them from others, and the size of the result */
+  struct Source {
+    LocalInt                                                rows, k;
+    PetscMemType                                            where;
+    PetscBool                                               constants;
+    std::vector<std::pair<PetscObjectId, PetscObjectState>> vectors;
 
-  LocalInt       rows() const { return rows_; }
+    bool operator==(const Source &other) const
+    {
+      return rows == other.rows && k == other.k && where == other.where && constants == other.constants && vectors == other.vectors;
+    }
+  };
+
+  explicit CMATCHKeptModes(const Source &source) : view{source.k, 0, nullptr}, source_(source), where_(source.where) { }
+  CMATCHKeptModes(const CMATCHKeptModes &)            = delete;
+  CMATCHKeptModes &operator=(const CMATCHKeptModes &) = delete;
+  ~CMATCHKeptModes() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &B_)); }
+
+  LocalInt       rows() const { return source_.rows; }
+  const Source  &source() const { return source_; }
+  size_t         bytes() const { return (size_t)rows() * view.m * sizeof(double); }
   PetscErrorCode Begin(LocalInt m)
   {
     PetscFunctionBegin;
-    PetscCall(ArrayCreate((size_t)rows_ * m * sizeof(double), where_, &B_));
+    PetscCall(ArrayCreate((size_t)rows() * m * sizeof(double), where_, &B_));
     view.m = m;
     view.B = (const double *)B_;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -82,38 +98,36 @@ public:
 
     PetscFunctionBegin;
     if (!PetscMemTypeDevice(where_) && !(from && PetscMemTypeDevice(memory))) {
-      for (LocalInt row = 0; row < rows_; row++)
+      for (LocalInt row = 0; row < rows(); row++)
         ((double *)B_)[(size_t)row * view.m + c] = from ? PetscRealPart(from[row]) : unknown < 0 || row % view.k == unknown;
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if (from && PetscMemTypeDevice(where_) != PetscMemTypeDevice(memory)) {
-      const size_t bytes = rows_ * sizeof(PetscScalar);
-      PetscCall(ArrayCreate(bytes, where_, &copy));
-      PetscErrorCode code = ArrayCopy(copy, from, bytes, where_, memory);
+      const size_t of_mode = rows() * sizeof(PetscScalar);
+      PetscCall(ArrayCreate(of_mode, where_, &copy));
+      PetscErrorCode code = ArrayCopy(copy, from, of_mode, where_, memory);
       if (!code) code = Put(c, (const PetscScalar *)copy, where_);
       PetscCall(ArrayDestroy(where_, &copy));
       PetscCall(code);
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(CMATCHPutMode_CUDA(rows_, &view, c, from, unknown, (double *)B_));
+    PetscCall(CMATCHPutMode_CUDA(rows(), &view, c, from, unknown, (double *)B_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   CMATCHModes view;
 
 private:
-  LocalInt     rows_;
-  PetscMemType where_;
-  void        *B_ = nullptr;
+  const Source       source_;
+  const PetscMemType where_;
+  void              *B_ = nullptr;
 };
-
-} // namespace
 
 /*
    The vectors of a null space, with the constants if it has them; nothing if that are fewer than two. More than kCMATCHMostModes
    are not used.
 */
-static PetscErrorCode TakeNullSpace(MatNullSpace space, Modes *modes)
+static PetscErrorCode TakeNullSpace(MatNullSpace space, CMATCHKeptModes *modes)
 {
   PetscBool  constants;
   PetscInt   count;
@@ -148,7 +162,7 @@ static PetscErrorCode TakeNullSpace(MatNullSpace space, Modes *modes)
 }
 
 /* The rigid body modes of nodes at these coordinates, which count from their mean. */
-static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, Modes *modes)
+static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, CMATCHKeptModes *modes)
 {
   const LocalInt      k = modes->view.k, dim = (LocalInt)cmatch->dimension, nodes = modes->rows() / k, m = dim == 2 ? 3 : 6;
   std::vector<double> x  = cmatch->coordinates, B;
@@ -184,27 +198,35 @@ static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, Modes *modes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+struct Spaces {
+  MatNullSpace near_null_space, null_space;
+};
+static PetscErrorCode GetSpaces(PC pc, Spaces *spaces)
+{
+  PetscFunctionBegin;
+  PetscCall(MatGetNearNullSpace(pc->pmat, &spaces->near_null_space));
+  if (!spaces->near_null_space) PetscCall(MatGetNearNullSpace(pc->mat, &spaces->near_null_space));
+  PetscCall(MatGetNullSpace(pc->pmat, &spaces->null_space));
+  if (!spaces->null_space) PetscCall(MatGetNullSpace(pc->mat, &spaces->null_space));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. */
-static PetscErrorCode GetModes(PC pc, Modes *modes)
+static PetscErrorCode GetModes(PC pc, const Spaces &spaces, CMATCHKeptModes *modes)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
   const LocalInt k      = modes->view.k;
-  MatNullSpace   space, near_space;
 
   PetscFunctionBegin;
-  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
-  if (!near_space) PetscCall(MatGetNearNullSpace(pc->mat, &near_space));
-  PetscCall(MatGetNullSpace(pc->pmat, &space));
-  if (!space) PetscCall(MatGetNullSpace(pc->mat, &space));
   cmatch->modes = "the near null space";
-  PetscCall(TakeNullSpace(near_space, modes));
+  PetscCall(TakeNullSpace(spaces.near_null_space, modes));
   if (!modes->view.m) {
     cmatch->modes = "rigid body modes of the coordinates";
     PetscCall(TakeCoordinates(cmatch, modes));
   }
   if (!modes->view.m) {
     cmatch->modes = "the null space";
-    PetscCall(TakeNullSpace(space, modes));
+    PetscCall(TakeNullSpace(spaces.null_space, modes));
   }
   if (!modes->view.m) {
     cmatch->modes = nullptr;
@@ -269,16 +291,56 @@ static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *m
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
+/* The vectors that GetModes() would take from a null space */
+static PetscErrorCode AddSource(MatNullSpace space, CMATCHKeptModes::Source *source)
 {
-  Modes modes(A->n, k, A->where);
+  PetscInt         count;
+  const Vec       *vectors;
+  PetscObjectId    id;
+  PetscObjectState state;
 
   PetscFunctionBegin;
-  PetscCall(CallGuarded(GetModes, pc, &modes));
+  if (!space) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatNullSpaceGetVecs(space, &source->constants, &count, &vectors));
+  for (PetscInt c = 0; c < count; c++) {
+    PetscCall(PetscObjectGetId((PetscObject)vectors[c], &id));
+    PetscCall(PetscObjectStateGet((PetscObject)vectors[c], &state));
+    source->vectors.emplace_back(id, state);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The modes as they are now, those of the last set-up if they are the same. */
+static PetscErrorCode UpdateModes(PC pc, const CSRView *A, LocalInt k)
+{
+  PC_CMATCH              *cmatch = (PC_CMATCH *)pc->data;
+  CMATCHKeptModes::Source source{A->n, k, A->where, PETSC_FALSE, {}};
+  Spaces                  spaces;
+
+  PetscFunctionBegin;
+  PetscCall(GetSpaces(pc, &spaces));
+  PetscCall(AddSource(spaces.null_space, &source));
+  source.vectors.emplace_back(0, source.constants);
+  PetscCall(AddSource(spaces.near_null_space, &source));
+  if (cmatch->kept_modes && cmatch->kept_modes->source() == source) PetscFunctionReturn(PETSC_SUCCESS);
+  cmatch->kept_modes.reset();
+  std::shared_ptr<CMATCHKeptModes> modes = std::make_shared<CMATCHKeptModes>(source);
+  PetscCall(GetModes(pc, spaces, modes.get()));
+  cmatch->kept_modes = modes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(CallGuarded(UpdateModes, pc, A, k));
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&modes.view);
+  const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&cmatch->kept_modes->view);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   PetscCall(code);
+  cmatch->modes_bytes = cmatch->kept_modes->bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

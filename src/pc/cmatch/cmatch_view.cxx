@@ -346,7 +346,7 @@ static PetscErrorCode ViewBuilt_CMATCH(PC pc, PetscViewer viewer)
   std::vector<LevelSums>   levels;
   PetscMPIInt              size;
   PetscInt64 count[COUNTS]    = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused, cmatch->anew}, sum[COUNTS];
-  PetscLogDouble bytes[BYTES] = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
+  PetscLogDouble bytes[BYTES] = {(PetscLogDouble)H->bytes, (PetscLogDouble)(H->kept_bytes + cmatch->modes_bytes)}, all_bytes[BYTES];
   PetscLogDouble work         = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
 
   PetscFunctionBegin;
