@@ -774,7 +774,7 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
   CHECK(SameBits(Applied(pc), Applied(MakePC(same, CMATCH(), ""))));
 }
 
-TEST_CASE("cmatch: stiffness that has moved makes the aggregates of nodes anew", "[cmatch][nodes][pc]")
+void CheckMovedStiffness(MatType type)
 {
   const auto modulus = [](LocalInt x, LocalInt y, LocalInt z) { return Random(x + 100 * y + 10000 * z + 1).Between(1, 2); };
   const auto sheets  = [](LocalInt, LocalInt, LocalInt z) { return z % 3 ? 1 : 1e4; };
@@ -788,7 +788,7 @@ TEST_CASE("cmatch: stiffness that has moved makes the aggregates of nodes anew",
 
   for (const auto &c : cases) {
     const Body      first = MakeBody(c.first), second = MakeBody(c.second);
-    const MatObject A = MatOf(first), same = MatOf(second);
+    const MatObject A = MatOf(first, type), same = MatOf(second, type);
     MatNullSpace    modes; /* the same object for both, since PETSc makes it with rounding errors of its own */
     AttachModes(A, first);
     AttachModes(same, second);
@@ -808,6 +808,60 @@ TEST_CASE("cmatch: stiffness that has moved makes the aggregates of nodes anew",
       CHECK(SameBits(Applied(pc), Applied(MakePC(same, CMATCH(), ""))) == !c.fit);
     }
   }
+}
+
+TEST_CASE("cmatch: stiffness that has moved makes the aggregates of nodes anew", "[cmatch][nodes][pc]")
+{
+  CheckMovedStiffness(MATAIJ);
+}
+
+TEST_CASE("cmatch: stiffness that has moved makes the aggregates of nodes anew on a GPU", "[cmatch][nodes][pc][gpu]")
+{
+  NEEDS_DEVICE();
+  CheckMovedStiffness(MATAIJCUSPARSE);
+}
+
+void CheckKeptModes(MatType type)
+{
+  const Body      body = Cube(8);
+  const MatObject A    = MatOf(body, type);
+  MatNullSpace    space;
+  PetscBool       constants;
+  PetscInt        count;
+  const Vec      *vectors;
+  AttachModes(A, body);
+  MUST(MatGetNearNullSpace(A, &space));
+  MUST(MatNullSpaceGetVecs(space, &constants, &count, &vectors));
+  const PCObject pc = MakePC(A, CMATCH(), "-@reuse_pattern false");
+  MUST(PCSetUp(pc));
+  const Vector before = Applied(pc);
+  const auto   again  = [&] {
+    MUST(PetscObjectStateIncrease((PetscObject)(Mat)A));
+    MUST(PCSetUp(pc));
+    return Applied(pc);
+  };
+  CHECK(SameBits(again(), before));
+  MUST(VecLockReadPop(vectors[count - 1])); /* as a program may that made them */
+  MUST(VecScale(vectors[count - 1], 3));    /* its sum with another one is another space, but for rounding */
+  MUST(VecAXPY(vectors[count - 1], 1, vectors[0]));
+  MUST(VecPointwiseMult(vectors[count - 1], vectors[count - 1], vectors[count - 1]));
+  MUST(VecLockReadPush(vectors[count - 1]));
+  const Vector changed = again();
+  CHECK_FALSE(SameBits(changed, before));
+  const PCObject fresh = MakePC(A, CMATCH(), "-@reuse_pattern false");
+  MUST(PCSetUp(fresh));
+  CHECK(SameBits(changed, Applied(fresh)));
+}
+
+TEST_CASE("cmatch: modes are taken again when their vectors have changed", "[cmatch][nodes][pc]")
+{
+  CheckKeptModes(MATAIJ);
+}
+
+TEST_CASE("cmatch: modes are taken again when their vectors have changed, on a GPU", "[cmatch][nodes][pc][gpu]")
+{
+  NEEDS_DEVICE();
+  CheckKeptModes(MATAIJCUSPARSE);
 }
 
 TEST_CASE("cmatch: the view names the node that cannot be preconditioned", "[cmatch][nodes][pc]")

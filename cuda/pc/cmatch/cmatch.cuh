@@ -236,8 +236,8 @@ struct CMATCHReport {
   CMATCHFit fit[kCMATCHMostLevels]; /* of each level, see CMATCHMeasureFit() */
 
   /* of a hierarchy of nodes: the bits of the largest entry of each mode, see CMATCHNodes and CMATCHNodesLevel; `whole` are
-     nodes all of whose unknowns are alone, and `lonely` blocks of the next operator without a transpose */
-  unsigned long long modes[kCMATCHMostModes];
+     nodes all of whose unknowns are alone, `lonely` blocks of the next operator without a transpose, and `steps` those of slices */
+  unsigned long long modes[kCMATCHMostModes], steps;
   LocalInt           coupled, dead, raised, whole, lonely, smallest_aggregate;
 };
 

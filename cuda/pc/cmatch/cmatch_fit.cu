@@ -2,7 +2,7 @@
    CUDA twin of src/pc/cmatch/cmatch_fit_host.cxx: a group of lanes takes a row, and pieces are found by threads that hang the
    larger one of two roots below the smaller one, whose number does not depend on their order.
 */
-#include "cmatch.cuh"
+#include "cmatch_nodes.cuh"
 
 namespace
 {
@@ -107,44 +107,61 @@ __global__ void __launch_bounds__(kBlockSize) CountPieces(Fitted<T> f)
   if (count && threadIdx.x == 0) atomicAdd(&f.fit->pieces, count);
 }
 
+/* Measures what `f` has, with so many entries and without memory of its own. */
+template <typename T>
+PetscErrorCode Measure(CMATCHSetup *s, Fitted<T> f, size_t entries)
+{
+  const auto mark   = s->arena.mark();
+  const bool single = (double)entries <= kThreadRow * f.n;
+  const int  blocks = BlocksFor((long long)f.n * (single ? 1 : kGroup));
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take(f.n, &f.largest));
+  PetscCall(s->arena.Take(f.n, &f.parent));
+  if (single) FindHeaviest<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
+  else FindHeaviest<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
+  FinePCCheckLaunch();
+  if (single) UniteRows<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
+  else UniteRows<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
+  FinePCCheckLaunch();
+  if (f.aggregate) CountPieces<<<BlocksFor(f.n), kBlockSize, 0, s->stream>>>(f);
+  FinePCCheckLaunch();
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 } // namespace
 
 PetscErrorCode CMATCHMeasureFit(CMATCHSetup *s, LocalInt level, bool last)
 {
-  const CMATCHLevel &L    = s->H->level[level];
-  const auto         mark = s->arena.mark();
+  const CMATCHLevel &L = s->H->level[level];
 
   PetscFunctionBegin;
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
-    Fitted<T>  f{L.n,
-                L.A_i,
-                L.A_j,
-                (const T *)L.A_a,
-                (const T *)L.d,
-                last ? nullptr : L.aggregate,
-                CMATCHStrength(*s->params, L.all),
-                nullptr,
-                nullptr,
-                &s->report->fit[level]};
-    const bool single = L.nnz <= kThreadRow * L.n;
-    const int  blocks = BlocksFor((long long)L.n * (single ? 1 : kGroup));
-
-    PetscFunctionBegin;
-    PetscCall(s->arena.Take(L.n, &f.largest));
-    PetscCall(s->arena.Take(L.n, &f.parent));
-    if (single) FindHeaviest<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
-    else FindHeaviest<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
-    FinePCCheckLaunch();
-    if (single) UniteRows<1><<<blocks, kBlockSize, 0, s->stream>>>(f);
-    else UniteRows<kGroup><<<blocks, kBlockSize, 0, s->stream>>>(f);
-    FinePCCheckLaunch();
-    if (!last) CountPieces<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(f);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
+    const Fitted<T> f{L.n,
+                      L.A_i,
+                      L.A_j,
+                      (const T *)L.A_a,
+                      (const T *)L.d,
+                      last ? nullptr : L.aggregate,
+                      CMATCHStrength(*s->params, L.all),
+                      nullptr,
+                      nullptr,
+                      &s->report->fit[level]};
+    return Measure(s, f, L.nnz);
   }));
-  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMeasureFit(CMATCHSetup *s, const CMATCHRows &graph, const LocalInt *aggregate)
+{
+  const Fitted<float> f{graph.n, graph.start, graph.j,           graph.a, graph.d, aggregate, CMATCHNodesStrength(*s->params, 0),
+                        nullptr, nullptr,     &s->report->fit[0]};
+
+  PetscFunctionBegin;
+  PetscCall(Measure(s, f, graph.room));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cmatch_nodes_pattern.cuh"
+#include "cmatch_nodes_rows.cuh"
 
 namespace
 {
@@ -83,51 +84,79 @@ struct NodeColumns {
 };
 
 /* Where the finest level goes */
-template <typename T>
 struct Finest {
   LocalInt        k;
   const LocalInt *A_i, *A_j;
   double         *A, *diagonal;
-  T              *A_a;
   unsigned char  *alone;
 };
 
-/* The values of A, scaled, and which unknowns are alone. A warp takes a node. */
-template <int K, typename T>
-__global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale, Finest<T> to, CMATCHReport *report)
+/* The values of A, scaled, and which unknowns are alone; T is the precision of the hierarchy. A warp takes a node. */
+template <typename T, int K>
+__global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale, Finest to, CMATCHReport *report)
 {
+  constexpr int  kAhead = 4;
   const LocalInt k = K ? K : to.k, i = (LocalInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize;
   if (i >= A.n / k) return;
-  const LocalInt begin = to.A_i[i], blocks = to.A_i[i + 1] - begin;
-  unsigned       alone = 0;
-  for (LocalInt r = 0; r < k; r++) {
-    const LocalInt row = i * k + r, from = A.i[row], length = A.i[row + 1] - from;
-    bool           other = false, finite = true;
-    if (length != blocks * k) {
-      for (LocalInt t = lane; t < blocks * k; t += kWarpSize) {
-        const size_t at = ((size_t)(begin + t / k) * k + r) * k + t % k;
-        to.A[at]        = 0;
-        to.A_a[at]      = 0;
-      }
-      __syncwarp();
-    }
-    for (LocalInt t = lane; t < length; t += kWarpSize) {
-      const LocalInt column = A.j[from + t], j = column / k;
-      const double   value = A.a[from + t] * scale;
-      LocalInt       block = begin + min(t / k, blocks - 1); /* of a row without gaps */
-      if (to.A_j[block] != j) block = CMATCHFindBlock(to.A_i, to.A_j, i, j);
-      const size_t at = ((size_t)block * k + r) * k + column % k;
-      to.A[at]        = value;
-      to.A_a[at]      = (T)value;
-      finite          = finite && isfinite((T)value);
-      if (column == row) to.diagonal[row] = fabs(value);
-      else other = other || value != 0;
-    }
-    if (!__any_sync(kFullWarp, other)) alone |= 1u << r;
-    if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
+  const LocalInt begin = to.A_i[i], blocks = to.A_i[i + 1] - begin, start = A.i[i * k + min(lane, (int)k)];
+  const LocalInt first = __shfl_sync(kFullWarp, start, 0), end = __shfl_sync(kFullWarp, start, (int)k);
+  unsigned       other = 0, wrong = 0; /* rows with other entries than the diagonal one, and with entries that are too large */
+  double *const  block_of = to.A + (size_t)begin * k * k;
+  if (end - first != blocks * k * k) {
+    for (LocalInt t = lane; t < blocks * k * k; t += kWarpSize) block_of[t] = 0;
+    __syncwarp();
   }
-  if (lane == 0) to.alone[i] = (unsigned char)alone;
+  for (LocalInt from = first; from < end; from += kAhead * kWarpSize) {
+    LocalInt column[kAhead];
+    double   value[kAhead];
+#pragma unroll
+    for (int v = 0; v < kAhead; v++) {
+      const LocalInt e = from + v * kWarpSize + lane;
+      column[v]        = e < end ? A.j[e] : -1;
+      value[v]         = e < end ? A.a[e] * scale : 0;
+    }
+#pragma unroll
+    for (int v = 0; v < kAhead; v++) {
+      const LocalInt e = from + v * kWarpSize + lane;
+      LocalInt       r = 0, row_start = first;
+      for (LocalInt row = 1; row < k; row++) {
+        const LocalInt other_start = __shfl_sync(kFullWarp, start, (int)row);
+        if (e < other_start) continue;
+        r         = row;
+        row_start = other_start;
+      }
+      if (column[v] < 0) continue;
+      const LocalInt j     = column[v] / k;
+      LocalInt       block = min((e - row_start) / k, blocks - 1); /* of a row without gaps */
+      if (to.A_j[begin + block] != j) block = CMATCHFindBlock(to.A_i, to.A_j, i, j) - begin;
+      block_of[((size_t)block * k + r) * k + column[v] % k] = value[v];
+      if (!isfinite((T)value[v])) wrong |= 1u << r;
+      if (column[v] == i * k + r) to.diagonal[column[v]] = fabs(value[v]);
+      else if (value[v] != 0) other |= 1u << r;
+    }
+  }
+  other = __reduce_or_sync(kFullWarp, other);
+  wrong = __reduce_or_sync(kFullWarp, wrong);
+  if (lane != 0) return;
+  to.alone[i] = (unsigned char)(~other & ((1u << k) - 1));
+  if (wrong) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, i * k + __ffs((int)wrong) - 1, CMATCH_TOO_LARGE));
+}
+
+/* The slices of a level, from its operator in double precision. Threads of a block have the unknowns of a slice, step by step. */
+template <typename T>
+__global__ void __launch_bounds__(kCMATCHSliceThreads)
+  FillSlices(CMATCHSlices<T> to, const LocalInt *A_j, const double *A, LocalInt *slice_j, T *value)
+{
+  const LocalInt k = to.k, unknowns = kCMATCHSlice * k, t = threadIdx.x % unknowns, slice = (LocalInt)blockIdx.x;
+  const LocalInt i = slice * kCMATCHSlice + t / k, r = t % k, start = to.start[slice];
+  if (i >= to.n) return;
+  const LocalInt begin = to.A_i[i], count = to.A_i[i + 1] - begin;
+  for (LocalInt e = threadIdx.x / unknowns; e < count; e += blockDim.x / unknowns) {
+    if (r == 0) slice_j[(size_t)(start + e) * kCMATCHSlice + t / k] = A_j[begin + e];
+    for (LocalInt c = 0; c < k; c++)
+      value[((size_t)(start + e) * k + c) * unknowns + t] = (T)A[((size_t)(begin + e) * k + r) * k + c];
+  }
 }
 
 /* Exponents by which modes are scaled */
@@ -240,16 +269,17 @@ PetscErrorCode CreateFinest(CMATCHNodesSetup *t, const CSRView &A, LocalInt k)
   CMATCHSetup   *s     = t->s;
   const LocalInt n     = A.n / k;
   const auto     mark  = s->arena.mark();
-  LocalInt      *start = nullptr;
+  LocalInt      *start = nullptr, *width = nullptr;
 
   PetscFunctionBegin;
   PetscCall(s->arena.Take((size_t)n + 1, &start));
+  PetscCall(s->arena.Take((size_t)CMATCHSliceCount(n) + 1, &width));
   PetscCall(CMATCHForUnknowns(k, [&](auto known) {
     const NodeColumns<known> columns{A, k};
     PetscFunctionBegin;
-    PetscCall(FindPattern(s, columns, n, n, (double)A.nnz / A.n / k, start, [&](LocalInt blocks, LocalInt **j) {
+    PetscCall(FindPattern(s, columns, n, n, (double)A.nnz / A.n / k, start, width, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
-      PetscCall(CMATCHNodesCreateLevel(t, n, k, blocks));
+      PetscCall(CMATCHNodesCreateLevel(t, n, k, blocks, (LocalInt)s->seen.steps));
       *j = t->N->level[0].A_j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -257,7 +287,7 @@ PetscErrorCode CreateFinest(CMATCHNodesSetup *t, const CSRView &A, LocalInt k)
   }));
   t->N->level[0].wide     = s->seen.wide;
   s->H->device[0].longest = s->seen.longest;
-  PetscCallCUDA(cudaMemcpyAsync(t->N->level[0].A_i, start, ((size_t)n + 1) * sizeof(*start), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCall(CMATCHNodesFinishPattern(t, start, width));
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -307,9 +337,9 @@ PetscErrorCode Fill(CMATCHNodesSetup *t, const CSRView &A)
     PetscFunctionBegin;
     PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
       using T = decltype(zero);
-      const Finest<T> to{L.k, L.A_i, L.A_j, t->A, t->diagonal, (T *)L.A_a, t->alone};
+      const Finest to{L.k, L.A_i, L.A_j, t->A, t->diagonal, t->alone};
       PetscFunctionBegin;
-      FillFinest<k, T><<<blocks, kBlockSize, 0, s->stream>>>(A, s->H->scale, to, s->report);
+      FillFinest<T, k><<<blocks, kBlockSize, 0, s->stream>>>(A, s->H->scale, to, s->report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -318,7 +348,25 @@ PetscErrorCode Fill(CMATCHNodesSetup *t, const CSRView &A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the finest level, with its graph unless keep. */
+/* The slices of the level, when its operator is there */
+PetscErrorCode MakeSlices(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->Level();
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    FillSlices<T><<<CMATCHSliceCount(L.n), CMATCHSliceBlock(L, s->H->processors), 0, s->stream>>>(CMATCHSlices<T>(L), L.A_j, t->A,
+                                                                                                  L.slice_j, (T *)L.A_a);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the finest level, with its graph. */
 PetscErrorCode MakeFinest(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes)
 {
   CMATCHSetup *s = t->s;
@@ -338,7 +386,7 @@ PetscErrorCode MakeFinest(CMATCHNodesSetup *t, const CSRView &A, const CMATCHMod
   if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
   ScaleModes<<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, modes.m, modes.B, exponents, t->B);
   FinePCCheckLaunch();
-  if (!t->keep) PetscCall(MakeGraph(t));
+  if (!t->keep || s->H->levels > 1) PetscCall(MakeGraph(t));
   MaskModes<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, modes.k, modes.m, t->alone, t->B);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -352,6 +400,7 @@ PetscErrorCode Aggregate(CMATCHNodesSetup *t, bool *end)
   CMATCHNodesLevel   &L      = t->Level();
   const LocalInt      m      = t->N->m;
   const auto          mark   = s->arena.mark();
+  const CMATCHRows    graph  = s->rows;
   CMATCHFound         found;
 
   PetscFunctionBegin;
@@ -365,6 +414,7 @@ PetscErrorCode Aggregate(CMATCHNodesSetup *t, bool *end)
                             (PetscReal)m,
                             (PetscReal)CMATCHNodesCoarseSize(params)};
   PetscCall(CMATCHMatchNodes(s, sweeps, L.n, L.aggregate, &found));
+  if (!t->level && t->work) PetscCall(CMATCHNodesMeasureFit(s, graph, L.aggregate));
   if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
   s->arena.Release(mark);
   L.left = found.left;
@@ -390,6 +440,7 @@ PetscErrorCode MakeLevels(CMATCHNodesSetup *t)
 
   PetscFunctionBegin;
   while (true) {
+    PetscCall(MakeSlices(t));
     if (t->keep) end = t->level + 1 == H->levels;
     else PetscCall(Aggregate(t, &end));
     if (end || CMATCHHasFailed(s)) break;
@@ -424,9 +475,12 @@ PetscErrorCode Compute(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes 
     if (t->keep && s->H->levels > 1) {
       CountCoupled<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, (1u << L.k) - 1, t->alone, L.aggregate, s->report);
       FinePCCheckLaunch();
+      PetscCall(CMATCHNodesMeasureFit(s, s->rows, L.aggregate));
     }
     PetscCall(MakeLevels(t));
     t->N->coupled = s->seen.coupled;
+    t->N->fit     = s->H->levels > 1 ? s->seen.fit[0] : CMATCHFit{};
+    if (!t->keep) t->N->first_fit = t->N->fit;
   }
   CMATCHRecordFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -475,7 +529,7 @@ PetscErrorCode Close(CMATCHNodesSetup *t, bool keep_work)
 
 } // namespace
 
-PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt k, LocalInt blocks)
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps)
 {
   CMATCHHierarchyCUDA *H     = t->s->H;
   const LocalInt       level = H->levels++, m = t->N->m;
@@ -491,9 +545,12 @@ PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt 
   L.n      = n;
   L.k      = k;
   L.blocks = blocks;
+  L.steps  = steps;
   layout.Place(&L.A_i, (size_t)n + 1);
   layout.Place(&L.A_j, blocks);
-  layout.Place(&L.A_a, blocks * (size_t)k * k * value);
+  layout.Place(&L.slice, (size_t)CMATCHSliceCount(n) + 1);
+  layout.Place(&L.slice_j, (size_t)steps * kCMATCHSlice);
+  layout.Place(&L.A_a, (size_t)steps * kCMATCHSlice * k * k * value);
   layout.Place(&L.D, unknowns * k * value);
   if (!CMATCHNodesEnd(*t->s->params, level, n, k, &end)) {
     layout.Place(&L.aggregate, n);
@@ -507,6 +564,19 @@ PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt 
   PetscCall(layout.Allocate(&H->memory.back()));
   H->level[level]   = CMATCHLevel{};
   H->level[level].n = H->level[level].all = n * k;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesFinishPattern(CMATCHNodesSetup *t, const LocalInt *start, const LocalInt *width)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->N->level[s->H->levels - 1];
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemcpyAsync(L.A_i, start, ((size_t)L.n + 1) * sizeof(*start), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, width, L.slice, CMATCHSliceCount(L.n) + 1, s->stream);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -549,15 +619,16 @@ PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *mode
     H->nodes_kept = std::make_shared<CMATCHNodes>();
     H->nodes      = H->nodes_kept.get();
   }
-  CMATCHNodesSetup t{&s, H->nodes, (bool)keep};
+  CMATCHNodesSetup t{&s, H->nodes, (bool)keep, (bool)work};
   t.N->m     = modes->m;
   t.N->graph = CMATCHNodesGraphOf(modes->k, modes->m);
   PetscCall(DeviceGetStream(&s.stream));
   PetscCall(CMATCHOpenWork(&s, (size_t)(kWork * (double)A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)))));
   if (A->n) PetscCall(Compute(&t, *A, *modes));
   else if (!keep) {
-    PetscCall(CMATCHNodesCreateLevel(&t, 0, modes->k, 0));
+    PetscCall(CMATCHNodesCreateLevel(&t, 0, modes->k, 0, 0));
     PetscCallCUDA(cudaMemsetAsync(t.N->level[0].A_i, 0, sizeof(LocalInt), s.stream));
+    PetscCallCUDA(cudaMemsetAsync(t.N->level[0].slice, 0, sizeof(LocalInt), s.stream));
     H->inverted = PETSC_TRUE;
   }
   PetscCall(Close(&t, work));

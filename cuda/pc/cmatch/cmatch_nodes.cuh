@@ -19,7 +19,7 @@
 struct CMATCHNodesSetup {
   CMATCHSetup *s;
   CMATCHNodes *N;
-  bool         keep;
+  bool         keep, work;
   LocalInt     level = 0;
 
   double        *A        = nullptr; /* [blocks][k][k] */
@@ -31,11 +31,18 @@ struct CMATCHNodesSetup {
   CMATCHNodesLevel &Level() const { return N->level[level]; }
 };
 
-/* Makes the memory of a level that follows the last one, with room for its transfer to a next one. */
-PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *, LocalInt n, LocalInt k, LocalInt blocks);
+/* Makes the memory of a level that follows the last one, whose slices have so many steps, with room for its transfer to a next one.
+ */
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps);
+
+/* Finishes the pattern of the last level: row starts and steps of slices, which FindPattern() has found. */
+PetscErrorCode CMATCHNodesFinishPattern(CMATCHNodesSetup *, const LocalInt *start, const LocalInt *width);
 
 /* Work memory for A and `alone` of a level, which stays while the next level is made. */
 PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *, LocalInt level, double **A, unsigned char **alone);
+
+/* How well the aggregates fit the graph of the finest level: the result is in fit[0] of the report. cmatch_fit.cu has it. */
+PetscErrorCode CMATCHNodesMeasureFit(CMATCHSetup *, const CMATCHRows &graph, const LocalInt *aggregate);
 
 /* D^{-1}, the estimate, and with this root of the polynomial M^{-1} */
 PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *, const PolynomialSteps &);

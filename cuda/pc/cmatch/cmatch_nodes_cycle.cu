@@ -66,70 +66,54 @@ __global__ void __launch_bounds__(kBlockSize) EndCycle(LocalInt n, const T *x, C
   if (!to.control->skip && u < n) to((LocalInt)u, x[u]);
 }
 
-/* Calls act(i, lane, (A x)_i,lane, k) with all lanes of a warp for each node i. */
-template <typename T, int K, typename Act>
-__global__ void __launch_bounds__(kBlockSize)
-  ForNodes(CMATCHBlockRows<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
-{
-  const LocalInt          i    = (LocalInt)(GridThread() / kWarpSize);
-  const bool              mine = i < A.n;
-  CMATCHBlocksAhead<T, K> row(A, mine ? i : 0, mine);
-  WaitForPrevious();
-  LetNextStart();
-  if (control->skip || !mine) return;
-  act(i, (int)(threadIdx.x % kWarpSize), row.Multiply(x), K ? K : A.k);
-}
+/*
+   A product y = A x, and what is made of it: the residual r = r_from - y, and with D a step of a smoother,
 
-/* r = b - A x */
-template <typename T>
-struct StoreResidual {
-  const T *b;
-  T       *r;
+     z' = e z_from + c D r,   x' = x + beta z',
 
-  __device__ __forceinline__ void operator()(LocalInt i, int p, T product, LocalInt k) const
-  {
-    if (p < k) r[(size_t)i * k + p] = b[(size_t)i * k + p] - product;
-  }
-};
-
-/* The first step of a smoother from x: r = b - A x, z = c D r, x = x + beta z; r and z are stored if the polynomial goes on. */
+   where r_from is b at first, and z_from is null in the first step. What is null is not stored.
+*/
 template <typename T, typename To>
-struct SmoothFrom {
-  const T *b, *x, *D;
-  T        c, beta;
-  T       *r, *z;
-  To       to;
-
-  __device__ __forceinline__ void operator()(LocalInt i, int p, T product, LocalInt k) const
-  {
-    const size_t u   = (size_t)i * k + p;
-    const T      r_u = p < k ? b[u] - product : T(0), z_u = c * TimesInverse(D + (size_t)i * k * k, k, p, r_u);
-    if (p >= k) return;
-    if (r) r[u] = r_u;
-    if (z) z[u] = z_u;
-    to((LocalInt)u, x[u] + beta * z_u);
-  }
-};
-
-/* A further step: r = r - A z, z' = e z + c D r, x = x + beta z'; r and z' are stored if the polynomial goes on. */
-template <typename T, typename To>
-struct SmoothOn {
-  const T *D, *r_from, *z_from, *x;
+struct Step {
+  const T *r_from, *z_from, *x, *D;
   T        c, e, beta;
   T       *r, *z;
   To       to;
-
-  __device__ __forceinline__ void operator()(LocalInt i, int p, T product, LocalInt k) const
-  {
-    const size_t u   = (size_t)i * k + p;
-    const T      r_u = p < k ? r_from[u] - product : T(0), Dr = TimesInverse(D + (size_t)i * k * k, k, p, r_u);
-    if (p >= k) return;
-    const T z_u = e * z_from[u] + c * Dr;
-    if (r) r[u] = r_u;
-    if (z) z[u] = z_u;
-    to((LocalInt)u, x[u] + beta * z_u);
-  }
 };
+
+/* A block takes a slice. */
+template <typename T, int K, typename To>
+__global__ void __launch_bounds__(kCMATCHSliceThreads)
+  MultiplyNodes(CMATCHSlices<T> A, const T *__restrict__ y_of, Step<T, To> step, const CMATCHControl *control)
+{
+  __shared__ T   part[kCMATCHSliceThreads];
+  const LocalInt k = K ? K : A.k;
+  T              D[K ? K : kCMATCHMostModes], r = 0, z = 0, x = 0;
+
+  CMATCHSliceRow<T, K> row(A, (LocalInt)blockIdx.x);
+  if (row.mine && step.D)
+    for (LocalInt q = 0; q < k; q++) D[q] = step.D[(size_t)row.u * k + q];
+  WaitForPrevious();
+  LetNextStart();
+  if (control->skip) return;
+  if (row.mine) {
+    r = step.r_from[row.u];
+    if (step.D) x = step.x[row.u];
+    if (step.z_from) z = step.z_from[row.u];
+  }
+  r -= row.AddUp(row.Multiply(y_of), part);
+  if (row.mine && step.r) step.r[row.u] = r;
+  if (!step.D) return;
+  if (row.first) part[threadIdx.x] = r; /* no other thread has read that */
+  __syncthreads();
+  if (!row.mine) return;
+  const T *const of_node = part + threadIdx.x / k * k;
+  T              Dr      = 0;
+  for (LocalInt q = 0; q < k; q++) Dr += D[q] * of_node[q];
+  z = step.e * z + step.c * Dr;
+  if (step.z) step.z[row.u] = z;
+  step.to(row.u, x + step.beta * z);
+}
 
 /* Rows of R, whose blocks are in P */
 template <typename T>
@@ -238,27 +222,16 @@ private:
     return {D(l), (T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
   }
 
-  template <int K, typename Act>
-  PetscErrorCode Launch(LocalInt l, const T *x, const Act &act)
+  template <typename To>
+  PetscErrorCode Multiply(LocalInt l, const T *x, const Step<T, To> &step)
   {
-    const CMATCHNodesLevel  &L = N_->level[l];
-    const CMATCHBlockRows<T> A{L.n, L.k, L.A_i, L.A_j, (const T *)L.A_a};
+    const CMATCHNodesLevel &L = N_->level[l];
 
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(H_->early, ForNodes<T, K, Act>, BlocksFor((long long)L.n * kWarpSize), kBlockSize, stream_, A, x,
-                          H_->control, act));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  template <typename Act>
-  PetscErrorCode ForRows(LocalInt l, const T *x, const Act &act)
-  {
-    PetscFunctionBegin;
-    switch (N_->level[l].k) {
-    case 2: PetscCall(Launch<2>(l, x, act)); break;
-    case 3: PetscCall(Launch<3>(l, x, act)); break;
-    case 6: PetscCall(Launch<6>(l, x, act)); break;
-    default: PetscCall(Launch<0>(l, x, act)); break;
-    }
+    PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
+      return LaunchEarly(H_->early, MultiplyNodes<T, k, To>, CMATCHSliceCount(L.n), CMATCHSliceBlock(L, H_->processors), stream_,
+                         CMATCHSlices<T>(L), x, step, H_->control);
+    }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -273,19 +246,19 @@ private:
       const bool     on   = step + 1 < p.degree;
       const T *const z    = v.z[(step + 1) % 2];
       const auto     with = [&](auto to) {
-        return SmoothOn<T, decltype(to)>{D(l),
-                                         r,
-                                         z,
-                                         x,
-                                         (T)p.c[step],
-                                         (T)p.e[step],
-                                         (T)p.beta[step],
-                                         on ? v.r : nullptr,
-                                         on ? v.z[step % 2] : nullptr,
-                                         to};
+        return Step<T, decltype(to)>{r,
+                                     z,
+                                     x,
+                                     D(l),
+                                     (T)p.c[step],
+                                     (T)p.e[step],
+                                     (T)p.beta[step],
+                                     on ? v.r : nullptr,
+                                     on ? v.z[step % 2] : nullptr,
+                                     to};
       };
-      if (out && !on) PetscCall(ForRows(l, z, with(Caller())));
-      else PetscCall(ForRows(l, z, with(CMATCHToVector<T>{x})));
+      if (out && !on) PetscCall(Multiply(l, z, with(Caller())));
+      else PetscCall(Multiply(l, z, with(CMATCHToVector<T>{x})));
       r = v.r;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -297,12 +270,13 @@ private:
     const bool     on   = p.degree > 1;
     const T *const x    = v.x[now_[l]];
     const auto     with = [&](auto to) {
-      return SmoothFrom<T, decltype(to)>{v.b, x, D(l), (T)p.c[0], (T)p.beta[0], on ? v.r : nullptr, on ? v.z[0] : nullptr, to};
+      return Step<T, decltype(to)>{v.b, nullptr, x, D(l), (T)p.c[0], T(0), (T)p.beta[0], on ? v.r : nullptr, on ? v.z[0] : nullptr,
+                                   to};
     };
 
     PetscFunctionBegin;
-    if (out && !on) PetscCall(ForRows(l, x, with(Caller())));
-    else PetscCall(ForRows(l, x, with(CMATCHToVector<T>{v.x[1 - now_[l]]})));
+    if (out && !on) PetscCall(Multiply(l, x, with(Caller())));
+    else PetscCall(Multiply(l, x, with(CMATCHToVector<T>{v.x[1 - now_[l]]})));
     now_[l] = 1 - now_[l];
     PetscCall(SmoothOnwards(l, p, v.r, out));
     if (out) ended_ = true;
@@ -324,7 +298,7 @@ private:
     }
     PetscCall(SmoothOnwards(l, p, v.b, false));
     if (Last(l)) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
+    PetscCall(Multiply(l, v.x[now_[l]], Step<T, CMATCHToVector<T>>{v.b, nullptr, nullptr, nullptr, T(0), T(0), T(0), v.r}));
     PetscCall(CMATCHForSizes(L.k, N_->m, [&](auto k, auto m) {
       Transfer<T> R = P;
       R.n           = L.coarse;

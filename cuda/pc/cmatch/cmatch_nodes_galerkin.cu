@@ -14,8 +14,9 @@ constexpr int kGroup       = 8; /* lanes that have the columns of a block */
 constexpr int kGroups      = kWarpSize / kGroup;
 constexpr int kStaged      = 4;   /* blocks of a row of A that are in shared memory at once */
 constexpr int kAPBlock     = 128; /* threads of a block that makes A P */
-constexpr int kCoarseBlock = 128; /* threads that have a row of the next operator together */
-constexpr int kMirrorGroup = 8;   /* lanes of a block below the diagonal */
+constexpr int kCoarseWarps = 8;   /* that have a row of the next operator together, at most */
+constexpr int kBlockShare  = kCMATCHMostModes * kCMATCHMostModes / kWarpSize; /* entries of a block in a lane */
+constexpr int kMirrorGroup = 8;                                               /* lanes of a block below the diagonal */
 
 /* Guesses of the blocks of a row: of A P, as a multiple of those of A, and of the next operator. */
 constexpr double kAPColumns = 0.6, kCoarseColumns = 100;
@@ -94,6 +95,12 @@ struct Places {
     return place < 0 ? -1 : number[place];
   }
 };
+
+/* What a warp of the second product has beside the places: a block of P, and the columns that it takes. */
+__host__ __device__ size_t WarpBytes(LocalInt entries)
+{
+  return entries * sizeof(double) + kWarpSize * sizeof(int);
+}
 
 /* -------------------------------------------- A P --------------------------------------------- */
 
@@ -187,64 +194,91 @@ struct SecondProduct {
   const double   *B_c;
   const LocalInt *C_i, *C_j;
   double         *C;
-  T              *C_a; /* C, rounded */
   unsigned char  *alone;
   LocalInt       *lonely; /* [C blocks, or as many as there is room for] blocks without a transpose, and their rows */
 };
 
-/* The bit number n of those in a mask that are set, or -1 */
-__device__ __forceinline__ int SetBit(unsigned mask, int n)
-{
-  for (int t = 0; t < n; t++) mask &= mask - 1;
-  return __ffs((int)mask) - 1;
-}
+/* What a warp asks for before it needs it: the block of an entry of R, and the first columns of the row of A P that it meets. */
+template <typename T>
+struct Ahead {
+  T        P[kBlockShare];
+  LocalInt J, begin, count;
+};
 
-/* Adds up the places' blocks of row c. Of the warps of a block each takes some of the places. */
+/*
+   Adds up the places' blocks of row c. Of the warps of a block each takes some of the places. A group takes a block of A P, and a
+   lane a column of it. `staged` [k][m] and `picked` [kWarpSize] are of the warp.
+*/
 template <typename T, int K, int M>
-__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, const Places &places)
+__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, const Places &places, double *staged,
+                                            int *picked)
 {
-  constexpr int  kK = K ? K : 1, kM = M ? M : 1, warps = kCoarseBlock / kWarpSize;
-  const LocalInt k = K ? K : p.k, m = M ? M : p.m;
-  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, q = lane % kGroup, warp = threadIdx.x / kWarpSize;
-  for (LocalInt e = p.R_i[c]; e < p.R_i[c + 1]; e++) {
-    const LocalInt entry = p.R_j[e], i = entry / kCMATCHSlots;
-    const T *const P = p.P_a + (size_t)entry * k * m;
-    double         of_P[kK][kM];
-    if (K) {
+  constexpr int  kK = K ? K : kCMATCHMostModes, kM = M ? M : kCMATCHMostModes;
+  constexpr int  kAhead = K == 2 || K == 3 ? 3 : 1; /* blocks of A P that a group loads at once */
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, end = p.R_i[c + 1];
+  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, q = lane % kGroup;
+  const int      warp = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize;
+  for (LocalInt base = p.R_i[c]; base < end; base += kWarpSize) {
+    const bool     mine  = base + lane < end;
+    const LocalInt entry = mine ? p.R_j[base + lane] : 0, begin = mine ? p.AP_i[entry / kCMATCHSlots] : 0;
+    const LocalInt length = mine ? p.AP_i[entry / kCMATCHSlots + 1] - begin : 0, some = min(kWarpSize, end - base);
+    const auto     load = [&](LocalInt u) {
+      Ahead<T>       next;
+      const T *const P = p.P_a + (size_t)__shfl_sync(kFullWarp, entry, u) * k * m;
+      next.begin       = __shfl_sync(kFullWarp, begin, u);
+      next.count       = __shfl_sync(kFullWarp, length, u);
+      next.J           = lane < next.count ? p.AP_j[next.begin + lane] : -1;
 #pragma unroll
-      for (int r = 0; r < kK; r++)
+      for (int t = 0; t < kBlockShare; t++)
+        if (lane + t * kWarpSize < k * m) next.P[t] = P[lane + t * kWarpSize];
+      return next;
+    };
+    Ahead<T> next = load(0);
+    for (LocalInt u = 0; u < some; u++) {
+      const Ahead<T> now = next;
+      if (u + 1 < some) next = load(u + 1);
+      __syncwarp(); /* what is staged has been used */
 #pragma unroll
-        for (int s = 0; s < kM; s++) of_P[r][s] = (double)P[r * kM + s];
-    }
-    for (LocalInt first = p.AP_i[i]; first < p.AP_i[i + 1]; first += kWarpSize) {
-      const LocalInt J    = first + lane < p.AP_i[i + 1] ? p.AP_j[first + lane] : -1;
-      const int      own  = J >= c ? places.Find(J) : -1;
-      unsigned       left = __ballot_sync(kFullWarp, own >= 0 && own % warps == warp);
-      while (left) {
-        const int from = SetBit(left, g), to = __shfl_sync(kFullWarp, own, from < 0 ? 0 : from);
-        for (int t = 0; t < kGroups; t++) left &= left - 1;
-        if (from >= 0 && q < m) {
-          const T *const AP   = p.AP_a + (size_t)(first + from) * k * m + q;
-          double *const  sums = places.sum + (size_t)to * places.stride + q;
-          if (K) {
-            double of_AP[kK];
+      for (int t = 0; t < kBlockShare; t++)
+        if (lane + t * kWarpSize < k * m) staged[lane + t * kWarpSize] = (double)now.P[t];
+      for (LocalInt first = 0; first < now.count; first += kWarpSize) {
+        LocalInt J = now.J;
+        if (first) J = first + lane < now.count ? p.AP_j[now.begin + first + lane] : -1;
+        const int      own       = J >= c ? places.Find(J) : -1;
+        const bool     takes     = own >= 0 && own % warps == warp;
+        const unsigned some_take = __ballot_sync(kFullWarp, takes);
+        if (takes) picked[__popc(some_take & ((1u << lane) - 1u))] = own * kWarpSize + lane;
+        __syncwarp();
+        const int count = __popc(some_take);
+        for (int at = g; at < count; at += kAhead * kGroups) { /* the places of all of them differ */
+          T       of_AP[kAhead][kK];
+          double *sums[kAhead];
 #pragma unroll
-            for (int r = 0; r < kK; r++) of_AP[r] = (double)AP[r * kM];
+          for (int v = 0; v < kAhead; v++) {
+            sums[v] = nullptr;
+            if (at + v * kGroups >= count || q >= m) continue;
+            const int      item = picked[at + v * kGroups];
+            const T *const AP   = p.AP_a + (size_t)(now.begin + first + item % kWarpSize) * k * m + q;
+            sums[v]             = places.sum + (size_t)(item / kWarpSize) * places.stride + q;
+#pragma unroll
+            for (int r = 0; r < kK; r++)
+              if (r < k) of_AP[v][r] = AP[r * m];
+          }
+#pragma unroll
+          for (int v = 0; v < kAhead; v++) {
+            if (!sums[v]) continue;
 #pragma unroll
             for (int s = 0; s < kM; s++) {
-              double sum = sums[s * kM];
+              if (s >= m) continue;
+              double sum = sums[v][s * m];
 #pragma unroll
-              for (int r = 0; r < kK; r++) sum += of_P[r][s] * of_AP[r];
-              sums[s * kM] = sum;
+              for (int r = 0; r < kK; r++)
+                if (r < k) sum += staged[r * m + s] * (double)of_AP[v][r];
+              sums[v][s * m] = sum;
             }
-          } else
-            for (LocalInt s = 0; s < m; s++) {
-              double sum = sums[s * m];
-              for (LocalInt r = 0; r < k; r++) sum += (double)P[r * m + s] * (double)AP[r * m];
-              sums[s * m] = sum;
-            }
+          }
         }
-        __syncwarp(); /* another group may have the same place next */
+        __syncwarp(); /* what is picked has been used, and sums are there */
       }
     }
   }
@@ -252,26 +286,27 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
 
 /* The blocks of the next operator on and above the diagonal, with 1 for each dead unknown. A block takes a row. */
 template <typename T, int K, int M>
-__global__ void __launch_bounds__(kCoarseBlock) MultiplyCoarse(SecondProduct<T> p, int most)
+__global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(SecondProduct<T> p, int most)
 {
   extern __shared__ double shared[];
-  const LocalInt           m = M ? M : p.m, entries = m * m, c = blockIdx.x;
-  const Places             places((char *)shared, most, entries);
+  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = m * m, c = blockIdx.x;
+  const size_t             each = WarpBytes(k * m);
+  double *const            own  = (double *)((char *)shared + threadIdx.x / kWarpSize * each);
+  const Places             places((char *)shared + blockDim.x / kWarpSize * each, most, entries);
   const LocalInt           diagonal = CMATCHFindBlock(p.C_i, p.C_j, c, c), end = p.C_i[c + 1];
   const double            *B_c = p.B_c + (size_t)c * entries;
   for (LocalInt first = diagonal; first < end; first += most) {
     const int count = min(most, end - first);
-    places.Take(p.C_j + first, count, threadIdx.x, kCoarseBlock, [] { __syncthreads(); });
-    AddUpCoarse<T, K, M>(p, c, places);
+    places.Take(p.C_j + first, count, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    AddUpCoarse<T, K, M>(p, c, places, own, (int *)(own + k * m));
     __syncthreads();
-    for (int at = threadIdx.x; at < count * entries; at += kCoarseBlock) {
+    for (int at = threadIdx.x; at < count * entries; at += blockDim.x) {
       const int           number = at / entries, r = at % entries / m, s = at % m;
       const double *const sum   = places.sum + (size_t)number * places.stride;
       double              value = sum[r * m + s];
       if (first + number == diagonal && r > s) value = sum[s * m + r];
       if (first + number == diagonal && r == s && B_c[r * m + r] == 0) value = 1;
-      p.C[(size_t)first * entries + at]   = value;
-      p.C_a[(size_t)first * entries + at] = (T)value;
+      p.C[(size_t)first * entries + at] = value;
     }
     __syncthreads();
   }
@@ -300,11 +335,8 @@ __global__ void __launch_bounds__(kBlockSize) Mirror(SecondProduct<T> p, CMATCHR
       p.lonely[2 * (size_t)at + 1] = c;
       continue;
     }
-    for (int at = lane; at < entries; at += kMirrorGroup) {
-      const double value              = p.C[(size_t)other * entries + at % m * m + at / m];
-      p.C[(size_t)e * entries + at]   = value;
-      p.C_a[(size_t)e * entries + at] = (T)value;
-    }
+    for (int at = lane; at < entries; at += kMirrorGroup)
+      p.C[(size_t)e * entries + at] = p.C[(size_t)other * entries + at % m * m + at / m];
   }
 }
 
@@ -322,8 +354,7 @@ __global__ void __launch_bounds__(kBlockSize) AddUpLonely(SecondProduct<T> p, co
         for (LocalInt r = 0; r < k && of >= 0; r++)
           sum += (double)p.P_a[((size_t)p.R_j[e] * k + r) * m + entry / m] * (double)p.AP_a[((size_t)of * k + r) * m + entry % m];
       }
-      p.C[(size_t)block * m * m + entry]   = sum;
-      p.C_a[(size_t)block * m * m + entry] = (T)sum;
+      p.C[(size_t)block * m * m + entry] = sum;
     }
   }
 }
@@ -350,7 +381,7 @@ public:
     PetscCall(s_->arena.Take((size_t)L_.n + 1, &AP_i_));
     const APColumns columns{L_.A_i, L_.A_j, L_.P_j};
     const double    mean = kAPColumns * L_.blocks / L_.n;
-    PetscCall(FindPattern(s_, columns, L_.n, L_.coarse, mean, AP_i_, [&](LocalInt blocks, LocalInt **j) {
+    PetscCall(FindPattern(s_, columns, L_.n, L_.coarse, mean, AP_i_, nullptr, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
       PetscCall(s_->arena.Take(blocks, j));
       AP_j_ = *j;
@@ -394,22 +425,22 @@ private:
   /* The pattern of the next level */
   PetscErrorCode CreateNext()
   {
-    LocalInt      *start  = nullptr;
+    LocalInt      *start = nullptr, *width = nullptr;
     const LocalInt coarse = L_.coarse, level = t_->level + 1;
 
     PetscFunctionBegin;
     PetscCall(s_->arena.Take((size_t)coarse + 1, &start));
+    PetscCall(s_->arena.Take((size_t)CMATCHSliceCount(coarse) + 1, &width));
     const CoarseColumns columns{L_.R_i, L_.R_j, AP_i_, AP_j_};
-    PetscCall(FindPattern(s_, columns, coarse, coarse, kCoarseColumns, start, [&](LocalInt blocks, LocalInt **j) {
+    PetscCall(FindPattern(s_, columns, coarse, coarse, kCoarseColumns, start, width, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
-      PetscCall(CMATCHNodesCreateLevel(t_, coarse, m_, blocks));
+      PetscCall(CMATCHNodesCreateLevel(t_, coarse, m_, blocks, (LocalInt)s_->seen.steps));
       *j = t_->N->level[level].A_j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     L_.wide += s_->seen.wide;
     s_->H->device[level].longest = s_->seen.longest;
-    PetscCallCUDA(
-      cudaMemcpyAsync(t_->N->level[level].A_i, start, ((size_t)coarse + 1) * sizeof(*start), cudaMemcpyDeviceToDevice, s_->stream));
+    PetscCall(CMATCHNodesFinishPattern(t_, start, width));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -417,15 +448,16 @@ private:
   {
     const CMATCHNodesLevel &next   = t_->N->level[t_->level + 1];
     const int               most   = MostPlaces(0.5 * next.blocks / next.n + 1);
-    const size_t            shared = Places::Bytes(most, m_ * m_);
-    SecondProduct<T>        p{L_.coarse, L_.k,   m_,       L_.R_i,   L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
-                       AP_a_,     L_.B_c, next.A_i, next.A_j, C,      (T *)next.A_a,     alone};
+    const int               warps  = L_.coarse > 24 * H->processors ? 1 : L_.coarse > 2 * H->processors ? 4 : kCoarseWarps;
+    const size_t            shared = Places::Bytes(most, m_ * m_) + warps * WarpBytes(L_.k * m_);
+    SecondProduct<T>        p{L_.coarse, L_.k,     m_,       L_.R_i, L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_,
+                       L_.B_c,    next.A_i, next.A_j, C,      alone};
 
     PetscFunctionBegin;
     PetscCall(s_->arena.Take(2 * (size_t)next.blocks, &p.lonely));
     PetscCallCUDA(cudaMemsetAsync(&s_->report->lonely, 0, sizeof(LocalInt), s_->stream));
     PetscCallCUDA(cudaFuncSetAttribute(MultiplyCoarse<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    MultiplyCoarse<T, K, M><<<L_.coarse, kCoarseBlock, shared, s_->stream>>>(p, most);
+    MultiplyCoarse<T, K, M><<<L_.coarse, warps * kWarpSize, shared, s_->stream>>>(p, most);
     Mirror<T, M><<<BlocksFor((long long)L_.coarse * kWarpSize), kBlockSize, 0, s_->stream>>>(p, s_->report);
     AddUpLonely<T><<<PetscMin(H->processors, next.n), kBlockSize, 0, s_->stream>>>(p, s_->report);
     FinePCCheckLaunch();

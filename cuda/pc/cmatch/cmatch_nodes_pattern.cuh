@@ -28,6 +28,7 @@ struct PatternRows {
 
 struct Pattern {
   LocalInt *start, *length; /* [rows + 1] */
+  LocalInt *width;          /* [slices + 1] steps of slices of these rows, or null */
   LocalInt *wide;           /* [rows] the rows that did not fit, report->wide of them */
   LocalInt *j;
 };
@@ -75,6 +76,18 @@ __global__ void __launch_bounds__(kBlockSize) FindColumns(Source source, Pattern
   }
 }
 
+/* The steps of slices of rows. A thread takes a slice. */
+__global__ void __launch_bounds__(kBlockSize)
+  MeasureSlices(LocalInt rows, const LocalInt *length, LocalInt *width, CMATCHReport *report)
+{
+  const long long slice = GridThread(), first = slice * kCMATCHSlice;
+  LocalInt        longest = 0;
+  for (long long i = first; i < min(first + kCMATCHSlice, (long long)rows); i++) longest = max(longest, length[i]);
+  if (first < rows + kCMATCHSlice) width[slice] = longest; /* and 0 behind the last one */
+  const unsigned long long steps = GroupSum<kWarpSize>((unsigned long long)longest);
+  if (threadIdx.x % kWarpSize == 0 && steps) atomicAdd(&report->steps, steps);
+}
+
 template <bool Fill, typename Source>
 PetscErrorCode LaunchFindColumns(CMATCHSetup *s, const Source &source, const PatternRows &rows, const Pattern &out)
 {
@@ -90,16 +103,17 @@ PetscErrorCode LaunchFindColumns(CMATCHSetup *s, const Source &source, const Pat
 
 /*
    Finds the pattern of some rows with about so many columns each, of `columns` in all. start [rows + 1] is there; make(entries, &j)
-   makes room as soon as the number of entries is known. Then s->seen has the entries, the longest row, and the rows that needed
-   tables in global memory. The caller releases what the arena gives out.
+   makes room as soon as the number of entries is known. Then s->seen has the entries, the longest row, the rows that needed tables
+   in global memory, and with `width` the steps of slices, which `width` [slices + 1] has then. The caller releases what the arena
+   gives out.
 */
 template <typename Source, typename Make>
 PetscErrorCode FindPattern(CMATCHSetup *s, const Source &source, LocalInt rows, LocalInt columns, double mean, LocalInt *start,
-                           Make make)
+                           LocalInt *width, Make make)
 {
   PatternRows tier[3]; /* small tables, large ones, and those in global memory */
   int         tiers = 0, bits = 5;
-  Pattern     out{start, nullptr, nullptr, nullptr};
+  Pattern     out{start, nullptr, width, nullptr, nullptr};
 
   PetscFunctionBegin;
   while (bits < kPatternBits && (1 << bits) < 4 * mean) bits++;
@@ -116,6 +130,11 @@ PetscErrorCode FindPattern(CMATCHSetup *s, const Source &source, LocalInt rows, 
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, out.length, start, rows + 1, s->stream);
     }));
+    if (width) {
+      PetscCallCUDA(cudaMemsetAsync(&s->report->steps, 0, sizeof(s->report->steps), s->stream));
+      MeasureSlices<<<BlocksFor(CMATCHSliceCount(rows) + 1), kBlockSize, 0, s->stream>>>(rows, out.length, width, s->report);
+      FinePCCheckLaunch();
+    }
     PetscCall(CMATCHReadReport(s));
     if (!s->seen.wide) break;
     PatternRows &next = tier[tiers];
@@ -127,6 +146,8 @@ PetscErrorCode FindPattern(CMATCHSetup *s, const Source &source, LocalInt rows, 
   }
   PetscCheck(s->seen.entries <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "A product of the Galerkin operator has %llu blocks, more than 32 bits can count", s->seen.entries);
+  PetscCheck(!width || s->seen.steps <= (unsigned long long)LOCAL_INT_MAX / kCMATCHSlice, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "Rows of such different lengths need more memory than 32 bits can count");
   PetscCall(make((LocalInt)s->seen.entries, &out.j));
   for (int t = 0; t < tiers; t++) PetscCall(LaunchFindColumns<true>(s, source, tier[t], out));
   s->seen.wide = tier[tiers - 1].tables ? tier[tiers - 1].count : 0;

@@ -1,127 +1,126 @@
-/* Products of rows of blocks with a vector, of which a warp asks for blocks before it needs them. */
+/*
+   Products of rows of blocks with a vector. The blocks are in slices of kCMATCHSlice nodes, see CMATCHNodesPlace(): a step of a
+   slice has a block of each of its nodes, entry by entry, so that the unknowns of a slice, which are neighbours in memory, read
+   contiguously.
+*/
 #pragma once
 
 #include "cmatch_nodes.cuh"
 
-/* Rows of blocks */
+constexpr int kCMATCHSliceThreads = 384; /* of a block, at most */
+
 template <typename T>
-struct CMATCHBlockRows {
+struct CMATCHSlices {
   LocalInt        n, k;
-  const LocalInt *A_i, *A_j;
-  const T        *A_a;
+  const LocalInt *A_i;   /* [n + 1] row starts: how many blocks a node has */
+  const LocalInt *start; /* [slices + 1] where the steps of each slice begin */
+  const LocalInt *j;     /* [steps][kCMATCHSlice] */
+  const T        *a;     /* [steps][k][kCMATCHSlice][k] entry (r, c) of a block of node i is at [c][i % kCMATCHSlice][r] */
+
+  explicit CMATCHSlices(const CMATCHNodesLevel &L) : n(L.n), k(L.k), A_i(L.A_i), start(L.slice), j(L.slice_j), a((const T *)L.A_a)
+  {
+  }
 };
 
-/*
-   How the blocks of a row meet the lanes. A lane has always the same entries of a block, two neighbours in a row of blocks of 6,
-   and one of smaller blocks, so that a step reads contiguously. Blocks of other sizes, for which K is 0, have a row of a block in a
-   lane of 8, and four blocks in a step.
-*/
-template <int K>
-struct CMATCHBlockShape {
-  static constexpr int vector  = K == 6 ? 2 : 1; /* entries of a lane */
-  static constexpr int columns = K / vector;     /* lanes of a row of a block */
-  static constexpr int lanes   = K * columns;    /* of a block */
-  static constexpr int blocks  = kWarpSize / lanes;
-  static constexpr int ahead   = K == 6 ? 6 : 4; /* steps that are loaded at once */
-};
-template <>
-struct CMATCHBlockShape<0> {
-  static constexpr int vector = 1, columns = 1, lanes = 8, blocks = 4, ahead = 1;
-};
+/* Threads of a block that takes a slice, as groups of the slice's unknowns: more groups where slices are few. A multiple of a warp.
+ */
+inline int CMATCHSliceBlock(const CMATCHNodesLevel &L, int processors)
+{
+  const int unknowns = kCMATCHSlice * L.k, most = CMATCHSliceCount(L.n) < 4 * processors ? kCMATCHSliceThreads : 0;
+  int       groups = 4;
+  while (unknowns * (groups + 4) <= most && 4 * groups * (double)L.n < (double)L.blocks) groups += 4;
+  return unknowns * groups;
+}
 
 /*
-   A row of blocks; the first blocks are asked for by the constructor, which may come before the wait for the kernel ahead, since
-   that does not write them. A warp takes a row, and none if mine is false.
+   The part of a product that a thread of a slice's block adds up. Its blocks are those of every so many steps; the first ones are
+   asked for by the constructor, which may come before the wait for the kernel ahead, since that does not write them.
 */
 template <typename T, int K>
-class CMATCHBlocksAhead {
-  using Shape = CMATCHBlockShape<K>;
+class CMATCHSliceRow {
+  static constexpr int kAhead = K >= 4 ? 2 : 4; /* steps that are loaded at once */
+  struct Batch {
+    LocalInt column[kAhead];
+    T        value[kAhead][K ? K : 1];
+  };
 
 public:
-  __device__ __forceinline__ CMATCHBlocksAhead(const CMATCHBlockRows<T> &A, LocalInt i, bool mine = true) :
-      A_(A), k_(K ? K : A.k), end_(mine ? A.A_i[i + 1] : 0), at_(mine ? A.A_i[i] : 0)
+  LocalInt u;     /* the unknown */
+  bool     first; /* whether the thread is of the first group, which gets the sums */
+  bool     mine;  /* whether there is such an unknown, for which this thread gets the sum */
+
+  __device__ __forceinline__ CMATCHSliceRow(const CMATCHSlices<T> &A, LocalInt slice) : k_(K ? K : A.k)
   {
-    const int lane = threadIdx.x % kWarpSize, of_block = lane % Shape::lanes;
-    row_    = K ? of_block / Shape::columns : of_block;
-    column_ = K ? of_block % Shape::columns * Shape::vector : 0;
-    block_  = lane / Shape::lanes < Shape::blocks && row_ < k_ ? lane / Shape::lanes : -1;
+    const int      unknowns = kCMATCHSlice * k_, t = threadIdx.x % unknowns;
+    const LocalInt i     = slice * kCMATCHSlice + t / k_;
+    const bool     in    = i < A.n;
+    groups_              = blockDim.x / unknowns;
+    step_                = threadIdx.x / unknowns;
+    u                    = slice * unknowns + t;
+    first                = step_ == 0;
+    mine                 = first && in;
+    end_                 = in ? A.A_i[i + 1] - A.A_i[i] : 0;
+    const LocalInt start = A.start[slice];
+    j_                   = A.j + (size_t)start * kCMATCHSlice + t / k_;
+    a_                   = A.a + (size_t)start * k_ * unknowns + t;
     Load();
   }
 
-  /* (A x)_i,r in lane r. All lanes of the warp take part. */
-  __device__ __forceinline__ T Multiply(const T *__restrict__ x)
+  /* The sum of the thread's products */
+  template <typename V>
+  __device__ __forceinline__ V Multiply(const V *__restrict__ x)
   {
-    T sum = 0;
-    while (at_ < end_) {
-      if (K) {
-        T other[Shape::ahead][Shape::vector];
+    V sum = 0;
+    while (step_ < end_) {
+      const Batch now  = ahead_;
+      LocalInt    step = step_;
+      step_ += kAhead * groups_;
+      Load();
 #pragma unroll
-        for (int t = 0; t < Shape::ahead; t++)
+      for (int s = 0; s < kAhead; s++, step += groups_) {
+        if (step >= end_) continue;
+        const V *const of = x + (size_t)now.column[s] * k_;
+        if (K) {
 #pragma unroll
-          for (int v = 0; v < Shape::vector; v++) other[t][v] = j_[t] < 0 ? T(0) : x[(size_t)j_[t] * k_ + column_ + v];
-#pragma unroll
-        for (int t = 0; t < Shape::ahead; t++)
-#pragma unroll
-          for (int v = 0; v < Shape::vector; v++) sum += a_[t][v] * other[t][v];
-      } else if (j_[0] >= 0) {
-        const T *const a = A_.A_a + ((size_t)(at_ + block_) * k_ + row_) * k_;
-        for (LocalInt c = 0; c < k_; c++) sum += a[c] * x[(size_t)j_[0] * k_ + c];
+          for (int c = 0; c < K; c++) sum += (V)now.value[s][c] * of[c];
+        } else
+          for (LocalInt c = 0; c < k_; c++) sum += (V)Value(step, c) * of[c];
       }
-      at_ += Shape::blocks * Shape::ahead;
-      if (at_ < end_) Load();
     }
-    return Gather(sum);
+    return sum;
+  }
+
+  /* Adds up the sums of the groups, which `part` [kCMATCHSliceThreads] has, in the first one. All threads of the block take part.
+   */
+  template <typename V>
+  __device__ __forceinline__ V AddUp(V sum, V *part) const
+  {
+    const int unknowns = kCMATCHSlice * k_;
+    part[threadIdx.x]  = sum;
+    __syncthreads();
+    if (!first) return 0;
+    for (int g = 1; g < groups_; g++) sum += part[threadIdx.x + g * unknowns];
+    return sum;
   }
 
 private:
+  __device__ __forceinline__ T    Value(LocalInt step, LocalInt c) const { return a_[((size_t)step * k_ + c) * kCMATCHSlice * k_]; }
   __device__ __forceinline__ void Load()
   {
 #pragma unroll
-    for (int t = 0; t < Shape::ahead; t++) {
-      const LocalInt e  = at_ + t * Shape::blocks + block_;
-      const bool     in = block_ >= 0 && e < end_;
-      j_[t]             = in ? A_.A_j[e] : -1;
-      if (!K) continue;
-      const T *const a = A_.A_a + (in ? ((size_t)e * k_ + row_) * k_ + column_ : 0);
-      if (Shape::vector == 2) {
-        Pair pair{};
-        if (in) pair = *(const Pair *)a;
-        a_[t][0]                 = pair.x;
-        a_[t][Shape::vector - 1] = pair.y;
-      } else a_[t][0] = in ? *a : T(0);
-    }
-  }
-
-  /* The sums of the lanes of each row of blocks, from where they are to the first lanes. */
-  __device__ __forceinline__ T Gather(T sum)
-  {
-    const int lane = threadIdx.x % kWarpSize;
-    if (K == 3 || K == 6) {
-      if (block_ < 0) sum = 0;
-      const T next = __shfl_sync(kFullWarp, sum, lane + 1), last = __shfl_sync(kFullWarp, sum, lane + 2);
-      sum = sum + next + last;
-      if (K == 3) {
-        const T second = __shfl_sync(kFullWarp, sum, lane + 9), third = __shfl_sync(kFullWarp, sum, lane + 18);
-        sum = sum + second + third;
-      }
-    } else if (K == 2) {
+    for (int s = 0; s < kAhead; s++) {
+      const LocalInt step = step_ + s * groups_;
+      if (step >= end_) continue;
+      ahead_.column[s] = __ldcs(j_ + (size_t)step * kCMATCHSlice);
 #pragma unroll
-      for (int distance = 1; distance < kWarpSize; distance *= 2)
-        if (distance != 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
-    } else {
-      sum += __shfl_xor_sync(kFullWarp, sum, 8);
-      sum += __shfl_xor_sync(kFullWarp, sum, 16);
+      for (int c = 0; c < K; c++) ahead_.value[s][c] = Value(step, c);
     }
-    return __shfl_sync(kFullWarp, sum, (lane < k_ ? lane : 0) * Shape::columns);
   }
 
-  struct alignas(2 * sizeof(T)) Pair {
-    T x, y;
-  };
-
-  const CMATCHBlockRows<T> A_;
-  const LocalInt           k_, end_;
-  LocalInt                 at_, j_[Shape::ahead];
-  T                        a_[Shape::ahead][Shape::vector];
-  int                      row_, column_, block_;
+  const LocalInt  k_;
+  LocalInt        end_, step_;
+  int             groups_;
+  const LocalInt *j_;
+  const T        *a_;
+  Batch           ahead_;
 };

@@ -9,7 +9,7 @@ namespace
 {
 
 constexpr LocalInt kSteps     = kCMATCHNodesIterations;
-constexpr int      kSumBlocks = 512;            /* of sums over vectors, at most */
+constexpr int      kSumBlocks = 2048;           /* of sums over vectors, at most */
 constexpr int      kSums      = 2 * kSteps + 1; /* the rz and pq of LargestRitzValue(), in turns */
 
 /* ------------------------------------------ diagonals ----------------------------------------- */
@@ -66,13 +66,13 @@ __global__ void __launch_bounds__(kBlockSize)
 /* The sum over the block, which its first thread gets */
 __device__ __forceinline__ double BlockSum(double sum)
 {
-  __shared__ double part[kBlockSize / kWarpSize];
+  __shared__ double part[kCMATCHSliceThreads / kWarpSize];
   sum = GroupSum<kWarpSize>(sum);
   __syncthreads();
   if (threadIdx.x % kWarpSize == 0) part[threadIdx.x / kWarpSize] = sum;
   __syncthreads();
   if (threadIdx.x == 0)
-    for (int w = 1; w < kBlockSize / kWarpSize; w++) sum += part[w];
+    for (int w = 1; w < (int)blockDim.x / kWarpSize; w++) sum += part[w];
   return sum;
 }
 
@@ -80,16 +80,14 @@ __device__ __forceinline__ double BlockSum(double sum)
 __device__ __forceinline__ double Quotient(int blocks, const double *above, const double *below)
 {
   __shared__ double quotient;
-  if (threadIdx.x < kWarpSize) {
-    double x = 0, y = 0;
-    for (int b = threadIdx.x; b < blocks; b += kWarpSize) {
-      x += above[b];
-      y += below[b];
-    }
-    x = GroupSum<kWarpSize>(x);
-    y = GroupSum<kWarpSize>(y);
-    if (threadIdx.x == 0) quotient = x / y;
+  double            x = 0, y = 0;
+  for (int b = threadIdx.x; b < blocks; b += kBlockSize) {
+    x += above[b];
+    y += below[b];
   }
+  x = BlockSum(x);
+  y = BlockSum(y);
+  if (threadIdx.x == 0) quotient = x / y;
   __syncthreads();
   return quotient;
 }
@@ -104,20 +102,21 @@ __global__ void __launch_bounds__(kBlockSize)
   x[u]           = (alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]);
 }
 
-/* y = A x, and the parts of x . y. Warps take nodes in turns. */
-template <int K>
-__global__ void __launch_bounds__(kBlockSize)
-  MultiplyNodes(CMATCHBlockRows<double> A, const double *__restrict__ x, double *y, double *partial)
+/* y = A x, and the parts of x . y. Blocks take slices in turns. */
+template <typename T, int K>
+__global__ void __launch_bounds__(kCMATCHSliceThreads)
+  MultiplyVector(CMATCHSlices<T> A, const double *__restrict__ x, double *y, double *partial)
 {
-  const LocalInt k = K ? K : A.k, warps = (LocalInt)(gridDim.x * (kBlockSize / kWarpSize));
-  const int      lane = threadIdx.x % kWarpSize;
-  double         sum  = 0;
-  for (LocalInt i = (LocalInt)(GridThread() / kWarpSize); i < A.n; i += warps) {
-    CMATCHBlocksAhead<double, K> row(A, i);
-    const double                 product = row.Multiply(x);
-    if (lane >= k) continue;
-    y[(size_t)i * k + lane] = product;
-    sum += x[(size_t)i * k + lane] * product;
+  __shared__ double part[kCMATCHSliceThreads];
+  double            sum = 0;
+  for (LocalInt slice = (LocalInt)blockIdx.x; slice * kCMATCHSlice < A.n; slice += (LocalInt)gridDim.x) {
+    CMATCHSliceRow<T, K> row(A, slice);
+    const double         product = row.AddUp(row.Multiply(x), part);
+    if (row.mine) {
+      y[row.u] = product;
+      sum += x[row.u] * product;
+    }
+    __syncthreads(); /* the parts have been read */
   }
   sum = BlockSum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
@@ -165,20 +164,20 @@ __global__ void __launch_bounds__(kBlockSize)
 }
 
 /* The estimate. The host reads nothing before the last step. */
-template <int K>
+template <typename T, int K>
 PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
 {
-  CMATCHSetup                  *s = t->s;
-  const CMATCHNodesLevel       &L = t->Level();
-  const CMATCHBlockRows<double> A{L.n, L.k, L.A_i, L.A_j, t->A};
-  const LocalInt                n              = L.n * L.k;
-  const auto                    mark           = s->arena.mark();
-  const int                     blocks         = PetscMin(kSumBlocks, BlocksFor(L.n));
-  const int                     product_blocks = PetscMin(kSumBlocks, BlocksFor((long long)L.n * kWarpSize));
-  std::vector<double>           parts((size_t)kSums * kSumBlocks);
-  PetscReal                     of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
-  Vectors                       v{};
-  double                       *partial = nullptr;
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->Level();
+  const CMATCHSlices<T>   A(L);
+  const LocalInt          n          = L.n * L.k;
+  const auto              mark       = s->arena.mark();
+  const int               blocks     = PetscMin(kSumBlocks, BlocksFor(L.n));
+  const int           product_blocks = PetscMin(kSumBlocks, CMATCHSliceCount(L.n)), threads = CMATCHSliceBlock(L, s->H->processors);
+  std::vector<double> parts((size_t)kSums * kSumBlocks);
+  PetscReal           of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
+  Vectors             v{};
+  double             *partial = nullptr;
 
   PetscFunctionBegin;
   for (double **vector : {&v.r, &v.z, &v.p, &v.q}) PetscCall(s->arena.Take(n, vector));
@@ -187,12 +186,12 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   const auto rz = [&](LocalInt step) { return step < 0 ? nullptr : partial + 2 * step * kSumBlocks; };
   const auto pq = [&](LocalInt step) { return step < 0 ? nullptr : partial + (2 * step + 1) * kSumBlocks; };
   BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, t->diagonal, t->alone, v.q);
-  MultiplyNodes<K><<<product_blocks, kBlockSize, 0, s->stream>>>(A, v.q, v.r, pq(0));
+  MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, v.q, v.r, pq(0));
   for (LocalInt step = 0;; step++) {
     StepResidual<K><<<blocks, kBlockSize, 0, s->stream>>>(L.n, L.k, t->inverse, rz(step - 1), pq(step - 1), v, rz(step));
     if (step == kSteps) break;
     StepDirection<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, rz(step), rz(step - 1), v.z, v.p);
-    MultiplyNodes<K><<<product_blocks, kBlockSize, 0, s->stream>>>(A, v.p, v.q, pq(step));
+    MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, v.p, v.q, pq(step));
     FinePCCheckLaunch();
   }
   FinePCCheckLaunch();
@@ -225,7 +224,8 @@ PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *t, const PolynomialSteps &s
                                                                                t->diagonal, t->level},
                                                                      s->report);
     FinePCCheckLaunch();
-    PetscCall(LargestEigenvalue<k>(t, &L.lambda));
+    PetscCall(
+      CMATCHWithPrecision(s->params->precision, [&](auto zero) { return LargestEigenvalue<decltype(zero), k>(t, &L.lambda); }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);

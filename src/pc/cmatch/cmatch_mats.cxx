@@ -74,18 +74,21 @@ static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &row
 static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, const CMATCHNodesLevel &level, Rows *rows)
 {
   const LocalInt           n = level.n, k = level.k;
-  std::vector<LocalInt>    begin, column;
+  std::vector<LocalInt>    begin, column, start((size_t)CMATCHSliceCount(n) + 1);
   std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
   PetscCall(FetchIntegers(H, level.A_i, (size_t)n + 1, &begin));
   PetscCall(FetchIntegers(H, level.A_j, level.blocks, &column));
-  PetscCall(FetchValues(H, level.A_a, (size_t)level.blocks * k * k, &value));
+  if (level.slice) PetscCall(FetchIntegers(H, level.slice, start.size(), &start));
+  PetscCall(FetchValues(H, level.A_a, (level.slice ? (size_t)level.steps * kCMATCHSlice : (size_t)level.blocks) * k * k, &value));
   rows->Begin(n * k);
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt r = 0; r < k; r++) {
-      for (LocalInt e = begin[i]; e < begin[i + 1]; e++)
-        for (LocalInt c = 0; c < k; c++) rows->Add(column[e] * k + c, value[((size_t)e * k + r) * k + c] / H->scale);
+      for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++)
+        for (LocalInt c = 0; c < k; c++)
+          rows->Add(column[begin[i] + e] * k + c,
+                    value[CMATCHNodesPlace(level, i, begin[i], start[i / kCMATCHSlice], e, r, c)] / H->scale);
       rows->EndRow();
     }
   PetscFunctionReturn(PETSC_SUCCESS);

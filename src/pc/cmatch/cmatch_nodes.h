@@ -93,9 +93,14 @@ struct CMATCHNodesLevel {
   LocalInt  blocks; /* with the diagonal ones */
   LocalInt *A_i;    /* [n + 1] row starts */
   LocalInt *A_j;    /* [blocks] columns, ascending in a row, with the diagonal */
-  void     *A_a;    /* [blocks][k][k] */
+  void     *A_a;    /* [blocks][k][k]; on a GPU in slices, see CMATCHNodesPlace() */
   void     *D;      /* [n][k][k] M^{-1} */
   PetscReal lambda; /* the estimate of the largest eigenvalue, without its margin; 0 on a level that is inverted */
+
+  /* of a hierarchy on a GPU, and null of others */
+  LocalInt *slice;   /* [CMATCHSliceCount(n) + 1] where the steps of each slice begin; a slice has as many as its longest row */
+  LocalInt *slice_j; /* [steps][kCMATCHSlice] columns */
+  LocalInt  steps;
 
   /* what follows is of all levels but the last one; m are the modes, the unknowns of a node of the next level */
   LocalInt  coarse;    /* nodes of the next level */
@@ -117,6 +122,25 @@ struct CMATCHNodesLevel {
   LocalInt raised;  /* diagonal blocks of this level that were raised */
   LocalInt wide;    /* rows of A P and of the Galerkin product that took a general path, on a GPU */
 };
+
+/*
+   On a GPU the blocks of A are in slices of kCMATCHSlice nodes: step e of a slice has block e of each of its nodes, column by
+   column. The values of missing blocks are undefined.
+*/
+constexpr LocalInt kCMATCHSlice = 8;
+inline LocalInt    CMATCHSliceCount(LocalInt n)
+{
+  return (n + kCMATCHSlice - 1) / kCMATCHSlice;
+}
+
+/* Where A_a has entry (r, c) of block number e of node i, whose blocks begin with block `begin` of A, and its slice with `start`.
+ */
+inline size_t CMATCHNodesPlace(const CMATCHNodesLevel &L, LocalInt i, LocalInt begin, LocalInt start, LocalInt e, LocalInt r,
+                               LocalInt c)
+{
+  if (!L.slice) return ((size_t)(begin + e) * L.k + r) * L.k + c;
+  return (((size_t)(start + e) * L.k + c) * kCMATCHSlice + i % kCMATCHSlice) * L.k + r;
+}
 
 /*
    What a hierarchy of nodes has beside the fields of CMATCHHierarchy. Of these, `levels`, `scale`, `inverted`, `bytes`,
