@@ -5,13 +5,8 @@
 
 /*
    Ends the capture of `stream` and makes the graph *made of all that was launched into it; `launched` is the error code of these
-   launches:
-
-     PetscCallCUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-     PetscCall(EndCapture(stream, LaunchEverything(stream), &graph));
-
-   The capture ends even where a launch has failed, because nothing else can be done with a stream that is still capturing. No graph
-   is made then, and the error code of the launches is the answer.
+   launches. The capture ends even where a launch has failed, because nothing else can be done with a stream that is still
+   capturing. No graph is made then, and the error code of the launches is the answer.
 */
 inline PetscErrorCode EndCapture(cudaStream_t stream, PetscErrorCode launched, cudaGraphExec_t *made)
 {

@@ -780,17 +780,14 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
   PetscFunctionBegin;
   if (H->graph || (!H->level[0].n && !H->several)) PetscFunctionReturn(PETSC_SUCCESS);
   if (by_host && (H->levels == H->several || !H->device[H->several - 1].rows)) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
-  if (by_host)
-    PetscCall(
-      EndCapture(H->capture,
-                 CMATCHWithPrecision(H->params.precision,
-                                     [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, H->capture).RunAlone(); }),
-                 &H->graph));
-  else
-    PetscCall(EndCapture(H->capture, LaunchCycle(H, CMATCHCaller{nullptr, nullptr, H->caller}, CMATCHSolverState{}, H->capture),
-                         &H->graph));
+  PetscCall(CaptureGraph(
+    &H->capture,
+    [&](cudaStream_t stream) {
+      if (!by_host) return LaunchCycle(H, CMATCHCaller{nullptr, nullptr, H->caller}, CMATCHSolverState{}, stream);
+      return CMATCHWithPrecision(H->params.precision,
+                                 [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, stream).RunAlone(); });
+    },
+    &H->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
