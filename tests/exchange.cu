@@ -1,5 +1,4 @@
 /* The exchange of cgfused by NCCL, or by kernels that write to other GPUs, by itself. */
-#include "capture.cuh"
 #include "ksp/cgfused.cuh"
 
 #include "exchange.h"
@@ -61,62 +60,5 @@ PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Exchange *
   PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *exchange, PetscObjectComm((PetscObject)exchange->sf)));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Seconds of one of `count` that launch() puts into a graph, all ranks at the same time. */
-template <typename Launch>
-static PetscErrorCode TimeGraph(CGFusedWork *work, int count, Launch launch, PetscLogDouble *seconds)
-{
-  constexpr int   kLaunches = 10;
-  cudaGraphExec_t graph     = nullptr;
-  cudaEvent_t     begin, end;
-  cudaStream_t    stream;
-  float           ms;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceGetStream(&stream));
-  const auto all = [&](cudaStream_t captured) {
-    PetscFunctionBegin;
-    for (int k = 0; k < count; k++) PetscCall(launch(captured));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  };
-  PetscCall(CaptureGraph(&work->capture, all, &graph));
-  PetscCallCUDA(cudaEventCreate(&begin));
-  PetscCallCUDA(cudaEventCreate(&end));
-  *seconds = PETSC_MAX_REAL;
-  for (int k = 0; k < kLaunches; k++) {
-    PetscCallCUDA(cudaGraphLaunch(graph, stream)); /* after this one the ranks go on together */
-    PetscCallCUDA(cudaEventRecord(begin, stream));
-    PetscCallCUDA(cudaGraphLaunch(graph, stream));
-    PetscCallCUDA(cudaEventRecord(end, stream));
-    PetscCallCUDA(cudaEventSynchronize(end));
-    PetscCallCUDA(cudaEventElapsedTime(&ms, begin, end));
-    *seconds = std::min(*seconds, ms * 1e-3 / count);
-  }
-  PetscCallCUDA(cudaEventDestroy(begin));
-  PetscCallCUDA(cudaEventDestroy(end));
-  PetscCallCUDA(cudaGraphExecDestroy(graph));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TimeCommunication_CUDA(CGFusedWork *work, int count, CommunicationTimes *times)
-{
-  CGState *const state = work->mailbox.state();
-  cudaStream_t   stream;
-
-  PetscFunctionBegin;
-  *times = CommunicationTimes{};
-  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(work->mailbox.Wait());
-  /* the exchange of a solve that has ended would be none */
-  PetscCall(DeviceGetStream(&stream));
-  PetscCallCUDA(cudaMemsetAsync(&state->s.stage, 0, sizeof(state->s.stage), stream));
-  PetscCall(
-    TimeGraph(work, count, [&](cudaStream_t captured) { return ExchangeAndRead(work, work->v.p, captured); }, &times->exchange));
-  PetscCall(TimeGraph(
-    work, count, [&](cudaStream_t captured) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, captured); },
-    &times->sum));
-  if (work->ghosts.IsDirect()) times->exchange -= times->sum;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

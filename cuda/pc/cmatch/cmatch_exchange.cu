@@ -143,8 +143,3 @@ void CMATCHUnshareGraph(CMATCHHierarchy *hierarchy, cudaGraphExec_t *graph)
   for (size_t k = 0; k < graphs.size(); k++)
     if (graphs[k] == graph) graphs.erase(graphs.begin() + (long)k--);
 }
-
-bool CMATCHHasExchanges(const CMATCHHierarchy *H)
-{
-  return ((const CMATCHHierarchyCUDA *)H)->ranks.nccl;
-}

@@ -12,12 +12,9 @@
 */
 PetscErrorCode CMATCHLaunch(CMATCHHierarchy *, const double *r, double *z, const double *square, const int *stage, int stop,
                             cudaStream_t);
-
-/* Whether it is one of several ranks, with exchanges that can be captured. */
-bool CMATCHHasExchanges(const CMATCHHierarchy *);
 /*
-   The graph of a solver has such exchanges: before their memory is freed the hierarchy destroys the graph and sets it to null. The
-   solver takes that back when it destroys the graph itself.
+   The graph of a solver has exchanges of several ranks: before their memory is freed the hierarchy destroys the graph and sets it
+   to null. The solver takes that back when it destroys the graph itself.
 */
 PetscErrorCode CMATCHShareGraph(CMATCHHierarchy *, cudaGraphExec_t *);
 void           CMATCHUnshareGraph(CMATCHHierarchy *, cudaGraphExec_t *);
