@@ -1,6 +1,6 @@
 /*
-   This file is the host twin of cuda/pc/afsai/afsai.cu, in plain loops. The equations (2.x) are those of Isotton, Janna and
-   Bernaschi, whom afsai.h names.
+   This file is the host twin of cuda/pc/afsai, in plain loops. The equations (2.x) are those of Isotton, Janna and Bernaschi,
+   whom afsai.h names.
 
    A is scaled to unit diagonal. P = P_i are the columns j < i of the pattern of row i of G~, which the paper calls P-bar. For this
    row

@@ -1,6 +1,6 @@
 /*
-   This file is the host twin of sfsai_pattern.cu and sfsai_values.cu in cuda/pc/sfsai, in plain loops. The equations (3.x) are
-   those of Bernaschi, Bisson, Fantozzi and Janna, whom sfsai.h names.
+   This file is the host twin of the kernels in cuda/pc/sfsai, in plain loops. The equations (3.x) are those of Bernaschi, Bisson,
+   Fantozzi and Janna, whom sfsai.h names.
 
    The pattern of G is that of B_k, which k symbolic products find:
 
