@@ -91,8 +91,8 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
                                     : kind == Z::own ? z_copy.data
                                     : kind == Z::x   ? x_copy.data
                                                      : y_copy.data;
-  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, 1, x_copy.data, 0, z_data, 0, y_copy.data, 0, PETSC_FALSE));
-  else MUST(BSRMultiply_Host(&W, 1, x_copy.data, 0, z_data, 0, y_copy.data, 0));
+  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, 1, {x_copy.data, z_data, y_copy.data, 0, 0, 0}, PETSC_FALSE));
+  else MUST(BSRMultiply_Host(&W, 1, {x_copy.data, z_data, y_copy.data, 0, 0, 0}));
   MUST(BSRDestroy(&W));
   return y_copy.Values();
 }
@@ -333,7 +333,7 @@ TEST_CASE("block sizes beyond 32", "[bsr]")
     }
     BSR    W = Send(T, FINEPC_DOUBLE, backend.where);
     Errors errors;
-    CHECK(BSRMultiply_CUDA(&W, 1, nullptr, 0, nullptr, 0, nullptr, 0, PETSC_FALSE) != 0);
+    CHECK(BSRMultiply_CUDA(&W, 1, {nullptr, nullptr, nullptr, 0, 0, 0}, PETSC_FALSE) != 0);
     CHECK(Contains(errors.text, "Blocks of size 33 are not multiplied on the device, only those up to 32"));
     MUST(BSRDestroy(&W));
   }
@@ -365,7 +365,7 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
     const Copy x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
-    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, PETSC_FALSE)); }));
+    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
   }
 }
@@ -385,10 +385,10 @@ TEST_CASE("block products right after one another, launched early, are those tha
         for (PetscBool early : {PETSC_FALSE, PETSC_TRUE}) {
           const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA),
             y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
-          MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, PETSC_FALSE));
+          MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, PETSC_FALSE));
           for (int k = 0; k < 5; k++) {
-            MUST(BSRMultiply_CUDA(&W, 1, y.data, 0, x.data, 0, x.data, 0, early)); /* x = x + W y */
-            MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, early));
+            MUST(BSRMultiply_CUDA(&W, 1, {y.data, x.data, x.data, 0, 0, 0}, early)); /* x = x + W y */
+            MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, early));
           }
           results[early] = y.Values();
         }
@@ -412,10 +412,8 @@ std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision,
   BSR        W        = Send(T, precision, where);
   const auto multiply = [&](LocalInt count, LocalInt first) {
     const PetscScalar *const from = with_z ? z.data + (size_t)first * ldz : nullptr;
-    if (PetscMemTypeDevice(where))
-      return BSRMultiply_CUDA(&W, count, x.data + (size_t)first * ldx, ldx, from, ldz, y.data + (size_t)first * ldy, ldy,
-                              PETSC_FALSE);
-    return BSRMultiply_Host(&W, count, x.data + (size_t)first * ldx, ldx, from, ldz, y.data + (size_t)first * ldy, ldy);
+    const BSRVectors         v{x.data + (size_t)first * ldx, from, y.data + (size_t)first * ldy, ldx, ldz, ldy};
+    return PetscMemTypeDevice(where) ? BSRMultiply_CUDA(&W, count, v, PETSC_FALSE) : BSRMultiply_Host(&W, count, v);
   };
   if (together) MUST(multiply(columns, 0));
   else

@@ -540,7 +540,7 @@ TEST_CASE("cudss: the kernel interface, with arrays in either memory", "[cudss][
         CHECK((int)stats.error == (int)MAT_FACTOR_NOERROR);
         CHECK(stats.nonzeros >= A.nnz());
         CHECK(stats.device > 0);
-        MUST(CUDSSSolve_CUDA(solver, PETSC_FALSE, columns, B, ld, of_B, X, ld, of_X));
+        MUST(CUDSSSolve_CUDA(solver, PETSC_FALSE, columns, {B, ld, of_B}, {X, ld, of_X}));
         MUST(ArrayCopy(x.data(), X, bytes, PETSC_MEMTYPE_HOST, of_X));
         for (LocalInt c = 0; c < columns; c++) {
           for (LocalInt row = 0; row < n; row++) {

@@ -32,11 +32,11 @@ struct Scales {
 
 /*
    The vectors from u_count on, as many as there are products, and p, which is the last one. The squares of their norms are left in
-   small.sums if `sum` says so.
+   small.sums unless `partial` is null.
 */
 template <int Products, typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
-  UpdateBasis(GMRESArray<V> u, LocalInt count, Scales scale, bool sum, GMRESProducts<Products> of, double *p, double *partial,
+  UpdateBasis(GMRESArray<V> u, LocalInt count, Scales scale, GMRESProducts<Products> of, double *p, double *partial,
               GMRESSmallArrays small, GMRESState *state)
 {
   __shared__ double memory[Products * (kGMRESMostRestart + 1)];
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
     }
     p[i] = first;
   }
-  if (!sum) return;
+  if (!partial) return;
   BlockSum(square);
   if (threadIdx.x == 0)
     for (int s = 0; s < Products; s++) partial[s * gridDim.x + blockIdx.x] = square[s];
@@ -245,8 +245,8 @@ static PetscErrorCode LaunchUpdate(GMRESFusedWork *work, const GMRESBasis &basis
 {
   return GMRESWithPrecision(basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, UpdateBasis<Products, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, scale, sum, of, p,
-                       work->partial.data(), work->small, work->mailbox.state());
+    return LaunchEarly(false, UpdateBasis<Products, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, scale, of, p,
+                       sum ? work->partial.data() : nullptr, work->small, work->mailbox.state());
   });
 }
 

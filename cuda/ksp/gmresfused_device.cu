@@ -238,7 +238,7 @@ PetscErrorCode LaunchOwnProduct(GMRESFusedWork *work, const double *d, const dou
 
   PetscFunctionBegin;
   if (work->op.blocks) {
-    PetscCall(BSRMultiply_CUDA(&work->blocks, 1, x, n, nullptr, 0, y, n, PETSC_FALSE));
+    PetscCall(BSRMultiply_CUDA(&work->blocks, 1, BSRVectors{x, nullptr, y, n, 0, n}, PETSC_FALSE));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const int blocks = FusedGrid(work->A, work->processors, FusedBlocks(work->A));

@@ -320,29 +320,29 @@ static PetscErrorCode Stage(LocalInt n, LocalInt columns, Buffer<PetscScalar> *s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CUDSSSolve_CUDA(CUDSS *solver, PetscBool transposed, LocalInt columns, const PetscScalar *B, LocalInt ldb,
-                               PetscMemType B_where, PetscScalar *X, LocalInt ldx, PetscMemType X_where)
+PetscErrorCode CUDSSSolve_CUDA(CUDSS *solver, PetscBool transposed, LocalInt columns, CUDSSVectors<const PetscScalar> B,
+                               CUDSSVectors<PetscScalar> X)
 {
   const LocalInt     n     = solver->A.rows;
-  const size_t       bytes = n * sizeof(*B);
+  const size_t       bytes = n * sizeof(*B.a);
   const LocalInt     step  = solver->deterministic ? 1 : columns; /* that mode is for single vectors */
   const bool         turn  = transposed && solver->kind == CUDSSKind::GENERAL;
-  const PetscScalar *b     = B;
-  PetscScalar       *x     = X;
-  LocalInt           b_ld = ldb, x_ld = ldx;
+  const PetscScalar *b     = B.a;
+  PetscScalar       *x     = X.a;
+  LocalInt           b_ld = B.ld, x_ld = X.ld;
   int                status;
 
   PetscFunctionBegin;
   if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(solver->factored, PETSC_COMM_SELF, PETSC_ERR_ORDER, "There is no factor of cuDSS: its factorization has failed");
-  if (!PetscMemTypeDevice(B_where)) {
+  if (!PetscMemTypeDevice(B.where)) {
     PetscCall(Stage(n, columns, &solver->b));
     for (LocalInt c = 0; c < columns; c++)
-      PetscCall(ArrayCopy_CUDA(solver->b.data() + (size_t)c * n, B + (size_t)c * ldb, bytes, PETSC_MEMTYPE_CUDA, B_where));
+      PetscCall(ArrayCopy_CUDA(solver->b.data() + (size_t)c * n, B.a + (size_t)c * B.ld, bytes, PETSC_MEMTYPE_CUDA, B.where));
     b    = solver->b.data();
     b_ld = n;
   }
-  if (!PetscMemTypeDevice(X_where)) {
+  if (!PetscMemTypeDevice(X.where)) {
     PetscCall(Stage(n, columns, &solver->x));
     x    = solver->x.data();
     x_ld = n;
@@ -352,8 +352,8 @@ PetscErrorCode CUDSSSolve_CUDA(CUDSS *solver, PetscBool transposed, LocalInt col
     PetscCall(Execute(solver, cudss::SOLVE, step, b + (size_t)c * b_ld, b_ld, x + (size_t)c * x_ld, x_ld, &status));
     PetscCall(Check(status, "solve a system"));
   }
-  if (!PetscMemTypeDevice(X_where))
+  if (!PetscMemTypeDevice(X.where))
     for (LocalInt c = 0; c < columns; c++)
-      PetscCall(ArrayCopy_CUDA(X + (size_t)c * ldx, x + (size_t)c * n, bytes, X_where, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA(X.a + (size_t)c * X.ld, x + (size_t)c * n, bytes, X.where, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -11,15 +11,20 @@
 namespace
 {
 
-/* packed[k] = from[sent[k]], times that of d unless it is null, and behind these to[own_to[k]] = from[own_from[k]] */
+/* What a rank sends to itself: to[own.to[k]] = from[own.from[k]] */
+struct OwnEntries {
+  LocalInt        count;
+  const LocalInt *from, *to;
+};
+
+/* packed[k] = from[sent[k]], times that of d unless it is null, and behind these the rank's own */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  PackEntries(LocalInt packs, LocalInt own, const LocalInt *sent, const T *__restrict__ d, const T *__restrict__ from, T *packed,
-              const LocalInt *own_from, const LocalInt *own_to, T *to)
+__global__ void __launch_bounds__(kBlockSize) PackEntries(LocalInt packs, OwnEntries own, const LocalInt         *sent,
+                                                          const T *__restrict__ d, const T *__restrict__ from, T *packed, T *to)
 {
   const long long k = GridThread();
   if (k < packs) packed[k] = d ? d[sent[k]] * from[sent[k]] : from[sent[k]];
-  else if (k < packs + (long long)own) to[own_to[k - packs]] = from[own_from[k - packs]];
+  else if (k < packs + (long long)own.count) to[own.to[k - packs]] = from[own.from[k - packs]];
 }
 
 /* to[places[k]] = received[k] */
@@ -33,16 +38,15 @@ __global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt count, cons
 template <typename T>
 using Word = std::conditional_t<sizeof(T) == sizeof(float), uint2, uint4>;
 
-/* Writes from[sent_from[k]] to the words there[k], and behind these to[own_to[k]] = from[own_from[k]]. A thread takes an entry. */
+/* Writes from[sent_from[k]] to the words there[k], and behind these the rank's own. A thread takes an entry. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  SendWords(LocalInt sends, LocalInt own, const LocalInt *sent_from, const T *from, void *const *there, const LocalInt *own_from,
-            const LocalInt *own_to, T *to, unsigned *turn)
+  SendWords(LocalInt sends, OwnEntries own, const LocalInt *sent_from, const T *from, void *const *there, T *to, unsigned *turn)
 {
   const long long k   = GridThread();
   const unsigned  now = turn[0]; /* which only the kernel that follows changes */
   if (k < sends) WriteWord((Word<T> *)there[k] + now % 2, from[sent_from[k]], now);
-  else if (k < sends + (long long)own) to[own_to[k - sends]] = from[own_from[k - sends]];
+  else if (k < sends + (long long)own.count) to[own.to[k - sends]] = from[own.from[k - sends]];
   if (k == 0) turn[1] = now;
 }
 
@@ -100,6 +104,7 @@ PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExcha
                                    const void *from, void *to, bool aside, cudaStream_t stream)
 {
   const DeviceExchange &e      = of.each[which];
+  const OwnEntries      own    = {e.own, e.own_from, e.own_to};
   const cudaStream_t    beside = aside ? ranks->aside : stream;
 
   PetscFunctionBegin;
@@ -109,10 +114,10 @@ PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExcha
     PetscFunctionBegin;
     if (e.direct && (e.Talks() || e.own)) {
       PetscCall(LaunchEarly(false, SendWords<T>, std::max(BlocksFor((long long)e.sends + e.own), 1), kBlockSize, stream, e.sends,
-                            e.own, e.sent_from, (const T *)from, e.there, e.own_from, e.own_to, (T *)to, e.turn));
+                            own, e.sent_from, (const T *)from, e.there, (T *)to, e.turn));
     } else if (!e.direct && (e.packed || e.own)) {
-      PetscCall(LaunchEarly(false, PackEntries<T>, BlocksFor((long long)e.packed + e.own), kBlockSize, stream, e.packed, e.own,
-                            e.entries, (const T *)d, (const T *)from, (T *)e.send, e.own_from, e.own_to, (T *)to));
+      PetscCall(LaunchEarly(false, PackEntries<T>, BlocksFor((long long)e.packed + e.own), kBlockSize, stream, e.packed, own,
+                            e.entries, (const T *)d, (const T *)from, (T *)e.send, (T *)to));
     }
     if (!e.ByMessages()) PetscFunctionReturn(PETSC_SUCCESS);
     if (aside) {

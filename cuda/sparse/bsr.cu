@@ -36,13 +36,6 @@ constexpr int PiecesOnChip()
   return Columns > 1 ? kPiecesOnChip / 3 : kPiecesOnChip;
 }
 
-/* Block vectors: the columns lie so many entries apart. z is null where there is none. */
-struct Vectors {
-  const PetscScalar *x, *z;
-  PetscScalar       *y;
-  LocalInt           ldx, ldz, ldy;
-};
-
 /*
    The table that says how block rows meet lanes, for each block size up to kLargestCompiled and by the mean number of blocks in
    a row. For block sizes 2 to 5 these are the shapes that took least time, or up to 5 % more than that, with means of 4, 10 and 20
@@ -248,7 +241,7 @@ struct Batch {
    With several columns a lane has the sums of all of them, each made as if the column were the only one.
 */
 template <typename S, int BlockSize, int Kind, int Columns>
-__global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) MultiplyBlocks(BSR W, Vectors v)
+__global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) MultiplyBlocks(BSR W, BSRVectors v)
 {
   using P = Place<S, BlockSize, Kind>;
   const P                    place(v.x);
@@ -405,7 +398,7 @@ struct Piece {
    sums at its end. The order of the additions does not depend on where a piece ends.
 */
 template <typename S, int BlockSize, int Kind, int Columns>
-__global__ void __launch_bounds__(kMultiplyBlock, PiecesOnChip<Columns>()) MultiplyPieces(BSR W, Vectors v, int room)
+__global__ void __launch_bounds__(kMultiplyBlock, PiecesOnChip<Columns>()) MultiplyPieces(BSR W, BSRVectors v, int room)
 {
   using P                 = PiecePlace<S, BlockSize, Kind>;
   constexpr int     share = P::pieces.share, ahead = P::pieces.ahead, rows = kMultiplyBlock / kWarpSize * P::rows;
@@ -478,7 +471,7 @@ __global__ void __launch_bounds__(kMultiplyBlock, PiecesOnChip<Columns>()) Multi
 
 /* The same for any block size up to the size of a warp: each warp takes a block row, and as many columns in a step as fit. */
 template <typename S, int Columns>
-__global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors v)
+__global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, BSRVectors v)
 {
   const LocalInt bs = W.bs, row = (LocalInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize, columns = kWarpSize / bs, at = lane / bs, p = lane % bs;
@@ -523,7 +516,7 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors
 }
 
 template <typename S, int BlockSize, int Kind, int Columns>
-PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
+PetscErrorCode LaunchBlocks(const BSR &W, const BSRVectors &v, bool early, cudaStream_t stream)
 {
   const LocalInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
@@ -559,7 +552,7 @@ PetscErrorCode PieceRoom(LocalInt mean, int *room)
 
 /* Launches the product of this shape of kSinglePieces, if the mean is one of it and if the kernel has code for this GPU. */
 template <typename S, int BlockSize, int Kind, int Columns>
-PetscErrorCode LaunchPieces(const BSR &W, const Vectors &v, LocalInt mean, bool early, cudaStream_t stream, bool *launched)
+PetscErrorCode LaunchPieces(const BSR &W, const BSRVectors &v, LocalInt mean, bool early, cudaStream_t stream, bool *launched)
 {
   PetscFunctionBegin;
   if constexpr (PiecesOf<S>(BlockSize, Kind).share > 0) {
@@ -580,7 +573,7 @@ PetscErrorCode LaunchPieces(const BSR &W, const Vectors &v, LocalInt mean, bool 
 
 /* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
 template <typename S, int BlockSize, int Columns>
-PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
+PetscErrorCode Multiply(const BSR &W, const BSRVectors &v, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if constexpr (BlockSize == 0) {
@@ -603,8 +596,7 @@ PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t
 
 } // namespace
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
-                                LocalInt ldz, PetscScalar *Y, LocalInt ldy, PetscBool after_product)
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const BSRVectors &v, PetscBool after_product)
 {
   cudaStream_t stream;
 
@@ -616,12 +608,15 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScala
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
   const auto multiply = [&](auto at_once, LocalInt c) {
-    const bool    early = c || after_product; /* behind the columns before, too */
-    const Vectors v{X + (size_t)c * ldx, Z ? Z + (size_t)c * ldz : nullptr, Y + (size_t)c * ldy, ldx, ldz, ldy};
+    const bool early = c || after_product; /* behind the columns before, too */
+    BSRVectors now   = v;
 
+    now.x += (size_t)c * v.ldx;
+    if (v.z) now.z += (size_t)c * v.ldz;
+    now.y += (size_t)c * v.ldy;
     return WithBlockSize(W->bs, [&](auto size) {
-      return W->precision == FINEPC_SINGLE ? Multiply<float, size, at_once>(*W, v, early, stream)
-                                           : Multiply<double, size, at_once>(*W, v, early, stream);
+      return W->precision == FINEPC_SINGLE ? Multiply<float, size, at_once>(*W, now, early, stream)
+                                           : Multiply<double, size, at_once>(*W, now, early, stream);
     });
   };
   LocalInt c = 0;

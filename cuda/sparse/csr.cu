@@ -222,12 +222,14 @@ __global__ void InterleaveRows(LocalInt count, const LocalInt *rows, LocalInt co
 
 template <typename S, int GroupSize, int Ahead>
 PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                          PetscScalar *Y, LocalInt ldy, cudaStream_t stream)
+                          PetscScalar *Y, LocalInt ldy)
 {
-  const int blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
-  LocalInt  c      = 0;
+  const int    blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
+  LocalInt     c      = 0;
+  cudaStream_t stream;
 
   PetscFunctionBegin;
+  PetscCall(DeviceGetStream(&stream));
   for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
     MultiplyRows<S, GroupSize, Ahead, kColumnsAtOnce>
       <<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
@@ -245,16 +247,16 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, LocalIn
 */
 template <typename S>
 PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                        PetscScalar *Y, LocalInt ldy, cudaStream_t stream)
+                        PetscScalar *Y, LocalInt ldy)
 {
   const LocalInt mean = W.nnz / W.rows;
 
   PetscFunctionBegin;
-  if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean <= kPairRow) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean <= kLongEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy)));
+  else if (mean <= kPairRow) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy)));
+  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 4>(W, unit, d, columns, X, ldx, Y, ldy)));
+  else if (mean <= kLongEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy)));
+  else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -399,13 +401,10 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
 PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
                                 LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
-  cudaStream_t stream;
-
   PetscFunctionBegin;
   if (!W->rows || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(DeviceGetStream(&stream));
-  if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
-  else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
+  if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy));
+  else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

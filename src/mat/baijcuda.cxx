@@ -228,7 +228,7 @@ static PetscErrorCode Multiply_BAIJCUDA(const BSR *W, const PetscScalar *x, cons
 {
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(BSRMultiply_CUDA(W, 1, x, 0, z, 0, y, 0, PETSC_FALSE));
+  PetscCall(BSRMultiply_CUDA(W, 1, BSRVectors{x, z, y, 0, 0, 0}, PETSC_FALSE));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(PetscLogGpuFlops(2.0 * W->nnz * W->bs * W->bs));
   PetscFunctionReturn(PETSC_SUCCESS);

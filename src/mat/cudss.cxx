@@ -234,7 +234,8 @@ static PetscErrorCode SolveVector(Mat F, Vec b, Vec x, PetscBool transposed)
   PetscCall(VecGetArrayReadAndMemType(b, &from, &from_where));
   PetscCall(VecGetArrayWriteAndMemType(x, &to, &to_where));
   const PetscErrorCode code =
-    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, (LocalInt)1, from, n, from_where, to, n, to_where);
+    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, (LocalInt)1, CUDSSVectors<const PetscScalar>{from, n, from_where},
+                CUDSSVectors<PetscScalar>{to, n, to_where});
   PetscCall(VecRestoreArrayWriteAndMemType(x, &to));
   PetscCall(VecRestoreArrayReadAndMemType(b, &from));
   PetscCall(code);
@@ -279,7 +280,8 @@ static PetscErrorCode SolveColumns(Mat F, Mat B, Mat X, PetscBool transposed)
   PetscCall(MatDenseGetArrayReadAndMemType(B, &from, &from_where));
   PetscCall(MatDenseGetArrayWriteAndMemType(X, &to, &to_where));
   const PetscErrorCode code =
-    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, local[0], from, local[1], from_where, to, local[2], to_where);
+    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, local[0],
+                CUDSSVectors<const PetscScalar>{from, local[1], from_where}, CUDSSVectors<PetscScalar>{to, local[2], to_where});
   PetscCall(MatDenseRestoreArrayWriteAndMemType(X, &to));
   PetscCall(MatDenseRestoreArrayReadAndMemType(B, &from));
   PetscCall(code);

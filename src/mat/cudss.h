@@ -44,9 +44,14 @@ PetscErrorCode CUDSSVersion_CUDA(const CUDSS *, char version[], size_t length);
 PetscErrorCode CUDSSAnalyse_CUDA(CUDSS *, CUDSSKind, const CUDSSParams *, const CSRView *A, CUDSSStats *);
 /* Computes the factor of a matrix with the analysed nonzeros. After an error in *stats there is none. */
 PetscErrorCode CUDSSFactor_CUDA(CUDSS *, const CSRView *A, CUDSSStats *);
-/*
-   A X = B, or A^T X = B, with `columns` vectors each that are ldb and ldx values apart. Both are in either memory; on the device
-   they do not overlap.
-*/
-PetscErrorCode CUDSSSolve_CUDA(CUDSS *, PetscBool transposed, LocalInt columns, const PetscScalar *B, LocalInt ldb,
-                               PetscMemType B_where, PetscScalar *X, LocalInt ldx, PetscMemType X_where);
+/* Vectors in either memory, which lie `ld` values apart. */
+template <typename Scalar>
+struct CUDSSVectors {
+  Scalar      *a;
+  LocalInt     ld;
+  PetscMemType where;
+};
+
+/* A X = B, or A^T X = B, with `columns` vectors each. On the device they do not overlap. */
+PetscErrorCode CUDSSSolve_CUDA(CUDSS *, PetscBool transposed, LocalInt columns, CUDSSVectors<const PetscScalar> B,
+                               CUDSSVectors<PetscScalar> X);

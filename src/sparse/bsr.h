@@ -56,14 +56,19 @@ PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isol
 /* The CUDA twin reads the matrix once for so many columns. */
 constexpr LocalInt kBSRColumns = 4;
 
+/* Block vectors, which lie so many values apart. Z may be null, X or Y; X and Y do not overlap. */
+struct BSRVectors {
+  const PetscScalar *x, *z;
+  PetscScalar       *y;
+  LocalInt           ldx, ldz, ldy;
+};
+
 /*
-   Y = Z + W X, or Y = W X if Z is null, for `columns` vectors, which lie ldx, ldz and ldy values apart. Z may be X or Y; X and Y do
-   not overlap. The sums are in double, and for each row and column in a fixed order, whatever the number of columns.
+   Y = Z + W X, or Y = W X if Z is null, for `columns` vectors. The sums are in double, and for each row and column in a fixed
+   order, whatever the number of columns.
 
    With after_product the caller promises two things: the last work in the stream is a product of this kind, with a matrix that has
    rows, and W existed when that product began. The kernel then reads W before that product has ended.
 */
-PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
-                                LocalInt ldz, PetscScalar *Y, LocalInt ldy);
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
-                                LocalInt ldz, PetscScalar *Y, LocalInt ldy, PetscBool after_product);
+PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const BSRVectors &);
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const BSRVectors &, PetscBool after_product);

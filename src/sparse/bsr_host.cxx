@@ -111,31 +111,29 @@ PetscErrorCode BSRIsolate(const BSRView *A, LocalInt count, const LocalInt *isol
    block; a block is read once for all vectors.
 */
 template <typename S>
-static void Multiply_BSR(const BSR &W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z, LocalInt ldz,
-                         PetscScalar *Y, LocalInt ldy)
+static void Multiply_BSR(const BSR &W, LocalInt columns, const BSRVectors &v)
 {
   const LocalInt bs = W.bs;
 
   for (LocalInt row = 0; row < W.rows; row++) {
     for (LocalInt c = 0; c < columns; c++)
-      for (LocalInt p = 0; p < bs; p++) Y[(size_t)c * ldy + row * bs + p] = Z ? Z[(size_t)c * ldz + row * bs + p] : 0;
+      for (LocalInt p = 0; p < bs; p++) v.y[(size_t)c * v.ldy + row * bs + p] = v.z ? v.z[(size_t)c * v.ldz + row * bs + p] : 0;
     for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++)
       for (LocalInt c = 0; c < columns; c++) {
         const S           *a     = (const S *)W.a + (size_t)k * bs * bs;
-        const PetscScalar *x_row = X + (size_t)c * ldx + W.j[k] * bs;
-        PetscScalar       *y_row = Y + (size_t)c * ldy + row * bs;
+        const PetscScalar *x_row = v.x + (size_t)c * v.ldx + W.j[k] * bs;
+        PetscScalar       *y_row = v.y + (size_t)c * v.ldy + row * bs;
         for (LocalInt q = 0; q < bs; q++, a += bs)
           for (LocalInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
       }
   }
 }
 
-PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
-                                LocalInt ldz, PetscScalar *Y, LocalInt ldy)
+PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const BSRVectors &v)
 {
   PetscFunctionBegin;
-  if (W->precision == FINEPC_SINGLE) Multiply_BSR<float>(*W, columns, X, ldx, Z, ldz, Y, ldy);
-  else Multiply_BSR<double>(*W, columns, X, ldx, Z, ldz, Y, ldy);
+  if (W->precision == FINEPC_SINGLE) Multiply_BSR<float>(*W, columns, v);
+  else Multiply_BSR<double>(*W, columns, v);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

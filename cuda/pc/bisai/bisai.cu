@@ -100,15 +100,15 @@ __global__ void BISAIPlacePattern(LocalInt n, bool upper, bool diagonal, const L
 
 /*
    Places of the blocks of a block column, which are found by bisection in the block rows of a matrix that has blocks begin[i] ..
-   end[i] - 1 in block row i. Also finds the longest block column; `but` blocks of each are not counted.
+   end[i] - 1 of `rows` in block row i. Also finds the longest block column; `but` blocks of each are not counted.
 */
-__global__ void BISAIPlaceColumns(LocalInt n, const LocalInt *begin, const LocalInt *end, const LocalInt *j, LocalInt but,
-                                  const LocalInt *column_i, const LocalInt *column_j, LocalInt *column_at, LocalInt *longest)
+__global__ void BISAIPlaceColumns(LocalInt n, TriangleView rows, const LocalInt *j, LocalInt but, const LocalInt *column_i,
+                                  const LocalInt *column_j, LocalInt *column_at, LocalInt *longest)
 {
   const LocalInt c = (LocalInt)(GridThread() / kPlaceGroup);
   if (c >= n) return;
   for (LocalInt k = column_i[c] + threadIdx.x % kPlaceGroup; k < column_i[c + 1]; k += kPlaceGroup)
-    column_at[k] = LowerBound(j, begin[column_j[k]], end[column_j[k]] - 1, c);
+    column_at[k] = LowerBound(j, rows.begin[column_j[k]], rows.end[column_j[k]] - 1, c);
   if (threadIdx.x % kPlaceGroup == 0) atomicMax(longest, column_i[c + 1] - column_i[c] - but);
 }
 
@@ -542,11 +542,10 @@ PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, P
   PetscCall(FindColumns(n, N->nnz, N->i, N->j, N->a, columns->N_i, columns->N_j));
   PetscCallCUDA(cudaMemsetAsync(longest, 0, 2 * sizeof(*longest), stream));
   const int blocks = BlocksFor((long long)n * kPlaceGroup);
-  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, T.begin, T.end, F->j, 0, columns->T_i, columns->T_j, columns->T_at,
-                                                       longest);
+  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, T, F->j, 0, columns->T_i, columns->T_j, columns->T_at, longest);
   FinePCCheckLaunch();
-  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, N->i, N->i + 1, N->j, diagonal ? 1 : 0, columns->N_i, columns->N_j,
-                                                       columns->N_at, longest + 1);
+  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, TriangleView{N->i, N->i + 1}, N->j, diagonal ? 1 : 0, columns->N_i,
+                                                       columns->N_j, columns->N_at, longest + 1);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest + 1, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   /* a transpose and the numbers in it are there beside the buffer */

@@ -51,23 +51,23 @@ __global__ void SFSAIClasses(LocalInt items, const LocalInt *rows, LocalInt firs
   }
 }
 
-/* Copies what the postfilter has left of rows first .. end - 1; a row begins at entry to[row - first]. */
+/* Copies what the postfilter has left of rows first .. end - 1 to G, whose i is there. */
 template <typename S, int GroupSize>
 __global__ void SFSAICompact(LocalInt first, LocalInt end, const LocalInt *from, LocalInt base, const LocalInt *from_j,
-                             const S *from_a, const LocalInt *to, LocalInt *j, S *a)
+                             const S *from_a, CSR G)
 {
   const LocalInt row  = first + (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < end;
-  LocalInt       at   = mine ? to[row - first] : 0;
+  LocalInt       at   = mine ? G.i[row] : 0;
   const LocalInt last = mine ? from[row + 1] : 0;
   for (LocalInt k = mine ? from[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
     const bool     kept   = k + lane < last && from_j[k + lane - base] != kDropped;
     const unsigned ballot = GroupBallot<GroupSize>(kept);
     const LocalInt place  = at + __popc(ballot & ((1u << lane) - 1u));
     if (kept) {
-      j[place] = from_j[k + lane - base];
-      a[place] = from_a[k + lane - base];
+      G.j[place]        = from_j[k + lane - base];
+      ((S *)G.a)[place] = from_a[k + lane - base];
     }
     at += __popc(ballot);
   }
@@ -460,16 +460,12 @@ private:
   /* The rows first .. end - 1 of G, which begin at G_.i, from those of a chunk. */
   PetscErrorCode Compact(LocalInt first, LocalInt end, const LocalInt *i, LocalInt base, const LocalInt *j, const void *a)
   {
-    const int             blocks = BlocksFor((long long)(end - first) * kScanGroup);
-    const LocalInt *const to     = G_.i + first;
+    const int blocks = BlocksFor((long long)(end - first) * kScanGroup);
 
     PetscFunctionBegin;
     if (params_.factor_precision == FINEPC_SINGLE)
-      SFSAICompact<float, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, G_.j, (float *)G_.a);
-    else
-      SFSAICompact<double, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, G_.j, (double *)G_.a);
+      SFSAICompact<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, G_);
+    else SFSAICompact<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, G_);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -35,9 +35,11 @@ static Columns WorkColumns(const PC_BISAI *bisai, int which)
 static PetscErrorCode Multiply_BISAI(const PC_BISAI *bisai, LocalInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
                                      PetscBool after_product)
 {
+  const BSRVectors v{X.a, Z.a, Y.a, X.ld, Z.ld, Y.ld};
+
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, columns, X.a, X.ld, Z.a, Z.ld, Y.a, Y.ld, after_product));
-  else PetscCall(BSRMultiply_Host(W, columns, X.a, X.ld, Z.a, Z.ld, Y.a, Y.ld));
+  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, columns, v, after_product));
+  else PetscCall(BSRMultiply_Host(W, columns, v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
