@@ -154,7 +154,7 @@ static void Leading(const GMRESSmall &small, const std::vector<PetscReal> &from,
 static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  const LocalInt        n = g->small_columns;
+  const LocalInt        n = g->cycle.small_columns;
   PetscScalar          *H, *work, none = 0;
   PetscReal            *re, *im;
   PetscInt             *order;
@@ -167,7 +167,7 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
   *neig = n;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc5((size_t)n * n, &H, 5 * n, &work, n, &re, n, &im, n, &order));
-  Leading(g->small, g->small.H, n, false, H);
+  Leading(g->cycle.small, g->cycle.small.H, n, false, H);
   PetscCall(PetscBLASIntCast(n, &bn));
   PetscCall(PetscBLASIntCast(5 * n, &lwork));
   PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
@@ -187,7 +187,7 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
 static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  const LocalInt        n = g->small_columns;
+  const LocalInt        n = g->cycle.small_columns;
   PetscScalar          *R, *work, none = 0;
   PetscReal            *values;
   PetscBLASInt          bn, lwork, info, one = 1;
@@ -197,7 +197,7 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
   *emax = *emin = 1;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc3((size_t)n * n, &R, 5 * n, &work, n, &values));
-  Leading(g->small, g->small.R, n, true, R);
+  Leading(g->cycle.small, g->cycle.small.R, n, true, R);
   PetscCall(PetscBLASIntCast(n, &bn));
   PetscCall(PetscBLASIntCast(5 * n, &lwork));
   PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
@@ -248,17 +248,17 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   PetscCall(CGRefreshPreconditioner(ksp));
   PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
-  ksp->its    = 0;
-  ksp->rnorm  = -1; /* there is no norm of a cycle before */
-  g->refined  = 0;
-  g->measured = 0;
-  g->dropped  = 0;
-  g->refuted  = 0;
-  g->claim    = KSP_CONVERGED_ITERATING;
-  g->shown    = false;
-  g->columns = g->small_columns = 0;
-  g->solved                     = PETSC_TRUE;
-  g->sent                       = PETSC_FALSE;
+  ksp->its           = 0;
+  ksp->rnorm         = -1; /* there is no norm of a cycle before */
+  g->counts.refined  = 0;
+  g->counts.measured = 0;
+  g->counts.dropped  = 0;
+  g->counts.refuted  = 0;
+  g->watch.claim     = KSP_CONVERGED_ITERATING;
+  g->watch.shown     = false;
+  g->cycle.columns = g->cycle.small_columns = 0;
+  g->solved                                 = PETSC_TRUE;
+  g->copies.sent                            = PETSC_FALSE;
   PetscCall(KSPSolve_Consolidated(ksp, &g->consolidated, "", CopyOptionTable<KSP_GMRESFused, KSP>));
   if (g->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedLookAtPreconditioner(ksp));
@@ -288,7 +288,7 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
     PetscCall(KSPBuildSolution_Consolidated(&g->consolidated, v));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (g->late) g->looks = true;
+  if (g->watch.late) g->watch.looks = true;
   PetscCall(GMRESFusedFetchSmall(ksp));
   PetscCall(GMRESFusedBuildSolution(ksp, v));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -302,12 +302,12 @@ static PetscErrorCode ViewCommunication_GMRESFused(const KSP_GMRESFused *g, Pets
   GMRESStatus status;
 
   PetscFunctionBegin;
-  if (g->nccl && g->work) {
-    PetscCall(NCCLVersion_CUDA(g->nccl, version, sizeof(version)));
+  if (g->ranks.nccl && g->work) {
+    PetscCall(NCCLVersion_CUDA(g->ranks.nccl, version, sizeof(version)));
     PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
     PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, one sum an iteration%s\n", version,
                                      status.direct ? "; the kernels write to the other GPUs" : ""));
-  } else if (*g->why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", g->why_mpi));
+  } else if (*g->ranks.why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", g->ranks.why_mpi));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -318,9 +318,10 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionBegin;
   PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  path: device\n"));
-  if (g->sent) PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
+  if (g->copies.sent)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
-  const double inverse = (double)g->d_rows * g->d_bs * sizeof(*g->d);
+  const double inverse = (double)g->jacobi.rows * g->jacobi.bs * sizeof(*g->jacobi.d);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g, for the blocks of M %g\n",
                                    (double)status.bytes, inverse));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -332,7 +333,7 @@ static PetscErrorCode ViewProducts(const KSP_GMRESFused *g, PetscViewer viewer)
   GMRESStatus status;
 
   PetscFunctionBegin;
-  if (g->own && g->work) { /* without it the solve has ended before there was memory */
+  if (g->ranks.own && g->work) { /* without it the solve has ended before there was memory */
     PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
     PetscCall(
       PetscViewerASCIIPrintf(viewer, "  products: own, bytes for the copy of A and the kernels %g\n", (double)status.bytes));
@@ -346,9 +347,10 @@ static const char *WhyOneProduct(KSP ksp)
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
   if (g->step_size == 1) return "";
-  if (g->solved ? g->keeps : g->flexible) return ", one product a step: a flexible solve";
-  if (g->changes == Changes::ITERATES) return ", one product a step: the preconditioner has an iterative solver inside";
-  if (g->changes == Changes::MAYBE) return ", one product a step: the preconditioner may change by itself";
+  if (g->solved ? g->preconditioner.keeps : g->flexible) return ", one product a step: a flexible solve";
+  if (g->preconditioner.changes == Changes::ITERATES)
+    return ", one product a step: the preconditioner has an iterative solver inside";
+  if (g->preconditioner.changes == Changes::MAYBE) return ", one product a step: the preconditioner may change by itself";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return ", one product a step: a second pass of orthogonalization";
   return "";
 }
@@ -372,8 +374,9 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(viewer, "  step size=%" PetscInt_FMT "%s\n", g->step_size, WhyOneProduct(ksp)));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  happy breakdown tolerance=%g, breakdown tolerance=%g\n", (double)g->happy_tolerance,
                                    (double)g->breakdown_tolerance));
-  if (g->solved ? g->keeps : g->flexible)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept%s\n", g->solved ? g->why_keeps : ""));
+  if (g->solved ? g->preconditioner.keeps : g->flexible)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept%s\n",
+                                     g->solved ? g->preconditioner.why_keeps : ""));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  basis in %s precision\n", FinePCPrecisions[g->basis_precision]));
   if (!g->solved) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
@@ -381,10 +384,10 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
   }
   if (g->why) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
-    if (g->several) PetscCall(ViewProducts(g, viewer));
+    if (g->ranks.several) PetscCall(ViewProducts(g, viewer));
   } else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
   PetscCall(FusedViewDevice(ksp, viewer));
-  if (g->several) PetscCall(ViewCommunication_GMRESFused(g, viewer));
+  if (g->ranks.several) PetscCall(ViewCommunication_GMRESFused(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",
@@ -393,15 +396,15 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "  last solve: vectors orthogonalized twice %" PetscInt64_FMT
                                      ", steps whose norms were measured because of cancellation %" PetscInt64_FMT "\n",
-                                     g->refined, g->measured));
-  if (g->dropped)
+                                     g->counts.refined, g->counts.measured));
+  if (g->counts.dropped)
     PetscCall(PetscViewerASCIIPrintf(
       viewer, "  last solve: one product a step from some iteration on, since cancellation made a second one useless\n"));
-  if (g->refuted)
+  if (g->counts.refuted)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "  last solve: cycles that seemed to converge, but had another true residual %" PetscInt64_FMT
                                      "\n",
-                                     g->refuted));
+                                     g->counts.refuted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -412,17 +415,17 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(KSPReset_Consolidated(&g->consolidated));
   PetscCall(GMRESFusedLeaveDevice(g));
-  PetscCall(ExchangeDestroy(&g->exchange));
+  PetscCall(ExchangeDestroy(&g->ranks.exchange));
   PetscCall(VecDestroy(&g->solution));
-  g->nccl    = nullptr;
-  g->own     = PETSC_FALSE;
-  g->why_mpi = "";
-  g->why     = FusedReason{};
-  g->columns = g->small_columns = 0;
-  g->solved                     = PETSC_FALSE;
-  g->changes                    = Changes::NEVER;
-  g->keeps                      = PETSC_FALSE;
-  g->looks                      = false;
+  g->ranks.nccl    = nullptr;
+  g->ranks.own     = PETSC_FALSE;
+  g->ranks.why_mpi = "";
+  g->why           = FusedReason{};
+  g->cycle.columns = g->cycle.small_columns = 0;
+  g->solved                                 = PETSC_FALSE;
+  g->preconditioner.changes                 = Changes::NEVER;
+  g->preconditioner.keeps                   = PETSC_FALSE;
+  g->watch.looks                            = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

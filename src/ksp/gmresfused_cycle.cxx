@@ -58,13 +58,13 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscFunctionBegin;
   PetscCall(CGGetLocalSize(ksp->work[0], &n));
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
-  if (g->keeps) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
+  if (g->preconditioner.keeps) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
   if (device) PetscCall(NeedWork(g));
   if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart, 1));
-  GMRESSmallCreate(&g->small, restart);
-  g->c.resize(restart + 1);
-  g->sums.resize(GMRESSums(restart + 1, kGMRESMostStep));
-  for (GMRESProjection *projection : {&g->projection, &g->again})
+  GMRESSmallCreate(&g->cycle.small, restart);
+  g->cycle.c.resize(restart + 1);
+  g->cycle.sums.resize(GMRESSums(restart + 1, kGMRESMostStep));
+  for (GMRESProjection *projection : {&g->cycle.projection, &g->cycle.again})
     for (std::vector<PetscReal> &c : projection->c) c.reserve(restart + 2); /* iterations allocate nothing */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -84,12 +84,12 @@ PetscErrorCode GMRESFusedNeedMemory(KSP ksp, PetscBool device)
 static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
 {
   KSP_GMRESFused   *g     = (KSP_GMRESFused *)ksp->data;
-  const GMRESBasis *basis = &g->basis[g->keeps ? GMRES_Z : GMRES_U];
+  const GMRESBasis *basis = &g->basis[g->preconditioner.keeps ? GMRES_Z : GMRES_U];
   PetscScalar      *array;
   PetscBool         device;
 
   PetscFunctionBegin;
-  const LocalInt zero = GMRESSmallSolve(&g->small, g->columns, g->c.data());
+  const LocalInt zero = GMRESSmallSolve(&g->cycle.small, g->cycle.columns, g->cycle.c.data());
   *found              = zero < 0;
   if (!*found) {
     PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
@@ -101,12 +101,12 @@ static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
   PetscCall(FusedIsOnDevice(t, &device));
   PetscCall(CGGetWrite(device, t, &array));
   PetscCall(CGTimeBegin(device));
-  if (device) PetscCall(GMRESCombine_CUDA(g->work, basis, g->columns, g->c.data(), array));
-  else PetscCall(GMRESCombine_Host(basis, g->columns, g->c.data(), array));
+  if (device) PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
+  else PetscCall(GMRESCombine_Host(basis, g->cycle.columns, g->cycle.c.data(), array));
   PetscCall(CGTimeEnd(device));
-  PetscCall(CGLogFlops(device, 2. * g->columns * basis->n));
+  PetscCall(CGLogFlops(device, 2. * g->cycle.columns * basis->n));
   PetscCall(CGRestoreWrite(device, t, &array));
-  if (!g->keeps) PetscCall(KSPUnwindPreconditioner(ksp, t, ksp->work[2]));
+  if (!g->preconditioner.keeps) PetscCall(KSPUnwindPreconditioner(ksp, t, ksp->work[2]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -116,7 +116,7 @@ PetscErrorCode GMRESFusedBuildSolution(KSP ksp, Vec x)
   bool            found = true;
 
   PetscFunctionBegin;
-  if (!g->columns) { /* as before the set-up, without work vectors */
+  if (!g->cycle.columns) { /* as before the set-up, without work vectors */
     if (x != ksp->vec_sol) PetscCall(VecCopy(ksp->vec_sol, x));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -148,11 +148,11 @@ static PetscErrorCode Keep(KSP ksp, PetscReal norm, bool *can)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
-  *can = ksp->pc_side == PC_RIGHT && !g->keeps;
+  *can = ksp->pc_side == PC_RIGHT && !g->preconditioner.keeps;
   if (!*can) PetscFunctionReturn(PETSC_SUCCESS);
-  g->keeps     = PETSC_TRUE;
-  g->why_keeps = ", since a cycle without them missed the true residual";
-  ksp->rnorm   = norm;
+  g->preconditioner.keeps     = PETSC_TRUE;
+  g->preconditioner.why_keeps = ", since a cycle without them missed the true residual";
+  ksp->rnorm                  = norm;
   if (g->why) PetscCall(GMRESFusedNeedMemory(ksp, (PetscBool)PetscMemTypeDevice(g->basis[GMRES_U].where)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -164,14 +164,14 @@ PetscErrorCode GMRESFusedMissed(KSP ksp, PetscReal norm)
 
   PetscFunctionBegin;
   PetscCall(PetscInfo(ksp, "the norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g\n",
-                      (double)norm, (double)ksp->rnorm, (double)g->cycle_norm));
+                      (double)norm, (double)ksp->rnorm, (double)g->cycle.norm));
   PetscCall(Keep(ksp, norm, &keeps));
   if (keeps) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(
     !ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
     "The norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g: the preconditioner is not "
     "the same each time, or it or the matrix are singular, or far from it in rounding",
-    (double)norm, (double)ksp->rnorm, (double)g->cycle_norm);
+    (double)norm, (double)ksp->rnorm, (double)g->cycle.norm);
   ksp->reason = KSP_DIVERGED_BREAKDOWN;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -191,7 +191,7 @@ static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal claim
     ksp->reason = claim;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  g->refuted++;
+  g->counts.refuted++;
   if (ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   else if (norm > kGMRESStalls * before) PetscCall(GMRESFusedMissed(ksp, norm));
   else if (norm > kGMRESRefines * before) PetscCall(Keep(ksp, norm, &keeps));
@@ -201,17 +201,17 @@ static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal claim
 PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
 {
   KSP_GMRESFused          *g      = (KSP_GMRESFused *)ksp->data;
-  const KSPConvergedReason claim  = g->claim;
-  const bool               shown  = g->shown;
-  const PetscReal          before = g->cycle_norm, claimed = ksp->rnorm;
+  const KSPConvergedReason claim  = g->watch.claim;
+  const bool               shown  = g->watch.shown;
+  const PetscReal          before = g->cycle.norm, claimed = ksp->rnorm;
 
   PetscFunctionBegin;
-  g->columns = 0;
-  g->lacking = 0;
-  g->cut     = false;
-  g->claim   = KSP_CONVERGED_ITERATING;
-  g->shown   = true;
-  if (!claim) g->small_columns = 0; /* otherwise no cycle may follow */
+  g->cycle.columns = 0;
+  g->cycle.lacking = 0;
+  g->cycle.cut     = false;
+  g->watch.claim   = KSP_CONVERGED_ITERATING;
+  g->watch.shown   = true;
+  if (!claim) g->cycle.small_columns = 0; /* otherwise no cycle may follow */
   KSPCheckNorm(ksp, norm);
   if (claim && g->basis_precision == FINEPC_DOUBLE && norm <= kConfirmed * claimed) {
     if (!shown) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
@@ -222,7 +222,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
     PetscCall(GMRESFusedMissed(ksp, norm));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   }
-  g->cycle_norm = ksp->rnorm = norm;
+  g->cycle.norm = ksp->rnorm = norm;
   if (!shown) PetscCall(GMRESFusedShow(ksp, norm));
   if (norm == 0) {
     ksp->reason = KSP_CONVERGED_ATOL;
@@ -250,7 +250,7 @@ PetscErrorCode GMRESFusedHappyEnd(KSP ksp)
 PetscErrorCode GMRESFusedSingularEnd(KSP ksp)
 {
   PetscFunctionBegin;
-  if (ksp->rnorm <= kGMRESSolved * ((const KSP_GMRESFused *)ksp->data)->cycle_norm) {
+  if (ksp->rnorm <= kGMRESSolved * ((const KSP_GMRESFused *)ksp->data)->cycle.norm) {
     PetscCall(PetscInfo(ksp, "the vectors of the basis span the solution, to rounding\n"));
     ksp->reason = KSP_CONVERGED_HAPPY_BREAKDOWN;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -270,7 +270,7 @@ PetscErrorCode GMRESFusedSingularEnd(KSP ksp)
 bool GMRESFusedLeaveToTrueNorm(KSP ksp)
 {
   if (!ClaimsNorm(ksp)) return false;
-  ((KSP_GMRESFused *)ksp->data)->claim = ksp->reason;
-  ksp->reason                          = KSP_CONVERGED_ITERATING;
+  ((KSP_GMRESFused *)ksp->data)->watch.claim = ksp->reason;
+  ksp->reason                                = KSP_CONVERGED_ITERATING;
   return true;
 }

@@ -21,24 +21,24 @@ static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
 /* The copies of the vectors of a solve, and room for them. */
 static PetscScalar *Copy_GMRESFused(const KSP_GMRESFused *g, LocalInt number)
 {
-  return g->arrays + number * (size_t)g->array_rows;
+  return g->copies.arrays + number * (size_t)g->copies.rows;
 }
 
 static PetscErrorCode NeedArrays_GMRESFused(KSP_GMRESFused *g, LocalInt n)
 {
   PetscFunctionBegin;
-  if (g->arrays && g->array_rows == n) PetscFunctionReturn(PETSC_SUCCESS);
+  if (g->copies.arrays && g->copies.rows == n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedResetArrays(g));
-  PetscCall(ArrayCreate((4 + kGMRESMostStep) * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&g->arrays));
-  g->array_rows = n;
+  PetscCall(ArrayCreate((4 + kGMRESMostStep) * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&g->copies.arrays));
+  g->copies.rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *g)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->arrays));
-  g->array_rows = 0;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->copies.arrays));
+  g->copies.rows = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -46,23 +46,23 @@ PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *g)
 static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
 {
   KSP_GMRESFused    *g = (KSP_GMRESFused *)ksp->data;
-  const size_t       n = g->d_rows;
+  const size_t       n = g->jacobi.rows;
   const PetscScalar *y;
   PetscScalar       *x;
   PetscMemType       where;
 
   PetscFunctionBegin;
-  if (g->sent) {
-    PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, Copy_GMRESFused(g, 2)));
+  if (g->copies.sent) {
+    PetscCall(GMRESFusedUnit_CUDA(g->work, g->jacobi.rows, g->jacobi.bs, k, Copy_GMRESFused(g, 2)));
     PetscCall(FusedFetch(Copy_GMRESFused(g, 2), ksp->work[0]));
   } else {
     PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &x, &where));
-    PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, x));
+    PetscCall(GMRESFusedUnit_CUDA(g->work, g->jacobi.rows, g->jacobi.bs, k, x));
     PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &x));
   }
   PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
   PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &y, &where));
-  PetscCall(ArrayCopy(g->d + k * n, y, n * sizeof(*y), PETSC_MEMTYPE_CUDA, where));
+  PetscCall(ArrayCopy(g->jacobi.d + k * n, y, n * sizeof(*y), PETSC_MEMTYPE_CUDA, where));
   PetscCall(VecRestoreArrayReadAndMemType(ksp->work[1], &y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -86,28 +86,28 @@ static PetscErrorCode GetBlocks(KSP ksp)
     PetscCall(MatGetBlockSize(P, &bs));
     PetscCall(SetUpFrom(ksp->pc, &now));
   }
-  if (g->d_rows != n || g->d_bs != bs) {
+  if (g->jacobi.rows != n || g->jacobi.bs != bs) {
     PetscCall(GMRESFusedResetBlocks(g));
-    PetscCall(ArrayCreate((size_t)n * bs * sizeof(*g->d), PETSC_MEMTYPE_CUDA, (void **)&g->d));
-    g->d_rows = n;
-    g->d_bs   = (LocalInt)bs;
+    PetscCall(ArrayCreate((size_t)n * bs * sizeof(*g->jacobi.d), PETSC_MEMTYPE_CUDA, (void **)&g->jacobi.d));
+    g->jacobi.rows = n;
+    g->jacobi.bs   = (LocalInt)bs;
   }
-  if (jacobi || now.id != g->M.id || now.state != g->M.state) {
-    g->M = CopiedFrom{}; /* until all columns are made */
-    for (LocalInt k = 0; k < g->d_bs; k++) PetscCall(GetColumn(ksp, k));
-    g->M = now;
+  if (jacobi || now.id != g->jacobi.M.id || now.state != g->jacobi.M.state) {
+    g->jacobi.M = CopiedFrom{}; /* until all columns are made */
+    for (LocalInt k = 0; k < g->jacobi.bs; k++) PetscCall(GetColumn(ksp, k));
+    g->jacobi.M = now;
   }
-  g->op.d  = g->d;
-  g->op.bs = g->d_bs;
+  g->op.d  = g->jacobi.d;
+  g->op.bs = g->jacobi.bs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *g)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->d));
-  g->d_rows = g->d_bs = 0;
-  g->M                = CopiedFrom{};
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->jacobi.d));
+  g->jacobi.rows = g->jacobi.bs = 0;
+  g->jacobi.M                   = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -134,13 +134,13 @@ static PetscErrorCode FindParts(KSP ksp, Preparation *p)
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &p->A, nullptr));
   p->parts[0] = p->A;
-  if (g->several) PetscCall(MatGetRankParts(p->A, &p->parts[0], &p->parts[1], &columns));
+  if (g->ranks.several) PetscCall(MatGetRankParts(p->A, &p->parts[0], &p->parts[1], &columns));
   PetscCall(FusedHasChanged((PetscObject)p->A, g->A, &p->now, &p->changed));
   PetscCall(FusedHasChanged((PetscObject)p->parts[0], g->block, &p->block_now, &p->changed));
   g->A = g->block = CopiedFrom{}; /* until the copy is made */
   PetscCall(PetscObjectQueryFunction((PetscObject)p->parts[0], kDeviceBlocksQuery, &blocks));
   p->blocks = blocks;
-  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetLocalSize(p->parts[1], nullptr, &count));
   PetscCall(MatGetBlockSize(p->parts[1], &bs));
   if (!p->blocks) bs = 1;
@@ -157,13 +157,13 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
 
   PetscFunctionBegin;
   PetscCall(FindParts(ksp, p));
-  if (g->sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
-  if (!g->own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
-  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (g->copies.sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
+  if (!g->ranks.own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
+  if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
-  if (g->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  if (g->ranks.same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedWait_CUDA(g->work));
-  PetscCall(ExchangeCreate(PETSC_MEMTYPE_CUDA, count, &g->exchange));
+  PetscCall(ExchangeCreate(PETSC_MEMTYPE_CUDA, count, &g->ranks.exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -187,7 +187,7 @@ static PetscErrorCode GetRows_GMRESFused(KSP ksp, Preparation *p)
   p->lent[0] = true;
   g->op.A    = &p->csr[0].A;
   p->flops += 2. * g->op.A->nnz;
-  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   LocalInt        count;
   const PetscInt *columns;
   PetscCall(MatGetGhostCSR(p->A, &p->csr[1], &count, &columns));
@@ -208,20 +208,20 @@ static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
   PetscFunctionBegin;
   if (p->blocks) {
     PetscCall(GetDeviceBlocks_GMRESFused(p->parts[0], &g->op.blocks, &p->flops));
-    if (g->several) PetscCall(GetDeviceBlocks_GMRESFused(p->parts[1], &g->op.ghost_blocks, &p->flops));
+    if (g->ranks.several) PetscCall(GetDeviceBlocks_GMRESFused(p->parts[1], &g->op.ghost_blocks, &p->flops));
   } else PetscCall(GetRows_GMRESFused(ksp, p));
-  if (g->several) {
-    if (g->nccl) PetscCall(ExchangeMakeLists(&g->exchange));
+  if (g->ranks.several) {
+    if (g->ranks.nccl) PetscCall(ExchangeMakeLists(&g->ranks.exchange));
     PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
     PetscCall(MatGetSize(p->A, &rows, nullptr));
-    g->op.nccl     = g->nccl;
+    g->op.nccl     = g->ranks.nccl;
     g->op.comm     = PetscObjectComm((PetscObject)p->A);
-    g->op.exchange = &g->exchange;
+    g->op.exchange = &g->ranks.exchange;
     g->op.step     = GMRESFusedStepOf(ksp);
     g->op.small    = (PetscBool)(rows / size < kSmallRows);
   }
   PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, p->changed));
-  if (g->several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->small.restart, g->op.step));
+  if (g->ranks.several) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], g->cycle.small.restart, g->op.step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -233,7 +233,7 @@ static PetscErrorCode ReadyJacobi(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
-  if (!jacobi || !g->several || g->own) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!jacobi || !g->ranks.several || g->ranks.own) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecSet(ksp->work[0], 0));
   PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -248,16 +248,16 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p, bool *on_all)
   PetscErrorCode  code    = CallGuarded(Begin_GMRESFused, ksp, p);
 
   PetscFunctionBegin;
-  if (g->several && !g->same_exchange) {
+  if (g->ranks.several && !g->ranks.same_exchange) {
     code = AgreeOnError(comm, code, kText);
-    if (!code) code = ExchangeFromMat(p->A, p->columns.data(), &g->exchange);
+    if (!code) code = ExchangeFromMat(p->A, p->columns.data(), &g->ranks.exchange);
   }
   if (!code) code = CallGuarded(Copy_GMRESFused, ksp, p);
-  if (g->several) code = AgreeOnError(comm, code, kText);
+  if (g->ranks.several) code = AgreeOnError(comm, code, kText);
   *on_all = code != PETSC_SUCCESS;
-  if (code && g->several && g->work) PetscCall(GMRESFusedForgetExchanges_CUDA(g->work));
+  if (code && g->ranks.several && g->work) PetscCall(GMRESFusedForgetExchanges_CUDA(g->work));
   PetscCall(code);
-  if (g->nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
+  if (g->ranks.nccl) PetscCall(GMRESFusedConnect_CUDA(g->work, &g->op));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -288,7 +288,7 @@ static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
   PetscMemType          where;
 
   PetscFunctionBegin;
-  if (g->sent) {
+  if (g->copies.sent) {
     v->b = Copy_GMRESFused(g, 0);
     v->x = Copy_GMRESFused(g, 1);
     v->p = Copy_GMRESFused(g, 2);
@@ -307,7 +307,7 @@ static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 static PetscErrorCode RestoreVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 {
   PetscFunctionBegin;
-  if (((const KSP_GMRESFused *)ksp->data)->sent) PetscFunctionReturn(PETSC_SUCCESS);
+  if (((const KSP_GMRESFused *)ksp->data)->copies.sent) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
   PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
   PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->p));
@@ -334,7 +334,7 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_SINGULAR: PetscCall(GMRESFusedSingularEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
   case GMRES_FULL: break;
-  case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->dropped++; break; /* there is no reason to end */
+  case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->counts.dropped++; break; /* there is no reason to end */
   default: PetscCall(GMRESFusedMissed(ksp, value));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -353,7 +353,7 @@ PetscErrorCode GMRESFusedFetchSmall(KSP ksp)
   LocalInt        further;
 
   PetscFunctionBegin;
-  if (g->late) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &further));
+  if (g->watch.late) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->cycle.small, &further));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -367,11 +367,11 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreVectors_GMRESFused(ksp, v));
   PetscCall(CGFence_CUDA());
-  g->columns = g->small_columns = columns;
-  g->late                       = true;
-  const PetscErrorCode code     = call();
-  g->late                       = false;
-  g->columns                    = 0;
+  g->cycle.columns = g->cycle.small_columns = columns;
+  g->watch.late                             = true;
+  const PetscErrorCode code                 = call();
+  g->watch.late                             = false;
+  g->cycle.columns                          = 0;
   PetscCall(code);
   PetscCall(CGFence_CUDA());
   PetscCall(GetVectors_GMRESFused(ksp, v));
@@ -390,8 +390,9 @@ static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *
   const bool       tested  = ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip; /* by the program */
   const CGTest     test    = CGTestOf(ksp, (PetscBool)tested);
   const PetscInt   first   = ksp->its;
-  const LocalInt   step    = g->dropped ? 1 : GMRESFusedStepOf(ksp);
-  const GMRESStart start{g->small.restart, step, (LocalInt)first, watched, norm, g->happy_tolerance, g->breakdown_tolerance, test};
+  const LocalInt   step    = g->counts.dropped ? 1 : GMRESFusedStepOf(ksp);
+  const GMRESStart start{g->cycle.small.restart, step, (LocalInt)first, watched, norm, g->happy_tolerance,
+                         g->breakdown_tolerance, test};
   const PetscReal *norms;
   LocalInt         count, its;
 
@@ -413,14 +414,14 @@ static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *
     }
   } while (*stop == GMRES_RUNNING && !ksp->reason);
   if (ksp->reason) {
-    g->columns = (LocalInt)(ksp->its - first);
-    PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &its));
-    g->small_columns = g->columns;
+    g->cycle.columns = (LocalInt)(ksp->its - first);
+    PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->cycle.small, &its));
+    g->cycle.small_columns = g->cycle.columns;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (*stop != GMRES_FULL) ksp->its = its;
   PetscCall(GMRESFusedFinish_CUDA(g->work));
-  if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &g->small_columns));
+  if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->cycle.small, &g->cycle.small_columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -441,7 +442,7 @@ PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *g)
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
   PetscCall(GMRESFusedResetBlocks(g));
   PetscCall(GMRESFusedResetArrays(g));
-  g->sent = PETSC_FALSE;
+  g->copies.sent = PETSC_FALSE;
   g->A = g->block = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -479,13 +480,13 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   bool            held = false;
 
   PetscFunctionBegin;
-  PetscCall(FusedIsSent(ksp, &g->sent));
+  PetscCall(FusedIsSent(ksp, &g->copies.sent));
   PetscCall(Prepare_GMRESFused(ksp, &product_flops));
   if (g->why) PetscFunctionReturn(PETSC_SUCCESS); /* the host makes the solve */
-  if (g->sent) {
+  if (g->copies.sent) {
     PetscCall(FusedSend(ksp->vec_rhs, Copy_GMRESFused(g, 0)));
     if (guess) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));
-    else PetscCall(ArrayZero(Copy_GMRESFused(g, 1), g->array_rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
+    else PetscCall(ArrayZero(Copy_GMRESFused(g, 1), g->copies.rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
   }
   do {
     const PetscInt before = ksp->its;
@@ -500,23 +501,23 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(GMRESFusedTestStart(ksp, norm));
-    if (ksp->reason || g->keeps) break;
+    if (ksp->reason || g->preconditioner.keeps) break;
     PetscCall(PetscLogGpuTimeBegin());
     PetscCall(GetVectors_GMRESFused(ksp, &v)); /* the arrays are those of the start, which the work has kept */
     PetscCall(Iterate_GMRESFused(ksp, norm, &v, &stop, &value, &held));
     PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
-    if (g->sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
-    if (g->columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
-    g->columns = 0;
+    if (g->copies.sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
+    if (g->cycle.columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
+    g->cycle.columns = 0;
     PetscCall(CGLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
-                                       BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
+                                       BasisFlops(ksp->its - before, g->cycle.small.restart, g->basis[GMRES_U].n)));
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
     if (held && ksp->reason) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
-    guess    = PETSC_TRUE;
-    g->shown = !held; /* the last cycle has ended before its first iteration: the norm is the same */
-  } while (!ksp->reason && !g->keeps);
+    guess          = PETSC_TRUE;
+    g->watch.shown = !held; /* the last cycle has ended before its first iteration: the norm is the same */
+  } while (!ksp->reason && !g->preconditioner.keeps);
   if (!ksp->reason) g->why.text = "a flexible solve";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -34,7 +34,7 @@ static PetscErrorCode Dots_GMRESFused(const GMRESSolve &s, LocalInt count, Local
   const GMRESBasis  *u    = &s.g->basis[GMRES_U];
   const LocalInt     many = (LocalInt)GMRESSums(count, step);
   const PetscScalar *array[kGMRESMostStep];
-  PetscReal *const   sums = s.g->sums.data();
+  PetscReal *const   sums = s.g->cycle.sums.data();
 
   PetscFunctionBegin;
   for (LocalInt k = 0; k < step; k++) PetscCall(CGGetRead(s.device, w[k], &array[k]));
@@ -107,7 +107,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
 /* y = A x on the GPUs of several ranks, where the ghosts travel during the product with the columns that the rank owns. */
 static PetscErrorCode MultiplyOnRanks(const GMRESSolve &s, Vec x, Vec y)
 {
-  const Exchange    &exchange = s.g->exchange;
+  const Exchange    &exchange = s.g->ranks.exchange;
   const PetscScalar *from;
   PetscScalar       *to;
   PetscMemType       where;
@@ -135,7 +135,7 @@ static PetscErrorCode MultiplyByA(const GMRESSolve &s, Vec x, Vec y)
   Mat A;
 
   PetscFunctionBegin;
-  if (s.g->own) PetscCall(MultiplyOnRanks(s, x, y));
+  if (s.g->ranks.own) PetscCall(MultiplyOnRanks(s, x, y));
   else {
     PetscCall(PCGetOperators(s.ksp->pc, &A, nullptr));
     PetscCall(KSP_MatMult(s.ksp, A, x, y));
@@ -147,7 +147,7 @@ static PetscErrorCode MultiplyByA(const GMRESSolve &s, Vec x, Vec y)
 static PetscErrorCode ApplyOperator(const GMRESSolve &s, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  if (!s.g->own) PetscCall(KSP_PCApplyBAorAB(s.ksp, x, y, s.t));
+  if (!s.g->ranks.own) PetscCall(KSP_PCApplyBAorAB(s.ksp, x, y, s.t));
   else if (s.ksp->pc_side == PC_LEFT) {
     PetscCall(MultiplyOnRanks(s, x, s.t));
     PetscCall(KSP_PCApply(s.ksp, s.t, y)); /* removes the null space, too */
@@ -162,7 +162,7 @@ static PetscErrorCode ApplyOperator(const GMRESSolve &s, Vec x, Vec y)
 static PetscErrorCode Multiply_GMRESFused(const GMRESSolve &s, LocalInt j, LocalInt products)
 {
   PetscFunctionBegin;
-  if (!s.g->keeps) {
+  if (!s.g->preconditioner.keeps) {
     for (LocalInt k = 0; k < products; k++) PetscCall(ApplyOperator(s, k ? s.w[k - 1] : s.p, s.w[k]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -194,7 +194,7 @@ static bool NeedsRefinement(KSP ksp, PetscReal square, PetscReal ww)
 static PetscReal ZeroIfFinite(const KSP_GMRESFused *g, size_t many)
 {
   PetscReal total = 0;
-  for (size_t k = 0; k < many; k++) total += 0 * g->sums[k];
+  for (size_t k = 0; k < many; k++) total += 0 * g->cycle.sums[k];
   return total;
 }
 
@@ -211,13 +211,13 @@ static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, Lo
   PetscCall(Dots_GMRESFused(s, j + 1, step, w));
   if (products > 1 && !std::isfinite(ZeroIfFinite(g, many))) { /* the second one may be what has overflowed */
     const Vec first[kGMRESMostStep] = {w[0], w[0]};
-    g->dropped++;
+    g->counts.dropped++;
     products = 1;
     PetscCall(Dots_GMRESFused(s, j + 1, step, first));
   }
   KSPCheckDot(s.ksp, ZeroIfFinite(g, many));
-  GMRESSmallProject(&g->small, j, step, products, g->sums.data(), to);
-  if (to->products < products) g->dropped++;
+  GMRESSmallProject(&g->cycle.small, j, step, products, g->cycle.sums.data(), to);
+  if (to->products < products) g->counts.dropped++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -228,7 +228,7 @@ static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, Lo
 static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt products, PetscReal norm[])
 {
   KSP_GMRESFused  *g    = s.g;
-  GMRESProjection &made = g->projection;
+  GMRESProjection &made = g->cycle.projection;
   Vec              w[kGMRESMostStep];
   PetscReal        squares[kGMRESMostStep];
 
@@ -240,8 +240,8 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
   bool       accurate = AreAccurate(made);
   PetscCall(Update(s, j + 1, made, w, refine || accurate ? nullptr : squares));
   if (refine) {
-    GMRESProjection &more = g->again;
-    g->refined++;
+    GMRESProjection &more = g->cycle.again;
+    g->counts.refined++;
     PetscCall(Project(s, j, 1, 1, &s.p, &more));
     if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
     accurate = AreAccurate(more);
@@ -249,7 +249,7 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
     for (LocalInt k = 0; k <= j; k++) made.c[0][k] += more.c[0][k] / made.scale[0];
     made.scale[0] *= more.scale[0];
   }
-  if (!accurate) g->measured++;
+  if (!accurate) g->counts.measured++;
   for (LocalInt k = 0; k < made.products; k++) norm[k] = accurate ? 1 : PetscSqrtReal(squares[k]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -266,7 +266,7 @@ static PetscErrorCode Begin_GMRESFused(const GMRESSolve &s)
   PetscCall(GMRESFusedTestStart(s.ksp, norm));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Store(s, GMRES_U, 0, 1 / norm, s.p));
-  GMRESSmallBegin(&s.g->small, norm);
+  GMRESSmallBegin(&s.g->cycle.small, norm);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -278,18 +278,18 @@ static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt whi
 
   PetscFunctionBegin;
   KSPCheckNorm(ksp, norm);
-  const GMRESColumn column = GMRESSmallAppend(&g->small, j, which, g->projection, norm, g->happy_tolerance);
+  const GMRESColumn column = GMRESSmallAppend(&g->cycle.small, j, which, g->cycle.projection, norm, g->happy_tolerance);
   if (column.happy && !column.singular) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
   if (column.singular) PetscCall(GMRESFusedSingularEnd(ksp)); /* KSPGMRES leaves the solution as the cycle found it */
-  else g->columns = g->small_columns = j + 1;
+  else g->cycle.columns = g->cycle.small_columns = j + 1;
   ksp->its++;
   ksp->rnorm = column.singular ? ksp->rnorm : column.residual;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((*ksp->converged)(ksp, ksp->its, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (column.happy) PetscCall(GMRESFusedHappyEnd(ksp));
-  if (!ksp->reason && ksp->rnorm < kGMRESSecondReach * g->lacking * g->cycle_norm) {
-    g->cut = true;
-    g->dropped++;
+  if (!ksp->reason && ksp->rnorm < kGMRESSecondReach * g->cycle.lacking * g->cycle.norm) {
+    g->cycle.cut = true;
+    g->counts.dropped++;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -299,15 +299,15 @@ static PetscErrorCode Iterate_GMRESFused(const GMRESSolve &s, LocalInt j)
 {
   KSP             ksp      = s.ksp;
   KSP_GMRESFused *g        = s.g;
-  const PetscInt  left     = PetscMin(g->small.restart - j, ksp->max_it - ksp->its);
-  const LocalInt  products = g->dropped || g->keeps ? 1 : (LocalInt)PetscMin(s.step, left);
+  const PetscInt  left     = PetscMin(g->cycle.small.restart - j, ksp->max_it - ksp->its);
+  const LocalInt  products = g->counts.dropped || g->preconditioner.keeps ? 1 : (LocalInt)PetscMin(s.step, left);
   PetscReal       norm[kGMRESMostStep];
 
   PetscFunctionBegin;
   PetscCall(Multiply_GMRESFused(s, j, products));
   PetscCall(Orthogonalize(s, j, products, norm));
-  g->lacking = PetscMax(g->lacking, g->projection.lacking);
-  for (LocalInt k = 0; k < g->projection.products && !ksp->reason && !g->cut; k++) {
+  g->cycle.lacking = PetscMax(g->cycle.lacking, g->cycle.projection.lacking);
+  for (LocalInt k = 0; k < g->cycle.projection.products && !ksp->reason && !g->cycle.cut; k++) {
     if (k) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
     PetscCall(EndIteration(s, j + k, k, norm[k]));
   }
@@ -324,16 +324,16 @@ static PetscErrorCode Cycle(const GMRESSolve &s)
   PetscFunctionBegin;
   PetscCall(Begin_GMRESFused(s));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  while (!ksp->reason && !g->cut && g->columns < g->small.restart && ksp->its < ksp->max_it) {
-    if (g->columns) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
-    PetscCall(Iterate_GMRESFused(s, g->columns));
+  while (!ksp->reason && !g->cycle.cut && g->cycle.columns < g->cycle.small.restart && ksp->its < ksp->max_it) {
+    if (g->cycle.columns) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
+    PetscCall(Iterate_GMRESFused(s, g->cycle.columns));
   }
   const bool               left   = GMRESFusedLeaveToTrueNorm(ksp);
   const KSPConvergedReason reason = ksp->reason;
   PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol));
   if (reason < 0) ksp->reason = reason;
-  g->columns = 0;
-  g->shown   = ksp->its == its;
+  g->cycle.columns = 0;
+  g->watch.shown   = ksp->its == its;
   if (!ksp->reason && !left && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   if (ksp->its > its && ksp->reason) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -349,7 +349,7 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
   PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
   if (s.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
-  if (s.g->own) {
+  if (s.g->ranks.own) {
     PetscCall(GMRESFusedPrepare(ksp, &s.flops, &on_all));
     PetscCall(GMRESRankBegin_CUDA(s.g->work, &s.g->basis[GMRES_U]));
   }

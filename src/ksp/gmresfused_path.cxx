@@ -18,8 +18,9 @@ GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 /* Where M is not the same matrix each time, M of a sum is not the sum that a second product takes. */
 LocalInt GMRESFusedStepOf(KSP ksp)
 {
-  const KSP_GMRESFused *g      = (const KSP_GMRESFused *)ksp->data;
-  const bool            single = g->keeps || g->changes != Changes::NEVER || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER;
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  const bool            single =
+    g->preconditioner.keeps || g->preconditioner.changes != Changes::NEVER || GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER;
 
   return single ? 1 : (LocalInt)g->step_size;
 }
@@ -34,9 +35,11 @@ PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
-  PetscCall(PreconditionerChanges(ksp->pc, &g->changes));
-  g->keeps     = (PetscBool)(g->flexible || (g->changes == Changes::ITERATES && ksp->pc_side == PC_RIGHT));
-  g->why_keeps = g->keeps && !g->flexible ? ", since the preconditioner has an iterative solver inside" : "";
+  PetscCall(PreconditionerChanges(ksp->pc, &g->preconditioner.changes));
+  g->preconditioner.keeps =
+    (PetscBool)(g->flexible || (g->preconditioner.changes == Changes::ITERATES && ksp->pc_side == PC_RIGHT));
+  g->preconditioner.why_keeps =
+    g->preconditioner.keeps && !g->flexible ? ", since the preconditioner has an iterative solver inside" : "";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -46,9 +49,9 @@ static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp)
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
   if (g->path == KSP_GMRESFUSED_GENERAL) return "it was asked for";
-  if (g->keeps) return "a flexible solve";
+  if (g->preconditioner.keeps) return "a flexible solve";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return "a second pass of orthogonalization was asked for";
-  if (g->looks && GMRESFusedIsWatched(ksp)) return "a monitor or a convergence test that looks at the solution";
+  if (g->watch.looks && GMRESFusedIsWatched(ksp)) return "a monitor or a convergence test that looks at the solution";
   if (ksp->err_hist) return "a history of errors";
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
@@ -127,7 +130,7 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
   *op  = GMRESOperators{};
   *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
   PetscCall(FusedIsSent(ksp, &sent));
-  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, why));
+  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, g->ranks.several, PETSC_TRUE, why));
   if (!*why && sent && GMRESFusedIsWatched(ksp)) why->text = "a matrix of the host, and a monitor or a test of the program";
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
@@ -158,7 +161,7 @@ static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
   PetscFunctionBegin;
   *can = PETSC_FALSE;
   if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(FusedWhyNotWithMatrix(ksp, g->several, PETSC_TRUE, &why));
+  PetscCall(FusedWhyNotWithMatrix(ksp, g->ranks.several, PETSC_TRUE, &why));
   if (!why) PetscCall(FusedWhyNotWithVectors(ksp, PETSC_FALSE, &why));
   *can = (PetscBool)!why;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -177,28 +180,28 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *wh
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
-  g->several = (PetscBool)(size > 1);
-  g->nccl    = nullptr;
-  g->why_mpi = "";
-  g->own     = PETSC_FALSE;
+  g->ranks.several = (PetscBool)(size > 1);
+  g->ranks.nccl    = nullptr;
+  g->ranks.why_mpi = "";
+  g->ranks.own     = PETSC_FALSE;
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(WhyGeneralHere_GMRESFused(ksp, op, why));
-  if (!g->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CanMultiplyHere(ksp, &own));
-  if (own || !*why) PetscCall(ExchangeFitsMat(&g->exchange, A, &same));
+  if (own || !*why) PetscCall(ExchangeFitsMat(&g->ranks.exchange, A, &same));
   all[0] = !*why;
   all[1] = same;
   all[2] = g->communication != KSP_GMRESFUSED_COMMUNICATION_MPI;
   all[3] = own;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
-  g->same_exchange = (PetscBool)all[1];
+  g->ranks.same_exchange = (PetscBool)all[1];
   if (!*why) { /* then it is so on all ranks */
-    if (g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI) g->why_mpi = "it was asked for";
-    PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(g->communication == KSP_GMRESFUSED_COMMUNICATION_NCCL), &g->nccl,
-                            &g->why_mpi));
-    if (!g->nccl) why->text = "several ranks by MPI";
+    if (g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI) g->ranks.why_mpi = "it was asked for";
+    PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(g->communication == KSP_GMRESFUSED_COMMUNICATION_NCCL),
+                            &g->ranks.nccl, &g->ranks.why_mpi));
+    if (!g->ranks.nccl) why->text = "several ranks by MPI";
   }
-  g->own = (PetscBool)(*why && all[3]);
+  g->ranks.own = (PetscBool)(*why && all[3]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

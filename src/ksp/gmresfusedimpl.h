@@ -48,59 +48,74 @@ struct KSP_GMRESFused {
 
   /* the path of the last solve */
   GMRESOperators op{};
-  FusedReason    why;              /* why it took the general path; none if it did not */
-  CopiedFrom     A, block;         /* what the copy in work was made of; block is the rank's own part of a parallel A */
-  PetscScalar   *d      = nullptr; /* M of PCJACOBI or PCPBJACOBI on the GPU, as in GMRESOperators */
-  LocalInt       d_rows = 0, d_bs = 0;
-  CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
+  FusedReason    why;      /* why it took the general path; none if it did not */
+  CopiedFrom     A, block; /* what the copy in work was made of; block is the rank's own part of a parallel A */
+
+  /* M of PCJACOBI or PCPBJACOBI on the GPU */
+  struct {
+    PetscScalar *d    = nullptr; /* as in GMRESOperators */
+    LocalInt     rows = 0, bs = 0;
+    CopiedFrom   M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
+  } jacobi;
 
   /* where the host has the matrix and the vectors */
-  PetscBool    sent       = PETSC_FALSE; /* the last solve has worked with copies */
-  PetscScalar *arrays     = nullptr;     /* [(4 + kGMRESMostStep) array_rows] on the GPU: b, x, p, t and w */
-  LocalInt     array_rows = 0;
+  struct {
+    PetscBool    sent   = PETSC_FALSE; /* the last solve has worked with copies */
+    PetscScalar *arrays = nullptr;     /* [(4 + kGMRESMostStep) rows] on the GPU: b, x, p, t and w */
+    LocalInt     rows   = 0;
+  } copies;
 
-  /* what is known of M, and of the norm by the rotations */
-  Changes            changes   = Changes::NEVER;          /* whether M may change by itself */
-  PetscBool          keeps     = PETSC_FALSE;             /* the vectors M u_k of the cycle are kept: the solve is flexible */
-  const char        *why_keeps = "";                      /* where that was not asked for */
-  KSPConvergedReason claim     = KSP_CONVERGED_ITERATING; /* a good end, which the true norm has to confirm */
-  bool               shown     = false;                   /* history and monitors have the norm with which a cycle begins */
+  /* what is known of M */
+  struct {
+    Changes     changes   = Changes::NEVER; /* whether M may change by itself */
+    PetscBool   keeps     = PETSC_FALSE;    /* the vectors M u_k of the cycle are kept: the solve is flexible */
+    const char *why_keeps = "";             /* where that was not asked for */
+  } preconditioner;
 
-  /* monitors and tests of the program, during iterations that the GPU decides about */
-  bool late  = false; /* the program has the norm of an iteration behind which the GPU is further on */
-  bool looks = false; /* it has asked for a solution then */
+  /* what is known of the norm by the rotations, and monitors and tests of the program in iterations that the GPU decides about */
+  struct {
+    KSPConvergedReason claim = KSP_CONVERGED_ITERATING; /* a good end, which the true norm has to confirm */
+    bool               shown = false;                   /* history and monitors have the norm with which a cycle begins */
+    bool               late  = false; /* the program has the norm of an iteration behind which the GPU is further on */
+    bool               looks = false; /* it has asked for a solution then */
+  } watch;
 
-  /* several ranks */
-  PetscBool   several = PETSC_FALSE;       /* the last solve had several ranks */
-  NCCL       *nccl    = nullptr;           /* it made the sums and the exchange of the last solve */
-  const char *why_mpi = "";                /* why it did not, where the GPUs could have decided otherwise */
-  Exchange    exchange;                    /* of the ghosts of A, for own products */
-  PetscBool   same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
-  PetscBool   own           = PETSC_FALSE; /* the general path of the last solve had own products, with the exchange by MPI */
+  struct {
+    PetscBool   several = PETSC_FALSE;       /* the last solve had several ranks */
+    NCCL       *nccl    = nullptr;           /* it made the sums and the exchange of the last solve */
+    const char *why_mpi = "";                /* why it did not, where the GPUs could have decided otherwise */
+    Exchange    exchange;                    /* of the ghosts of A, for own products */
+    PetscBool   same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
+    PetscBool   own           = PETSC_FALSE; /* the general path of the last solve had own products, with the exchange by MPI */
+  } ranks;
 
   /* the vectors, made by the first solve */
   GMRESBasis      basis[GMRES_BASES] = {};
   GMRESFusedWork *work               = nullptr; /* on the GPU, made when it is first needed */
 
   /* the cycle that is under way, or the last one */
-  GMRESSmall             small;
-  GMRESProjection        projection, again;     /* of its last step, and of a second pass */
-  std::vector<PetscReal> c;                     /* coefficients of the correction */
-  std::vector<PetscReal> sums;                  /* of GMRESDots */
-  PetscReal              cycle_norm    = 0;     /* the norm that it has begun with */
-  PetscReal              lacking       = 0;     /* the most that two vectors of a step lack in being orthogonal */
-  bool                   cut           = false; /* it ends before it is full, since its residual cannot become much smaller */
-  LocalInt               columns       = 0;     /* that it has and that are not in the solution yet */
-  LocalInt               small_columns = 0;     /* columns of the small matrices */
+  struct {
+    GMRESSmall             small;
+    GMRESProjection        projection, again;     /* of its last step, and of a second pass */
+    std::vector<PetscReal> c;                     /* coefficients of the correction */
+    std::vector<PetscReal> sums;                  /* of GMRESDots */
+    PetscReal              norm          = 0;     /* that it has begun with */
+    PetscReal              lacking       = 0;     /* the most that two vectors of a step lack in being orthogonal */
+    bool                   cut           = false; /* it ends before it is full, since its residual cannot become much smaller */
+    LocalInt               columns       = 0;     /* that it has and that are not in the solution yet */
+    LocalInt               small_columns = 0;     /* columns of the small matrices */
+  } cycle;
 
-  Vec solution = nullptr; /* what KSPBuildSolution() lends */
+  Vec       solution = nullptr; /* what KSPBuildSolution() lends */
+  PetscBool solved   = PETSC_FALSE;
 
-  /* counts of the last solve, for the view */
-  PetscBool  solved   = PETSC_FALSE;
-  PetscInt64 refined  = 0; /* vectors that were orthogonalized twice */
-  PetscInt64 measured = 0; /* steps whose norms were computed from the vectors */
-  PetscInt64 dropped  = 0; /* how often a second product was of no use, after which there is none */
-  PetscInt64 refuted  = 0; /* good ends that the true norm has not confirmed */
+  /* of the last solve, for the view */
+  struct {
+    PetscInt64 refined  = 0; /* vectors that were orthogonalized twice */
+    PetscInt64 measured = 0; /* steps whose norms were computed from the vectors */
+    PetscInt64 dropped  = 0; /* how often a second product was of no use, after which there is none */
+    PetscInt64 refuted  = 0; /* good ends that the true norm has not confirmed */
+  } counts;
 };
 
 /* ------------------------------------- gmresfused_path.cxx ------------------------------------ */

@@ -104,20 +104,20 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *wh
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  *op        = GMRESOperators{};
-  *why       = FusedReason{"several ranks by MPI"};
-  g->several = (PetscBool)(size > 1);
-  g->own     = PETSC_FALSE;
-  g->nccl    = nullptr;
-  g->why_mpi = "it was asked for";
-  if (!g->several || !emulated_solvers) PetscFunctionReturn(PETSC_SUCCESS);
+  *op              = GMRESOperators{};
+  *why             = FusedReason{"several ranks by MPI"};
+  g->ranks.several = (PetscBool)(size > 1);
+  g->ranks.own     = PETSC_FALSE;
+  g->ranks.nccl    = nullptr;
+  g->ranks.why_mpi = "it was asked for";
+  if (!g->ranks.several || !emulated_solvers) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetLocalSize(A, &n, nullptr));
-  PetscCall(ExchangeFitsMat(&g->exchange, A, &same));
+  PetscCall(ExchangeFitsMat(&g->ranks.exchange, A, &same));
   all[0] = n > 0;
   all[1] = same;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
-  g->own           = (PetscBool)all[0];
-  g->same_exchange = (PetscBool)all[1];
+  g->ranks.own           = (PetscBool)all[0];
+  g->ranks.same_exchange = (PetscBool)all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
