@@ -410,8 +410,6 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRows(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRows(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRanks(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRanks(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCCMATCHSetStitch(PC, PetscBool);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetStitch(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetCommunication(PC, PCCMATCHCommunication);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);

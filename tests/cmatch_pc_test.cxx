@@ -173,7 +173,6 @@ struct OptionValues {
   PetscInt           block_size;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks;
-  PetscBool          stitch;
 
   PCCMATCHCommunication communication;
   PetscBool             reuse_pattern;
@@ -203,7 +202,6 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetReach, expected.reach);
   CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
-  CheckGetter(pc, PCCMATCHGetStitch, expected.stitch);
   CheckGetter(pc, PCCMATCHGetCommunication, expected.communication);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
@@ -215,7 +213,7 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   const MatObject    A     = CreateMat(Poisson(20, 20), MATAIJ);
   const char *const  all   = "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 -@smoother chebyshev4 -@degree 3 "
                              "-@relaxation 1.75 -@coarse pcg -@coarse_size 100 -@precision double -@block_size 1 -@reach local "
-                             "-@gather_rows 5 -@gather_ranks 6 -@stitch false -@communication nccl -@reuse_pattern false";
+                             "-@gather_rows 5 -@gather_ranks 6 -@communication nccl -@reuse_pattern false";
   const PCObject     plain = MakePC(A, CMATCH()), keys = MakePC(A, CMATCH(), all);
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
@@ -231,7 +229,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               PC_CMATCH_GLOBAL,
                               100000,
                               10000,
-                              PETSC_TRUE,
                               PC_CMATCH_COMMUNICATION_AUTO,
                               PETSC_TRUE};
   const OptionValues others{PC_CMATCH_MIS2,
@@ -248,7 +245,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             PC_CMATCH_LOCAL,
                             5,
                             6,
-                            PETSC_FALSE,
                             PC_CMATCH_COMMUNICATION_NCCL,
                             PETSC_FALSE};
   CheckValues(plain, defaults);
@@ -267,7 +263,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetReach(plain, others.reach));
   MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
-  MUST(PCCMATCHSetStitch(plain, others.stitch));
   MUST(PCCMATCHSetCommunication(plain, others.communication));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);

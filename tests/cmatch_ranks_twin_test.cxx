@@ -234,13 +234,11 @@ CMATCHParams With(CMATCHParams params, Change change)
   return params;
 }
 
-/* Whether a level of the first set-up is stitched. */
-bool Compare(const Case &c, const Layout &layout)
+void Compare(const Case &c, const Layout &layout)
 {
   CAPTURE(c.name, layout.name);
-  const MatObject A        = Spread(c.A, MATAIJ, layout.share);
-  int             stitched = 0;
-  if (Ranks() == 1) return false;
+  const MatObject A = Spread(c.A, MATAIJ, layout.share);
+  if (Ranks() == 1) return;
   RanksTwin  host(PETSC_MEMTYPE_HOST), device(PETSC_MEMTYPE_CUDA), nccl(PETSC_MEMTYPE_CUDA);
   const bool single = c.params.precision == FINEPC_SINGLE;
   for (const bool keep : {false, true}) {
@@ -251,10 +249,9 @@ bool Compare(const Case &c, const Layout &layout)
     CHECK(device.stats.failure == host.stats.failure);
     CHECK(device.stats.level == host.stats.level);
     CHECK(device.stats.row == host.stats.row);
-    if (!made) return false;
+    if (!made) return;
     CHECK(device.stats.end == host.stats.end);
     CheckSame(host, device);
-    for (LocalInt l = 0; l < host.H->levels && !keep; l++) stitched = stitched || host.H->level[l].transfer == CMATCH_STITCHED;
     Random              random(91 + Rank());
     std::vector<double> r(host.H->level[0].n);
     for (double &value : r) value = random.Between(-1, 1);
@@ -273,8 +270,6 @@ bool Compare(const Case &c, const Layout &layout)
     CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
     nccl.H->size = device.H->size = -1;
   }
-  MPI_Allreduce(MPI_IN_PLACE, &stitched, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-  return stitched;
 }
 
 /* A tridiagonal matrix: on many ranks there are rows that have nothing but ghosts beside them. */
@@ -374,45 +369,4 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
         continue; /* one in several is enough */
       Compare(c, layout);
     }
-}
-
-/* Couplings of 1e5 inside of parts of a cube of n^3 points, and of 1 inside of the rest. */
-template <typename IsStiff>
-static HostMatrix StiffParts(LocalInt n, const IsStiff &is_stiff)
-{
-  HostMatrix          A = Poisson(n, n, n);
-  std::vector<double> k(A.n);
-  for (LocalInt i = 0; i < A.n; i++) k[i] = is_stiff(i % n, i / n % n, i / n / n) ? 1e5 : 1;
-  for (LocalInt i = 0; i < A.n; i++) {
-    double inner = 0;
-    for (LocalInt e = A.i[i]; e < A.i[i + 1]; e++) {
-      if (A.j[e] == i) continue;
-      A.a[e] = -2 * k[i] * k[A.j[e]] / (k[i] + k[A.j[e]]);
-      inner -= A.a[e];
-    }
-    for (LocalInt e = A.i[i]; e < A.i[i + 1]; e++)
-      if (A.j[e] == i) A.a[e] = inner + 1;
-  }
-  return A;
-}
-
-/* Borders of slabs cut stiff cubes. */
-TEST_CASE("cmatch on several ranks: the twins stitch the same pairs", "[cmatch][ranks][gpu][mpi][emulated]")
-{
-  NEEDS_DEVICE();
-  if (Ranks() == 1) return;
-  constexpr LocalInt n = 10, side = 2; /* of cubes, whose halves are aggregates where a border cuts them */
-  const HostMatrix   A = StiffParts(n, [](LocalInt x, LocalInt y, LocalInt z) { return (x / side + y / side + z / side) % 2; });
-  for (const CMATCHParams &params : {Params(300, 0, 2), Params(0, 100000, 2)}) {
-    CHECK(Compare({"stiff cubes", A, params}, Layouts()[0]));
-    Compare({"stiff cubes, independent sets", A, With(params, [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
-            Layouts()[0]);
-    CHECK(Compare({"stiff cubes, in double precision", A, With(params, [](CMATCHParams &p) { p.precision = FINEPC_DOUBLE; })},
-                  Layouts()[0]));
-  }
-  /* Of four ranks the first two cut two cubes of 8 points: many for the rows of these two, but few for the rows of all. */
-  const HostMatrix two = StiffParts(n, [](LocalInt x, LocalInt y, LocalInt z) {
-    return z / 2 == 1 && ((x / 2 == 0 && y / 2 == 0) || (x / 2 == 3 && y / 2 == 1));
-  });
-  CHECK(!Compare({"two stiff cubes", two, Params(0, 100000, 2)}, Layouts()[0]));
 }

@@ -623,8 +623,6 @@ Type CMATCH()
     OptionOf("-@gather_ranks", "PCCMATCHSetGatherRanks", "10000", "7", To(PCCMATCHSetGatherRanks, (PetscInt)7),
              NotBetween(PCCMATCHSetGatherRanks, 0, 1000000000))
       .Shows("with fewer than 7 a rank on"),
-    OptionOf("-@stitch", "PCCMATCHSetStitch", "TRUE", "FALSE", To(PCCMATCHSetStitch, PETSC_FALSE), {Text("maybe")})
-      .Shows("; pairs that borders had cut stay apart\n"),
     OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
              To(PCCMATCHSetCommunication, PC_CMATCH_COMMUNICATION_MPI),
              {Text("pvm"), Call(PCCMATCHSetCommunication, (PCCMATCHCommunication)3, "has no value 3")})

@@ -241,7 +241,7 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
 }
 
 /* New levels below the last one, one after the other. */
-PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
+PetscErrorCode MakeLevels(CMATCHSetup *s)
 {
   CMATCHHierarchyCUDA *H   = s->H;
   bool                 end = false;
@@ -259,8 +259,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
       CMATCHForgetTransfer(&H->level[last]);
       break;
     }
-    PetscCall(CMATCHAggregate(s, stitch, &end)); /* sets H->end */
-    stitch = false;
+    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
     if (end || CMATCHHasFailed(s)) break;
     PetscCall(CMATCHMeasureFit(s, last, false));
     PetscCall(CMATCHCoarsen(s, last, false));
@@ -276,7 +275,7 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
   PetscCall(CheckMatrix(s, A, w));
   if (!CMATCHHasFailed(s)) {
     PetscCall(MakeFinest(s, A, keep));
-    PetscCall(CMATCHMakeLevels(s, 0, keep, false));
+    PetscCall(CMATCHMakeLevels(s, 0, keep));
   }
   CMATCHRecordFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -403,12 +402,12 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHMakeLevels(CMATCHSetup *s, LocalInt level, bool keep, bool stitch)
+PetscErrorCode CMATCHMakeLevels(CMATCHSetup *s, LocalInt level, bool keep)
 {
   CMATCHHierarchyCUDA *H = s->H;
 
   PetscFunctionBegin;
-  if (!keep) PetscCall(MakeLevels(s, stitch));
+  if (!keep) PetscCall(MakeLevels(s));
   else
     for (; level + 1 < H->levels; level++) {
       PetscCall(CMATCHMeasureFit(s, level, false));

@@ -313,7 +313,7 @@ PetscErrorCode CMATCHOpenWork(CMATCHSetup *, size_t A_bytes);
 PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
 
 /* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
-PetscErrorCode CMATCHMakeLevels(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
+PetscErrorCode CMATCHMakeLevels(CMATCHSetup *, LocalInt level, bool keep);
 
 /* Counts how well the aggregates of a level fit, once in a set-up, in the report; CMATCHRecordFit() puts it into the levels. */
 PetscErrorCode CMATCHMeasureFit(CMATCHSetup *, LocalInt level, bool last);
@@ -384,11 +384,8 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz, const 
 */
 PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback, const double *size);
 
-/*
-   The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With
-   `stitch` stiff pairs are put together, if there are any, and nothing else.
-*/
-PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool stitch, bool *end);
+/* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */
+PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool *end);
 
 /*
    What CMATCHAggregate() does in parts: finds the aggregates of level L, whose numbers of rows are counted, and the rows of the

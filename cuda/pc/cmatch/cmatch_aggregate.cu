@@ -204,7 +204,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, L
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
     PetscCall(MatchVertices(s, w, (double)M.room / n,
-                            Rules{sweeps.strength, 0, sweep == 0 && !nodes, sweep == 0, sweeps.limited, kCMATCHJoins}));
+                            Rules{sweeps.strength, sweep == 0 && !nodes, sweep == 0, sweeps.limited, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep && !nodes)) break; /* the diagonal of nodes is summed anew */
@@ -250,34 +250,6 @@ PetscErrorCode RowsOfLevel(CMATCHSetup *s, const CMATCHLevel &L, CMATCHRows *M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Puts stiff pairs together, and nothing else. */
-PetscErrorCode StitchPairs(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
-{
-  const LocalInt n       = L->n;
-  const bool     carried = s->params->coarsening == PC_CMATCH_MATCHING;
-  CMATCHRows     M       = s->rows;
-  MadeRows       made;
-  Sweep          w;
-
-  PetscFunctionBegin;
-  if (!carried) PetscCall(RowsOfLevel(s, *L, &M));
-  PetscCall(OpenSweeps(s, M, &w));
-  FreeAll<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w);
-  FinePCCheckLaunch();
-  PetscCall(MatchVertices(s, w, (double)M.room / n, Rules{0, (float)kCMATCHStiff, false, true, false, 0}));
-  PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
-  found->coarse        = s->seen.aggregates;
-  const LocalInt pairs = n - found->coarse;
-  PetscCall(TakeMadeRows(s, found->coarse, M.room - PetscMin(M.room, 2 * (size_t)pairs), &made));
-  NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, made.leader, made.size, made.room);
-  FinePCCheckLaunch();
-  PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
-  if (carried) PetscCall(AddUpRows(s, w, found->coarse, &made, &found->rows));
-  CountSizes<<<BlocksFor(found->coarse), kBlockSize, 0, s->stream>>>(found->coarse, made.size, s->report);
-  FinePCCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
 {
   const LocalInt n      = L->n;
@@ -299,7 +271,7 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
     FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     KeepStrongEdges<group>
-      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHStrength(*s->params, L->all), 0, true, true, false, 0});
+      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHStrength(*s->params, L->all), true, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -380,8 +352,7 @@ PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMA
     found->largest                 = 1;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (transfer == CMATCH_STITCHED) PetscCall(StitchPairs(s, L, found));
-  else if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
+  if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
   else {
     /* of all ranks, as if the others had as many aggregates for their rows */
     const CMATCHSweeps sweeps{s->params->sweeps,        CMATCHStrength(*s->params, L->all), L->all >= kCMATCHSmall, nullptr, 0,
@@ -413,7 +384,7 @@ void CMATCHAdopt(const CMATCHParams &params, CMATCHTransfer transfer, const CMAT
   L->singles  = found.singles;
 }
 
-PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool stitch, bool *end)
+PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
 {
   CMATCHHierarchyCUDA *H    = s->H;
   CMATCHLevel         *L    = &H->level[H->levels - 1];
@@ -421,18 +392,10 @@ PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool stitch, bool *end)
   CMATCHFound          found;
 
   PetscFunctionBegin;
-  *end = false;
-  if (stitch) {
-    PetscCall(CMATCHFindAggregates(s, CMATCH_STITCHED, L, &found));
-    stitch = CMATCHStitches(L->n, found.coarse);
-    if (!stitch) s->arena.Release(mark);
-  }
-  const CMATCHTransfer transfer = stitch ? CMATCH_STITCHED : CMATCH_MATCHED;
-  if (!stitch) PetscCall(CMATCHFindAggregates(s, transfer, L, &found));
+  PetscCall(CMATCHFindAggregates(s, CMATCH_MATCHED, L, &found));
   if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
   s->arena.Release(mark);
-  CMATCHAdopt(*s->params, transfer, found, L);
-  if (stitch) PetscFunctionReturn(PETSC_SUCCESS);
+  CMATCHAdopt(*s->params, CMATCH_MATCHED, found, L);
   *end = true;
   if (!L->coarse) H->end = CMATCH_END_DOMINATED;
   else if (L->coarse >= kCMATCHStall * (L->n - L->left)) H->end = CMATCH_END_STALLED;

@@ -116,7 +116,6 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 /* What a sweep is to do. */
 struct Rules {
   float strength; /* the share of the heaviest edge of both its ends that an edge has */
-  float least;    /* and the least weight */
   bool  finds;    /* rows that are left to the smoother */
   bool  first;    /* it is the first sweep, in which the room is set and not looked at */
   bool  limited;  /* aggregates have a largest size */
@@ -136,7 +135,7 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, const Rul
     const LocalInt j      = s.M.j[at];
     const bool     here   = j < s.M.n;
     const float    c      = here ? s.c[at] : -s.c[at];
-    bool           strong = c > 0 && !(c < big) && !(here && c < strength * s.big[j]) && !(c < rules.least);
+    bool           strong = c > 0 && !(c < big) && !(here && c < strength * s.big[j]);
     count += strong;
     if (!rules.first && strong && here) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
     if (!strong) s.c[at] = 0;
@@ -670,15 +669,6 @@ __global__ void __launch_bounds__(kBlockSize) RoundToSingle(LocalInt n, const T 
 {
   const long long i = GridThread();
   if (i < n) to[i] = (float)from[i];
-}
-
-/* Every vertex is free, a row alone. */
-__global__ void __launch_bounds__(kBlockSize) FreeAll(Sweep s)
-{
-  const long long i = GridThread();
-  if (i >= s.M.n) return;
-  s.mate[i] = kFree;
-  s.size[i] = 1;
 }
 
 __global__ void __launch_bounds__(kBlockSize) PassRows(LocalInt n, LocalInt *aggregate)

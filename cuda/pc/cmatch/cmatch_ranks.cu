@@ -263,10 +263,10 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
+  PetscErrorCode End(LocalInt l, bool alone) override
   {
     PetscFunctionBegin;
-    if (alone) PetscCall(CMATCHMakeLevels(&s, l, keep, stitch));
+    if (alone) PetscCall(CMATCHMakeLevels(&s, l, keep));
     else {
       PetscCall(CMATCHFactorSmoothers(&s, keep));
       if (!CMATCHHasFailed(&s)) PetscCall(CMATCHPrepareCycle(H, s.stream));

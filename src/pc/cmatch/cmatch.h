@@ -31,10 +31,9 @@ struct CMATCHParams {
 
   /* Of levels on several ranks: which of them get the rows of the next level. Rows are such of kCMATCHGatherWidth entries. */
   PCCMATCHReach reach         = PC_CMATCH_GLOBAL;
-  PetscInt      gather_rows   = 100000;     /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_ranks  = 10000;      /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
-  PetscInt      gather_factor = 8;          /* so many times fewer; no option */
-  PetscBool     stitch        = PETSC_TRUE; /* pairs that borders had cut are put together where rows of ranks come together */
+  PetscInt      gather_rows   = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_ranks  = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_factor = 8;      /* so many times fewer; no option */
 
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;
@@ -172,21 +171,6 @@ constexpr PetscReal kCMATCHRaise     = 0x1p-23;
 constexpr PetscReal kCMATCHRaiseMore = 32;
 constexpr int       kCMATCHRaises    = 3;
 
-/* Where rows of several ranks come together, pairs of at least this weight c_ij are put together first, see CMATCHTransfer. */
-constexpr PetscReal kCMATCHStiff = 0.7;
-
-/*
-   A level is stitched if such pairs take away at least this share of its rows. Fewer pairs do not pay for a level that has almost
-   all rows of the one above.
-*/
-constexpr PetscReal kCMATCHLeastStitched = 0.02;
-
-/* Whether so many rows, which would become `pairs` with those that find no partner, are stitched. */
-inline bool CMATCHStitches(PetscInt64 rows, PetscInt64 pairs)
-{
-  return pairs < rows && (PetscReal)(rows - pairs) >= kCMATCHLeastStitched * (PetscReal)rows;
-}
-
 /*
    Rows of so many entries are what the options that gather rows mean: those of coarse levels of three-dimensional problems, for
    which the numbers were measured. A level with other rows is gathered where it has as many entries. Before the products are made,
@@ -319,14 +303,7 @@ CMATCHParts CMATCHFindParts(LocalInt n, const LocalInt *A_i, const LocalInt *A_j
 /* How the rows of a level become those of the next one. */
 enum CMATCHTransfer {
   CMATCH_MATCHED, /* they are put together to aggregates */
-
-  /*
-     Borders between ranks cut stiff parts, since aggregates never cross them. Where the rows come together on fewer ranks, pairs of
-     them with a weight of kCMATCHStiff or more are put together, without smoothing the prolongator, if there are enough of them.
-  */
-  CMATCH_STITCHED,
-
-  CMATCH_PASSED /* each is a row of the next level, on fewer ranks, and this level is not smoothed */
+  CMATCH_PASSED   /* each is a row of the next level, on fewer ranks, and this level is not smoothed */
 };
 
 /*

@@ -336,23 +336,6 @@ CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, con
 
 } // namespace
 
-CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes)
-{
-  const LocalInt              n = M->n();
-  const std::vector<char>     left(n, 0);
-  const std::vector<LocalInt> size(n, 1), room(n, 0); /* nothing joins a pair */
-  std::vector<float>          c = Weights(*M, 0, left);
-
-  for (float &weight : c)
-    if (weight < (float)kCMATCHStiff) weight = 0;
-  const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
-  CMATCHGraph coarse = Contract(*M, sweep, false);
-  *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
-                                               n * (8 * sizeof(LocalInt) + sizeof(float) + 1));
-  *M                 = std::move(coarse);
-  return {sweep.aggregate, sweep.coarse, 0, 0};
-}
-
 CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
   return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, all, *M, work_bytes)

@@ -656,56 +656,6 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
 }
 
 /*@
-  PCCMATCHSetStitch - Sets whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
-  together
-
-  Logically Collective
-
-  Input Parameters:
-+ pc     - the preconditioner context
-- stitch - `PETSC_TRUE` (default) for a level that puts such pairs together, `PETSC_FALSE` for none
-
-  Options Database Key:
-. -pc_cmatch_stitch <stitch> - whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
-  together
-
-  Level: advanced
-
-  Note:
-  Aggregates are made of rows of one rank, so that a border may cut rows that belong to each other firmly, as where coefficients
-  jump inside. Where rows of several ranks come together on fewer ranks, those are matched in pairs whose weight $c_{ij} = -2 a_{ij}
-  w_i w_j / (a_{ii} w_i^2 + a_{jj} w_j^2)$ is 0.7 or more, where w is the near null vector. The pairs and the single rows become a
-  level of their own if it has at most 98 % of the rows; the view says which level is stitched.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetStitch()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`
-@*/
-PetscErrorCode PCCMATCHSetStitch(PC pc, PetscBool stitch)
-{
-  return CallSetter(pc, "PCCMATCHSetStitch_C", stitch);
-}
-
-/*@
-  PCCMATCHGetStitch - Gets whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
-  together
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. stitch - see `PCCMATCHSetStitch()`
-
-  Level: advanced
-
-.seealso: `PCCMATCH`, `PCCMATCHSetStitch()`
-@*/
-PetscErrorCode PCCMATCHGetStitch(PC pc, PetscBool *stitch)
-{
-  return CallGetter(pc, "PCCMATCHGetStitch_C", stitch);
-}
-
-/*@
   PCCMATCHSetCommunication - Sets how the GPUs of several ranks exchange values in an application
 
   Logically Collective

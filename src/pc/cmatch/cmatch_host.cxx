@@ -464,7 +464,7 @@ namespace
    the coarsening ends here.
 */
 template <typename T>
-bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
+bool Coarsen(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
 {
   const CMATCHParams &params = H->params;
   CMATCHLevel        &level  = H->level[l];
@@ -480,15 +480,6 @@ bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M,
   if (params.coarsening == PC_CMATCH_MIS2) {
     const CMATCHArrays<T> &L = H->arrays[l];
     *M                       = CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
-  }
-  if (stitch) {
-    CMATCHGraph       pairs = *M;
-    CMATCHAggregation found = CMATCHStitch_Host(&pairs, work_bytes);
-    if (CMATCHStitches(level.n, found.coarse)) {
-      *M = std::move(pairs);
-      CMATCHAdopt_Host(l, CMATCH_STITCHED, &found, H);
-      return true;
-    }
   }
   CMATCHAggregation found = CMATCHAggregate_Host(params, level.n, M, work_bytes);
   level.left              = found.left;
@@ -510,14 +501,13 @@ PetscErrorCode CMATCHMakeLevels_Host(LocalInt l, CMATCHProgress *progress, CMATC
 
   PetscFunctionBegin;
   for (;; l++) {
-    if (keep ? l + 1 == H->levels : !Coarsen(l, progress->stitch, H, &progress->M, &stats->work_bytes)) {
+    if (keep ? l + 1 == H->levels : !Coarsen(l, H, &progress->M, &stats->work_bytes)) {
       H->levels = l + 1;
       if (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED)
         H->level[l].fit = CMATCHFit_Host(params, H->level[l], true, H->arrays[l]);
       break;
     }
-    H->level[l].fit  = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
-    progress->stitch = false;
+    H->level[l].fit = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
     CMATCHProlongator_Host(keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);
     CMATCHShow_Host(l, H);

@@ -179,9 +179,6 @@ CMATCHFit CMATCHFit_Host(const CMATCHParams &, const CMATCHLevel &, bool last, c
 /* The same of nodes on their graph, which has edges as entries of M below 0. */
 CMATCHFit CMATCHNodesFit_Host(float strength, const CMATCHGraph &, const std::vector<LocalInt> &aggregate);
 
-/* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
-CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
-
 /*
    The rows of A of one rank. On several ranks `foreign` has the entries in columns of ghosts, counted from 0, and `w` the entries
    of the ghosts behind the own ones; `largest` is the largest diagonal entry of W A W on all ranks, by magnitude. On one rank it is
@@ -267,9 +264,8 @@ void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *);
 /* What a set-up knows of its last level while it goes on. */
 struct CMATCHProgress {
   PetscBool   keep = PETSC_FALSE;
-  CMATCHSums  sums;           /* of the level */
-  CMATCHGraph M;              /* unless keep */
-  bool        stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
+  CMATCHSums  sums; /* of the level */
+  CMATCHGraph M;    /* unless keep */
 };
 
 /* Makes the levels below level l, which is on one rank, and finishes the hierarchy. */

@@ -103,8 +103,7 @@ public:
     if (how == CMATCH_PASSED) {
       found = {std::vector<LocalInt>(n), n, 0, 0};
       for (LocalInt i = 0; i < n; i++) found.aggregate[i] = i;
-    } else if (how == CMATCH_STITCHED) found = CMATCHStitch_Host(&next_M, &stats.work_bytes);
-    else {
+    } else {
       found = CMATCHAggregate_Host(H->params, H->level[l].all, &next_M, &stats.work_bytes);
       if (found.left == n) { /* no vertex is left of M */
         std::fill(found.aggregate.begin(), found.aggregate.end(), -1);
@@ -250,10 +249,9 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
+  PetscErrorCode End(LocalInt l, bool alone) override
   {
     PetscFunctionBegin;
-    now.stitch = stitch;
     if (alone) {
       PetscCall(CMATCHMakeLevels_Host(l, &now, H, &stats));
       PetscFunctionReturn(PETSC_SUCCESS);

@@ -148,18 +148,6 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_gather_ranks", "at how many rows of 80 nonzeros a rank a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
    Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
 
-  /* stitch: `PETSC_TRUE` for a level that puts such pairs together, `PETSC_FALSE` for none
-
-     Aggregates are made of rows of one rank, so that a border may cut rows that belong to each other firmly, as where
-     coefficients jump inside. Where rows of several ranks come together on fewer ranks, those are matched in pairs whose weight
-     $c_{ij} = -2 a_{ij} w_i w_j / (a_{ii} w_i^2 + a_{jj} w_j^2)$ is 0.7 or more, where w is the near null vector. The pairs and
-     the single rows become a level of their own if it has at most 98 % of the rows; the view says which level is stitched.
-
-     Level: advanced See also: `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()` */
-  {"-pc_cmatch_stitch",
-   "whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come together",
-   "PCCMATCHSetStitch", Param<&CMATCHParams::stitch>()},
-
   /* communication
 
      An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers.
@@ -226,8 +214,6 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   each rank a hierarchy of its diagonal block
 . -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
 . -pc_cmatch_gather_ranks <10000> - at how many rows of 80 nonzeros a rank a level goes to fewer ranks; between 0 and 1000000000
-. -pc_cmatch_stitch <true> - whether pairs of rows that borders of ranks had cut are put together where rows of several ranks come
-  together: `true` for a level that puts such pairs together, `false` for none
 . -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application. `auto`: NCCL where it can run,
   else MPI; `mpi`: a `PetscSF` for each exchange; the host takes part in every one of them; `nccl`: NCCL, in a CUDA graph of the
   whole cycle
@@ -296,16 +282,14 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
   With several ranks there is one hierarchy of the whole matrix, on the host or on GPUs, and the number of iterations hardly
-  depends on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the
-  prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left.
-  Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are
-  put together by an additional level, if there are enough of them, unless `-pc_cmatch_stitch` is false. The result is the
-  same in every run with the same partition. A partition whose rows are coupled more with rows of other ranks than with each
-  other leaves nothing to put together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and `afsai`
-  have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level. With
-  `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow
-  with the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one
-  CUDA graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
+  depends on the number of ranks. Aggregates are made of rows of one rank alone, without messages, but rows of the prolongator
+  reach rows of other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is left. The result is
+  the same in every run with the same partition. A partition whose rows are coupled more with rows of other ranks than with
+  each other leaves nothing to put together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and
+  `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level. With
+  `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
+  the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA
+  graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
 
   A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign.
   Rows of zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both.
@@ -325,5 +309,5 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
           `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`,
           `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
           `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`,
-          `PCCMATCHSetGatherRanks()`, `PCCMATCHSetStitch()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
+          `PCCMATCHSetGatherRanks()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
 M*/

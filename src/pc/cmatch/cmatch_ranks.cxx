@@ -140,10 +140,10 @@ PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, Lo
 }
 
 /*
-   What one rank sends to the others of its level: whether it has failed, whether it guesses that the level is stitched, its pairs
-   then, its aggregates otherwise, rows that are left, and entries of M on the aggregates, and the entries of the level.
+   What one rank sends to the others of its level: whether it has failed, its aggregates, rows that are left, and entries of M on
+   the aggregates, and the entries of the level.
 */
-enum { ERROR, STITCHES, STITCHED, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, COUNTS };
+enum { ERROR, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, COUNTS };
 
 PetscInt Clamped(PetscInt64 count)
 {
@@ -167,7 +167,6 @@ struct RanksSetUp {
   CMATCHRanksSetUp *twin;
   bool              keep;
   bool              stopped = false; /* a rank has failed, as far as this one knows */
-  bool              matched = false; /* a level above has aggregates of matching */
 
   bool HasFailed() const { return outcome->code || ranks->stats.failure; }
 };
@@ -211,21 +210,14 @@ PetscErrorCode FindAggregates(RanksSetUp *s, LocalInt l, CMATCHTransfer transfer
 
   PetscFunctionBegin;
   PetscCall(s->twin->Match(l, transfer, &match));
-  next->found    = transfer;
-  mine[STITCHES] = 0;
-  if (transfer == CMATCH_STITCHED) mine[STITCHED] = match.coarse;
-  else {
-    mine[COARSE]  = match.coarse;
-    mine[LEFT]    = match.left;
-    mine[ENTRIES] = Clamped(match.entries);
-  }
+  next->found   = transfer;
+  mine[COARSE]  = match.coarse;
+  mine[LEFT]    = match.left;
+  mine[ENTRIES] = Clamped(match.entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   Finds pairs of this rank that are stitched, or its aggregates. A rank guesses from its own pairs what the sum over all ranks will
-   say, since the other search would be in vain then.
-*/
+/* Finds the aggregates of this rank, or passes its rows on. */
 PetscErrorCode FindFirst(RanksSetUp *s, LocalInt l, bool coarsens, NextLevel *next, PetscInt mine[])
 {
   CMATCHRanksLevel &level = s->ranks->level[l];
@@ -233,11 +225,6 @@ PetscErrorCode FindFirst(RanksSetUp *s, LocalInt l, bool coarsens, NextLevel *ne
   PetscFunctionBegin;
   PetscCall(ExchangeMakeLists(&level.halo));
   mine[LEVEL_ENTRIES] = Clamped((PetscInt64)s->H->level[l].nnz + level.rows);
-  if (coarsens && level.stitch) {
-    PetscCall(FindAggregates(s, l, CMATCH_STITCHED, next, mine));
-    mine[STITCHES] = CMATCHStitches(level.rows, mine[STITCHED]);
-    if (mine[STITCHES]) PetscFunctionReturn(PETSC_SUCCESS);
-  }
   PetscCall(FindAggregates(s, l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED, next, mine));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -262,23 +249,17 @@ PetscErrorCode GatherCounts(RanksSetUp *s, LocalInt l, PetscInt mine[], PetscInt
 /* Who has the rows of the next level, of which all ranks know the same. */
 PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLevel *next)
 {
-  CMATCHRanksLevel &level  = s->ranks->level[l];
-  const PetscInt    group  = GroupSize(s->H->params, level, l, size);
-  PetscInt          givers = 0;
-  const auto        count  = [&](PetscInt r) {
-    return size.transfer == CMATCH_PASSED
-                     ? level.range[r + 1] - level.range[r]
-                     : s->ranks->counts[(size_t)r * COUNTS + (size.transfer == CMATCH_STITCHED ? STITCHED : COARSE)];
+  CMATCHRanksLevel &level = s->ranks->level[l];
+  const PetscInt    group = GroupSize(s->H->params, level, l, size);
+  const auto        count = [&](PetscInt r) {
+    return size.transfer == CMATCH_PASSED ? level.range[r + 1] - level.range[r] : s->ranks->counts[(size_t)r * COUNTS + COARSE];
   };
   const auto root = [&](PetscInt r) { return r / group * group; };
 
   PetscFunctionBegin;
   std::vector<PetscInt> &begin = next->begin;
   begin.assign(level.size + 1, 0);
-  for (PetscInt r = 0; r < level.size; r++) {
-    begin[root(r) + 1] += count(r);
-    givers += count(r) > 0;
-  }
+  for (PetscInt r = 0; r < level.size; r++) begin[root(r) + 1] += count(r);
   for (PetscInt r = 0; r < level.size; r++) {
     PetscCheck(begin[r + 1] <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
                "A rank would get %" PetscInt_FMT
@@ -290,34 +271,29 @@ PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLe
   next->first_coarse = begin[root(level.rank)];
   for (PetscInt r = 0; r < level.rank; r++)
     if (root(r) == root(level.rank)) next->first_coarse += count(r);
-  level.next     = {(LocalInt)(begin[level.rank + 1] - begin[level.rank]), begin[level.rank], size.rows};
-  level.mine     = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
-  level.gathered = group > 1;
-  /* There is something to stitch if rows were matched on several ranks before they come together. */
-  next->level.stitch = s->H->params.stitch && level.gathered && givers > 1 && (size.transfer != CMATCH_PASSED || s->matched);
-  next->level.rows   = level.next.rows;
-  next->level.all    = size.rows;
+  level.next       = {(LocalInt)(begin[level.rank + 1] - begin[level.rank]), begin[level.rank], size.rows};
+  level.mine       = root(level.rank) == level.rank ? (LocalInt)count(level.rank) : 0;
+  level.gathered   = group > 1;
+  next->level.rows = level.next.rows;
+  next->level.all  = size.rows;
   next->level.range.assign(1, 0);
   for (PetscInt r = 0; r < level.size; r++)
     if (begin[r + 1] > begin[r]) next->level.range.push_back(begin[r + 1]); /* ranks without rows are not of that level */
-  if (size.transfer == CMATCH_MATCHED) s->matched = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* How the rows of all ranks become those of the next level, from what they have found. */
-NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, bool stitches, const PetscInt64 sum[])
+NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscInt64 sum[])
 {
   const CMATCHParams     &params = s.H->params;
   const CMATCHRanksLevel &level  = s.ranks->level[l];
   NextSize                next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
 
   if (!coarsens) next.transfer = CMATCH_PASSED;
-  else if (stitches) next.transfer = CMATCH_STITCHED;
   else {
     s.ranks->dominated = sum[LEFT] == level.all;
     if (!s.ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
   }
-  if (next.transfer == CMATCH_STITCHED) next.rows = (PetscInt)sum[STITCHED];
   if (next.transfer == CMATCH_PASSED) next.rows = level.all;
   /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
   if (next.transfer != CMATCH_MATCHED)
@@ -338,13 +314,8 @@ PetscErrorCode Match(RanksSetUp *s, LocalInt l, NextLevel *next)
   PetscFunctionBegin;
   Alone(*s, FindFirst, s, l, coarsens, next, (PetscInt *)mine);
   PetscCall(GatherCounts(s, l, mine, sum));
-  const bool stitches = CMATCHStitches(level.all, sum[STITCHED]) && coarsens && level.stitch;
-  if (!s->stopped && !stitches && sum[STITCHES]) { /* some ranks have pairs where aggregates are asked for */
-    if (mine[STITCHES]) Alone(*s, FindAggregates, s, l, CMATCH_MATCHED, next, (PetscInt *)mine);
-    PetscCall(GatherCounts(s, l, mine, sum));
-  }
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  const NextSize size = SizeOfNext(*s, l, coarsens, stitches, sum);
+  const NextSize size = SizeOfNext(*s, l, coarsens, sum);
   if (next->found != size.transfer) Alone(*s, FindAggregates, s, l, size.transfer, next, (PetscInt *)mine);
   Alone(*s, ShareRows, s, l, size, next);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -629,10 +600,10 @@ PetscErrorCode MakeLevel(RanksSetUp *s, LocalInt l)
 }
 
 /* Ends the levels of a rank that has level l alone, or no part in it. */
-PetscErrorCode EndLevels(RanksSetUp *s, LocalInt l, bool alone, bool stitch)
+PetscErrorCode EndLevels(RanksSetUp *s, LocalInt l, bool alone)
 {
   PetscFunctionBegin;
-  PetscCall(s->twin->End(l, alone, stitch));
+  PetscCall(s->twin->End(l, alone));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -652,13 +623,13 @@ PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *phase, CMATCHHierarchy *H, CM
   PetscFunctionBegin;
   for (LocalInt l = 0; !s.stopped; l++) {
     if (l > 0 && ranks->level[l].size == 1) {
-      Alone(s, EndLevels, &s, l, true, ranks->level[l].stitch);
+      Alone(s, EndLevels, &s, l, true);
       break;
     }
     PetscCall(MakeLevel(&s, l));
     const CMATCHRanksLevel &level = ranks->level[l];
     if (!s.stopped && !level.next.rows) {
-      Alone(s, EndLevels, &s, l + 1, IsLast(level), false);
+      Alone(s, EndLevels, &s, l + 1, IsLast(level));
       break;
     }
   }

@@ -97,7 +97,7 @@ public:
   virtual PetscErrorCode Next(LocalInt l, const CMATCHOwnedRows &, const CMATCHRowList &receive, std::vector<LocalInt> *place) = 0;
 
   /* Makes the levels from l on of a rank that has level l alone, or ends those of a rank that has no rows of level l. */
-  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
+  virtual PetscErrorCode End(LocalInt l, bool alone) = 0;
 
   /*
      Scales the factors of levels on several ranks by the largest eigenvalue of all of them, which they find together. It needs no

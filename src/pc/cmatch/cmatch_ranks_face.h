@@ -18,11 +18,10 @@ struct CMATCHRanksLevel {
   MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
   bool                  split = false;         /* it was made for this level */
   PetscMPIInt           size = 1, rank = 0;
-  LocalInt              rows   = 0;     /* own ones */
-  PetscInt              all    = 0;     /* of all ranks */
-  bool                  stitch = false; /* rows have come together, so that the level may be stitched */
-  Exchange              halo;           /* of the entries of ghosts */
-  std::vector<PetscInt> range;          /* [size + 1] where the rows of each rank begin */
+  LocalInt              rows = 0; /* own ones */
+  PetscInt              all  = 0; /* of all ranks */
+  Exchange              halo;     /* of the entries of ghosts */
+  std::vector<PetscInt> range;    /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
   Neighbours            ghosts;           /* the lists of `halo` */

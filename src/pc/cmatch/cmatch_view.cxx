@@ -51,9 +51,8 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
                                      " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
-                                     " of the ranks; a row counts as %g nonzeros%s\n",
-                                     params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth,
-                                     params->stitch ? "" : "; pairs that borders had cut stay apart"));
+                                     " of the ranks; a row counts as %g nonzeros\n",
+                                     params->gather_rows, params->gather_ranks, params->gather_factor, (double)kCMATCHGatherWidth));
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "communication between ranks on GPUs: %s\n", PCCMATCHCommunications[cmatch->communication]));
   if (params->coarse == PC_CMATCH_PCG)
@@ -159,16 +158,14 @@ static PetscErrorCode ViewRanks(PC pc, const std::vector<LevelSums> &levels, Pet
                                      "%5d %8" PetscInt64_FMT " %19" PetscInt64_FMT " %9" PetscInt64_FMT " %20" PetscInt64_FMT
                                      "%s\n",
                                      (int)l, level.ranks, level.ranks ? level.fewest_rows : 0, level.most_rows, level.most_ghosts,
-                                     level.transfer == CMATCH_STITCHED ? ", stitched: stiff pairs that borders had cut become rows"
-                                     : level.transfer == CMATCH_PASSED ? ", passed to fewer ranks as it is, and not smoothed"
-                                                                       : ""));
+                                     level.transfer == CMATCH_PASSED ? ", passed to fewer ranks as it is, and not smoothed" : ""));
   }
   for (size_t l = 0; l + 1 < levels.size(); l++) {
     const PetscReal share = levels[l].rows ? (PetscReal)levels[l + 1].rows / (PetscReal)levels[l].rows : 0;
     PetscInt64      bound;
 
-    if (levels[l].ranks < 2 || levels[l].transfer == CMATCH_STITCHED || share <= CMATCHGatherShrink(*params) ||
-        levels[l].rows <= params->coarse_size || (PetscInt)l + 1 >= params->max_levels)
+    if (levels[l].ranks < 2 || share <= CMATCHGatherShrink(*params) || levels[l].rows <= params->coarse_size ||
+        (PetscInt)l + 1 >= params->max_levels)
       continue;
     PetscCall(CMATCHCountForeignRows(cmatch->hierarchy, (LocalInt)l, &bound));
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &bound, 1, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
