@@ -100,7 +100,7 @@ static PetscErrorCode Read(CGColumnsWork *work, const CGColumnsState **state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The state that a phase begins with, which is filled in by the caller before Upload(). */
+/* The state that a phase begins with, which is filled in by the caller before Upload_CGColumns(). */
 static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
 {
   PetscFunctionBegin;
@@ -115,7 +115,7 @@ static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
 }
 
 /* The memory that is copied from is written again only by a copy behind this one in the stream. */
-static PetscErrorCode Upload(CGColumnsWork *work, CGColumnsState *state, cudaStream_t stream)
+static PetscErrorCode Upload_CGColumns(CGColumnsWork *work, CGColumnsState *state, cudaStream_t stream)
 {
   PetscFunctionBegin;
   state->running = 0;
@@ -170,7 +170,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
     begin->s[c].stage   = kCGStarting;
     begin->test[c].norm = norm;
   }
-  PetscCall(Upload(work, begin, stream));
+  PetscCall(Upload_CGColumns(work, begin, stream));
   PetscCall(CGColumnsInterleave(work, B, ldb, work->w, stream));
   if (X) PetscCall(CGColumnsInterleave(work, X, ldx, work->x, stream));
   else PetscCallCUDA(cudaMemsetAsync(work->x, 0, (size_t)work->n * work->width * sizeof(double), stream));
@@ -195,7 +195,7 @@ PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *work, const CGFusedWork *opera
     begin->s[c].beta  = beta[c];
     begin->test[c]    = test[c];
   }
-  PetscCall(Upload(work, begin, stream));
+  PetscCall(Upload_CGColumns(work, begin, stream));
   PetscCall(CGColumnsCapture(work, operators));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -226,7 +226,7 @@ bool CGColumnsAreDirect(const CGColumnsWork *work)
 }
 
 /* The number of an exchange for block vectors of this width, which changes on all ranks at the same time. */
-static PetscObjectId NumberOf(const CGColumnsWork *work, const Exchange &exchange)
+static PetscObjectId NumberOf_CGColumns(const CGColumnsWork *work, const Exchange &exchange)
 {
   return exchange.id * (kCGMostColumns + 1) + work->width;
 }
@@ -239,11 +239,11 @@ static PetscErrorCode MakeRoom(CGColumnsWork *work, const CGGhosts &of_one, cons
   PetscFunctionBegin;
   ghosts->used = of_one.used;
   if (!ghosts->used) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->made != NumberOf(work, *exchange)) {
+  if (ghosts->made != NumberOf_CGColumns(work, *exchange)) {
     PetscCall(CGColumnsForgetGraph(work));
     PetscCall(NeighboursWiden(exchange->lists, work->width, &wide));
     PetscCall(ghosts->arrived.Allocate(NeighboursLeaves(wide)));
-    PetscCall(CGGhostsMakeRoom(work, ghosts, wide, NumberOf(work, *exchange)));
+    PetscCall(CGGhostsMakeRoom(work, ghosts, wide, NumberOf_CGColumns(work, *exchange)));
   }
   const uint4 *const words = ghosts->rows.words;
   ghosts->rows             = of_one.rows;
@@ -269,7 +269,7 @@ PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchang
   PetscFunctionBegin;
   for (int which = 0; which < 3; which++)
     if (all[which]->used)
-      PetscCall(CGGhostsConnect(work, all[which], NumberOf(work, *exchanges->of[which]), exchanges->comm, state->own.steps,
-                                state->all.steps));
+      PetscCall(CGGhostsConnect(work, all[which], NumberOf_CGColumns(work, *exchanges->of[which]), exchanges->comm,
+                                state->own.steps, state->all.steps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -74,7 +74,7 @@ struct AddToSecond {
 } // namespace
 
 template <typename Product>
-static PetscErrorCode Launch(CGFusedWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
+static PetscErrorCode Launch_CGFused(CGFusedWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGGhostsMultiply(early, work->processors * kCGBlocksOnChip, ghosts.rows, product, work->partial.data(),
@@ -105,21 +105,21 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhost
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(Launch(work, early, work->ghosts, AddToOperator{p, w}, stream));
+  PetscCall(Launch_CGFused(work, early, work->ghosts, AddToOperator{p, w}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *work, bool early, PetscScalar *t, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  if (work->ghosts1.rows.count) PetscCall(Launch(work, early, work->ghosts1, AddToFirst{work->d, t}, stream));
+  if (work->ghosts1.rows.count) PetscCall(Launch_CGFused(work, early, work->ghosts1, AddToFirst{work->d, t}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  if (work->ghosts2.rows.count) PetscCall(Launch(work, early, work->ghosts2, AddToSecond{r, z}, stream));
+  if (work->ghosts2.rows.count) PetscCall(Launch_CGFused(work, early, work->ghosts2, AddToSecond{r, z}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

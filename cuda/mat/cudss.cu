@@ -102,7 +102,7 @@ PetscErrorCode CUDSSVersion_CUDA(const CUDSS *solver, char version[], size_t len
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Check(int status, const char doing[])
+static PetscErrorCode Check_CUDSS(int status, const char doing[])
 {
   static const char *const texts[] = {"success",
                                       "the library is not initialized",
@@ -125,7 +125,7 @@ static PetscErrorCode Check(int status, const char doing[])
 static PetscErrorCode Set(CUDSS *solver, int what, int value, const char doing[])
 {
   PetscFunctionBegin;
-  PetscCall(Check(solver->api.config_set(solver->config, what, &value, sizeof(value)), doing));
+  PetscCall(Check_CUDSS(solver->api.config_set(solver->config, what, &value, sizeof(value)), doing));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -136,10 +136,10 @@ static PetscErrorCode Prepare(CUDSS *solver)
   PetscFunctionBegin;
   PetscCall(Open(&solver->api));
   PetscCall(DeviceInitialize()); /* which chooses the GPU of the rank */
-  PetscCall(Check(api.create(&solver->handle), "be initialized"));
+  PetscCall(Check_CUDSS(api.create(&solver->handle), "be initialized"));
   if (std::getenv("CUDSS_THREADING_LIB")) /* which cuDSS reads */
-    PetscCall(Check(api.set_threading_layer(solver->handle, nullptr), "open the library that CUDSS_THREADING_LIB names"));
-  PetscCall(Check(api.config_create(&solver->config), "make a configuration"));
+    PetscCall(Check_CUDSS(api.set_threading_layer(solver->handle, nullptr), "open the library that CUDSS_THREADING_LIB names"));
+  PetscCall(Check_CUDSS(api.config_create(&solver->config), "make a configuration"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -172,9 +172,9 @@ static PetscErrorCode Configure(CUDSS *solver, const CUDSSParams &params)
 static PetscErrorCode Reset(CUDSS *solver)
 {
   PetscFunctionBegin;
-  if (solver->matrix) PetscCall(Check(solver->api.matrix_destroy(solver->matrix), "destroy a matrix"));
+  if (solver->matrix) PetscCall(Check_CUDSS(solver->api.matrix_destroy(solver->matrix), "destroy a matrix"));
   solver->matrix = nullptr;
-  if (solver->data) PetscCall(Check(solver->api.data_destroy(solver->handle, solver->data), "destroy a factor"));
+  if (solver->data) PetscCall(Check_CUDSS(solver->api.data_destroy(solver->handle, solver->data), "destroy a factor"));
   solver->data     = nullptr;
   solver->factored = false;
   PetscCall(CSRDestroy(&solver->A));
@@ -186,8 +186,8 @@ PetscErrorCode CUDSSDestroy_CUDA(CUDSS **solver)
   PetscFunctionBegin;
   if (!*solver) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Reset(*solver));
-  if ((*solver)->config) PetscCall(Check((*solver)->api.config_destroy((*solver)->config), "destroy a configuration"));
-  if ((*solver)->handle) PetscCall(Check((*solver)->api.destroy((*solver)->handle), "be finalized"));
+  if ((*solver)->config) PetscCall(Check_CUDSS((*solver)->api.config_destroy((*solver)->config), "destroy a configuration"));
+  if ((*solver)->handle) PetscCall(Check_CUDSS((*solver)->api.destroy((*solver)->handle), "be finalized"));
   delete *solver;
   *solver = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -206,13 +206,13 @@ static PetscErrorCode Execute(CUDSS *solver, int phase, LocalInt columns, const 
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(Check(api.set_stream(solver->handle, stream), "take a stream"));
+  PetscCall(Check_CUDSS(api.set_stream(solver->handle, stream), "take a stream"));
   int made = api.matrix_create_dn(&rhs, n, columns, ldb, b, cudss::kReal64, cudss::kColumnMajor);
   if (!made) made = api.matrix_create_dn(&solution, n, columns, ldx, x, cudss::kReal64, cudss::kColumnMajor);
   if (!made) *status = api.execute(solver->handle, phase, solver->config, solver->data, solver->matrix, solution, rhs);
   if (rhs) (void)api.matrix_destroy(rhs);
   if (solution) (void)api.matrix_destroy(solution);
-  PetscCall(Check(made, "take vectors"));
+  PetscCall(Check_CUDSS(made, "take vectors"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -224,10 +224,10 @@ static PetscErrorCode GetNumbers(CUDSS *solver, int what, int count, PetscInt64 
   size_t              bytes = 0;
 
   PetscFunctionBegin;
-  PetscCall(Check(api.data_get(solver->handle, solver->data, what, nullptr, 0, &bytes), "say how long an answer is"));
+  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, what, nullptr, 0, &bytes), "say how long an answer is"));
   PetscCheck(bytes == count * sizeof(int) || (bytes >= count * sizeof(int64_t) && bytes <= sizeof(wide)), PETSC_COMM_SELF,
              PETSC_ERR_LIB, "cuDSS has %zu bytes for %d numbers", bytes, count);
-  PetscCall(Check(api.data_get(solver->handle, solver->data, what, wide, bytes, &bytes), "tell of a factor"));
+  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, what, wide, bytes, &bytes), "tell of a factor"));
   for (int k = 0; k < count; k++) numbers[k] = bytes == count * sizeof(int) ? ((const int *)wide)[k] : wide[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -263,14 +263,15 @@ PetscErrorCode CUDSSAnalyse_CUDA(CUDSS *solver, CUDSSKind kind, const CUDSSParam
   PetscCall(ArrayCopy_CUDA(copy->i, A->i, ((size_t)A->n + 1) * sizeof(*A->i), PETSC_MEMTYPE_CUDA, A->where));
   PetscCall(ArrayCopy_CUDA(copy->j, A->j, A->nnz * sizeof(*A->j), PETSC_MEMTYPE_CUDA, A->where));
   PetscCall(ArrayCopy_CUDA(copy->a, A->a, A->nnz * sizeof(*A->a), PETSC_MEMTYPE_CUDA, A->where));
-  PetscCall(Check(api.data_create(solver->handle, &solver->data), "make a factor"));
-  PetscCall(Check(api.matrix_create_csr(&solver->matrix, A->n, A->n, A->nnz, copy->i, nullptr, copy->j, copy->a, cudss::kInt32,
-                                        cudss::kInt32, cudss::kReal64, type, full ? cudss::FULL : cudss::UPPER, cudss::kBaseZero),
-                  "take a matrix"));
+  PetscCall(Check_CUDSS(api.data_create(solver->handle, &solver->data), "make a factor"));
+  PetscCall(
+    Check_CUDSS(api.matrix_create_csr(&solver->matrix, A->n, A->n, A->nnz, copy->i, nullptr, copy->j, copy->a, cudss::kInt32,
+                                      cudss::kInt32, cudss::kReal64, type, full ? cudss::FULL : cudss::UPPER, cudss::kBaseZero),
+                "take a matrix"));
   PetscCall(Execute(solver, cudss::ANALYSIS, 1, nullptr, A->n, nullptr, A->n, &status));
   if (status == cudss::ALLOC_FAILED) PetscCall(OutOfMemory(solver, stats));
   else {
-    PetscCall(Check(status, "analyse the matrix"));
+    PetscCall(Check_CUDSS(status, "analyse the matrix"));
     PetscCall(GetNumbers(solver, cudss::MEMORY_ESTIMATES, cudss::kEstimates, estimates));
     stats->device = estimates[1];
     stats->hybrid = estimates[4];
@@ -296,7 +297,7 @@ PetscErrorCode CUDSSFactor_CUDA(CUDSS *solver, const CSRView *A, CUDSSStats *sta
     PetscCall(OutOfMemory(solver, stats));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(Check(status, "compute a factor"));
+  PetscCall(Check_CUDSS(status, "compute a factor"));
   PetscCall(GetNumbers(solver, cudss::INFO, 1, &info));
   PetscCall(GetNumbers(solver, cudss::LU_NNZ, 1, &stats->nonzeros));
   PetscCall(GetNumbers(solver, cudss::NPIVOTS, 1, &stats->replaced));
@@ -350,7 +351,7 @@ PetscErrorCode CUDSSSolve_CUDA(CUDSS *solver, PetscBool transposed, LocalInt col
   PetscCall(Set(solver, cudss::SOLVE_MODE, turn, "solve with the transpose"));
   for (LocalInt c = 0; c < columns; c += step) {
     PetscCall(Execute(solver, cudss::SOLVE, step, b + (size_t)c * b_ld, b_ld, x + (size_t)c * x_ld, x_ld, &status));
-    PetscCall(Check(status, "solve a system"));
+    PetscCall(Check_CUDSS(status, "solve a system"));
   }
   if (!PetscMemTypeDevice(X.where))
     for (LocalInt c = 0; c < columns; c++)

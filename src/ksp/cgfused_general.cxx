@@ -166,7 +166,7 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
    z = M r and the sums z.r and (norm)^2; with a single reduction also s = A z and z.s. Since z is made before the norm is tested,
    the norm and beta are one reduction. Own products begin with the direction and the step of the iteration before.
 */
-static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
+static PetscErrorCode Precondition_CGFused(const HostSolve &cg, PetscReal sums[3])
 {
   PetscReal dots[4];
 
@@ -333,7 +333,7 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSizeQuery, &cg.set_size));
   if (cg.set_size) PetscCall(cg.set_size(ksp->pc, -1)); /* the solve before may have set it */
   for (PetscInt i = 0;; i++) {
-    PetscCall(Precondition(cg, sums));
+    PetscCall(Precondition_CGFused(cg, sums));
     PetscCall(Test(cg, i, sums));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(NextDirection(cg, i));

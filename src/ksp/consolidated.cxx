@@ -173,7 +173,7 @@ static PetscErrorCode MakeSimplePC(PC from, const MatGroup *g, PC to)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeInner(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, CopyKSPOptions copy)
+static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, CopyKSPOptions copy)
 {
   const auto  test = c->tests ? TestOnAllRanks : ksp->converged;
   const char *prefix;
@@ -327,7 +327,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGroupUpdate(A, g));
   if (g->group.Leads()) {
-    code = MakeInner(ksp, c, inner, copy);
+    code = MakeInner_KSP(ksp, c, inner, copy);
     if (code) PetscCall(KSPDestroy(&c->inner));
   }
   PetscCall(AgreeOnError(comm, code, "make the solver of its group"));

@@ -38,7 +38,7 @@ static PetscErrorCode MakeBasis(LocalInt n, LocalInt vectors, FinePCPrecision pr
 }
 
 /* Makes the work of the GPU, unless there is one; after an error there is none. */
-static PetscErrorCode NeedWork(KSP_GMRESFused *g)
+static PetscErrorCode NeedWork_GMRESFused(KSP_GMRESFused *g)
 {
   PetscFunctionBegin;
   if (g->work) PetscFunctionReturn(PETSC_SUCCESS);
@@ -59,7 +59,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   PetscCall(CGGetLocalSize(ksp->work[0], &n));
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
   if (g->preconditioner.keeps) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
-  if (device) PetscCall(NeedWork(g));
+  if (device) PetscCall(NeedWork_GMRESFused(g));
   if (device) PetscCall(GMRESFusedReserve_CUDA(g->work, &g->basis[GMRES_U], restart, 1));
   GMRESSmallCreate(&g->cycle.small, restart);
   g->cycle.c.resize(restart + 1);

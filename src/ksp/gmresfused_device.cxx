@@ -124,7 +124,7 @@ struct Preparation {
   PetscLogDouble        flops;
 };
 
-static PetscErrorCode FindParts(KSP ksp, Preparation *p)
+static PetscErrorCode FindParts_GMRESFused(KSP ksp, Preparation *p)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscInt        count, bs;
@@ -156,7 +156,7 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
   LocalInt        count;
 
   PetscFunctionBegin;
-  PetscCall(FindParts(ksp, p));
+  PetscCall(FindParts_GMRESFused(ksp, p));
   if (g->copies.sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
   if (!g->ranks.own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
   if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);

@@ -21,7 +21,7 @@ struct GMRESSolve {
 };
 
 /* The sums of `count` numbers over all ranks. */
-static PetscErrorCode SumOverRanks(const GMRESSolve &s, PetscReal sums[], LocalInt count)
+static PetscErrorCode SumOverRanks_GMRESFused(const GMRESSolve &s, PetscReal sums[], LocalInt count)
 {
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, count, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)s.ksp)));
@@ -43,7 +43,7 @@ static PetscErrorCode Dots_GMRESFused(const GMRESSolve &s, LocalInt count, Local
   PetscCall(CGTimeEnd(s.device));
   PetscCall(CGLogFlops(s.device, 2. * many * u->n));
   for (LocalInt k = step - 1; k >= 0; k--) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
-  PetscCall(SumOverRanks(s, sums, many));
+  PetscCall(SumOverRanks_GMRESFused(s, sums, many));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +72,7 @@ static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const GMRESPro
   PetscCall(CGRestoreWrite(s.device, s.p, &to));
   for (LocalInt k = last; k >= 0; k--)
     if (w[k] != s.p) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
-  if (squares) PetscCall(SumOverRanks(s, squares, last + 1));
+  if (squares) PetscCall(SumOverRanks_GMRESFused(s, squares, last + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -202,7 +202,8 @@ static PetscReal ZeroIfFinite(const KSP_GMRESFused *g, size_t many)
    The sums with the vectors w, and their projection, of so many products, of which the second one is dropped if it is of no use.
    The KSP has a reason if a sum is not finite.
 */
-static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, LocalInt products, const Vec w[], GMRESProjection *to)
+static PetscErrorCode Project_GMRESFused(const GMRESSolve &s, LocalInt j, LocalInt step, LocalInt products, const Vec w[],
+                                         GMRESProjection *to)
 {
   KSP_GMRESFused *g    = s.g;
   const size_t    many = GMRESSums(j + 1, step);
@@ -225,7 +226,7 @@ static PetscErrorCode Project(const GMRESSolve &s, LocalInt j, LocalInt step, Lo
    The new vectors behind u_j from so many products, and their norms. Fewer are made where the second product is of no use. The KSP
    has a reason if a sum is not finite.
 */
-static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt products, PetscReal norm[])
+static PetscErrorCode Orthogonalize_GMRESFused(const GMRESSolve &s, LocalInt j, LocalInt products, PetscReal norm[])
 {
   KSP_GMRESFused  *g    = s.g;
   GMRESProjection &made = g->cycle.projection;
@@ -234,7 +235,7 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
 
   PetscFunctionBegin;
   for (LocalInt k = 0; k < s.step; k++) w[k] = s.w[PetscMin(k, products - 1)];
-  PetscCall(Project(s, j, s.step, products, w, &made));
+  PetscCall(Project_GMRESFused(s, j, s.step, products, w, &made));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   const bool refine   = NeedsRefinement(s.ksp, made.square[0], made.ww[0]); /* there is one product then */
   bool       accurate = AreAccurate(made);
@@ -242,7 +243,7 @@ static PetscErrorCode Orthogonalize(const GMRESSolve &s, LocalInt j, LocalInt pr
   if (refine) {
     GMRESProjection &more = g->cycle.again;
     g->counts.refined++;
-    PetscCall(Project(s, j, 1, 1, &s.p, &more));
+    PetscCall(Project_GMRESFused(s, j, 1, 1, &s.p, &more));
     if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
     accurate = AreAccurate(more);
     PetscCall(Update(s, j + 1, more, &s.p, accurate ? nullptr : squares));
@@ -305,7 +306,7 @@ static PetscErrorCode Iterate_GMRESFused(const GMRESSolve &s, LocalInt j)
 
   PetscFunctionBegin;
   PetscCall(Multiply_GMRESFused(s, j, products));
-  PetscCall(Orthogonalize(s, j, products, norm));
+  PetscCall(Orthogonalize_GMRESFused(s, j, products, norm));
   g->cycle.lacking = PetscMax(g->cycle.lacking, g->cycle.projection.lacking);
   for (LocalInt k = 0; k < g->cycle.projection.products && !ksp->reason && !g->cycle.cut; k++) {
     if (k) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));

@@ -228,7 +228,8 @@ void GMRESSmallProject(GMRESSmall *small, LocalInt j, LocalInt step, LocalInt pr
 }
 
 /* Column j of the Hessenberg matrix, h [j + 2]. Where n_j is zero, so is the column. */
-static void HessenbergColumn(const GMRESSmall &small, LocalInt j, LocalInt which, const GMRESProjection &from, PetscReal h[])
+static void HessenbergColumn_GMRESFused(const GMRESSmall &small, LocalInt j, LocalInt which, const GMRESProjection &from,
+                                        PetscReal h[])
 {
   const size_t    rows  = (size_t)small.restart + 1;
   const LocalInt  first = j - which; /* the column of the first product */
@@ -251,7 +252,7 @@ GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, cons
   GMRESColumn column{};
 
   small->norm[j + 1] = norm;
-  HessenbergColumn(*small, j, which, from, h);
+  HessenbergColumn_GMRESFused(*small, j, which, from, h);
   for (LocalInt k = 0; k <= j + 1; k++) r[k] = h[k];
   for (LocalInt k = 0; k < j; k++) {
     const PetscReal above = r[k], below = r[k + 1];

@@ -383,7 +383,7 @@ static PetscErrorCode CheckConverged(KSP ksp, Vec from)
 }
 
 /* r = b - A x */
-static PetscErrorCode Residual(KSP ksp, Vec r)
+static PetscErrorCode Residual_RRBCG(KSP ksp, Vec r)
 {
   const KSP_RRBCG *cg = (const KSP_RRBCG *)ksp->data;
   Mat              A;
@@ -406,7 +406,7 @@ static PetscErrorCode Confirm_RRBCG(KSP ksp)
 
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Residual(ksp, ksp->work[0]));
+  PetscCall(Residual_RRBCG(ksp, ksp->work[0]));
   PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[1], ksp->work[2], &norm, &confirmed));
   if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -469,7 +469,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   if (cg->add) {
     from = ksp->work[0];
     if (device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
-    PetscCall(Residual(ksp, from));
+    PetscCall(Residual_RRBCG(ksp, from));
   }
   do {
     PetscCall(GetRead(cg, from, &cg->residual));

@@ -151,7 +151,7 @@ static PetscErrorCode RestoreRows(Mat A, BSR *host)
 }
 
 /* Copies a matrix from the host to the device. If the old copy has the same sizes, the new one is made in its memory. */
-static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
+static PetscErrorCode SendRows_BAIJCUDA(const BSR *host, PetscBool pattern, BSR *copy)
 {
   const size_t bytes = (size_t)host->nnz * host->bs * host->bs * sizeof(PetscScalar);
 
@@ -204,10 +204,10 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
     BSR transposed;
 
     PetscCall(BSRTranspose_Host(&host, PETSC_FALSE, &transposed));
-    const PetscErrorCode code = SendRows(&transposed, pattern, W);
+    const PetscErrorCode code = SendRows_BAIJCUDA(&transposed, pattern, W);
     PetscCall(BSRDestroy(&transposed));
     PetscCall(code);
-  } else PetscCall(SendRows(&host, pattern, W));
+  } else PetscCall(SendRows_BAIJCUDA(&host, pattern, W));
   PetscCall(RestoreRows(A, &host));
   *of_values  = values;
   *of_pattern = hash;
@@ -371,7 +371,7 @@ static PetscErrorCode DropCopies(MPIBAIJCUDA *data)
    for a matrix that is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call, without
    memory of its own.
 */
-static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
+static PetscErrorCode GetParts_BAIJCUDA(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
 {
   char        plain[] = MATMPIBAIJ;
   char *const name    = ((PetscObject)A)->type_name;
@@ -395,7 +395,7 @@ static PetscErrorCode CheckState(Mat A)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  if (!data->diagonal) PetscCall(GetParts(A, &data->diagonal, &data->off, nullptr));
+  if (!data->diagonal) PetscCall(GetParts_BAIJCUDA(A, &data->diagonal, &data->off, nullptr));
   if (state != data->state) ((SeqBAIJCUDA *)data->diagonal->spptr)->stale = ((SeqBAIJCUDA *)data->off->spptr)->stale = PETSC_TRUE;
   data->state = state;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -406,7 +406,7 @@ static PetscErrorCode GetCheckedParts(Mat A, Mat *diagonal, Mat *off, const Pets
 {
   PetscFunctionBegin;
   PetscCall(CheckState(A));
-  PetscCall(GetParts(A, diagonal, off, ghosts));
+  PetscCall(GetParts_BAIJCUDA(A, diagonal, off, ghosts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -416,7 +416,7 @@ static PetscErrorCode MakeRoomForGhosts(Mat A, const PetscInt **ghosts, PetscInt
   MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
 
   PetscFunctionBegin;
-  PetscCall(GetParts(A, &data->diagonal, &data->off, ghosts));
+  PetscCall(GetParts_BAIJCUDA(A, &data->diagonal, &data->off, ghosts));
   PetscCall(MatGetLocalSize(data->off, nullptr, columns));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values)); /* of a call that has failed on another rank */
   PetscCall(ArrayCreate(*columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
@@ -527,7 +527,7 @@ static PetscErrorCode ConvertParts(Mat A)
 
   PetscFunctionBegin;
   PetscCall(MatBoundToCPU(A, &bound));
-  PetscCall(GetParts(A, &parts[0], &parts[1], nullptr));
+  PetscCall(GetParts_BAIJCUDA(A, &parts[0], &parts[1], nullptr));
   for (Mat part : parts) {
     PetscBool plain;
 
@@ -566,7 +566,7 @@ static PetscErrorCode MatBindToCPU_MPIBAIJCUDA(Mat A, PetscBool bound)
   PetscFunctionBegin;
   if (bound) PetscCall(DropCopies((MPIBAIJCUDA *)A->spptr));
   if (A->assembled) {
-    PetscCall(GetParts(A, &diagonal, &off, nullptr));
+    PetscCall(GetParts_BAIJCUDA(A, &diagonal, &off, nullptr));
     PetscCall(MatBindToCPU(diagonal, bound));
     PetscCall(MatBindToCPU(off, bound));
   }
@@ -758,7 +758,7 @@ static PetscErrorCode MatConvert_BAIJCUDA_BAIJ(Mat A, MatType, MatReuse reuse, M
   if constexpr (std::is_same_v<Data, MPIBAIJCUDA>) {
     Mat parts[2];
 
-    PetscCall(GetParts(*newmat, &parts[0], &parts[1], nullptr));
+    PetscCall(GetParts_BAIJCUDA(*newmat, &parts[0], &parts[1], nullptr));
     for (Mat part : parts) PetscCall(MatConvert(part, MATSEQBAIJ, MAT_INPLACE_MATRIX, &part));
   }
   PetscCall(BecomeBase_BAIJCUDA<Data>(*newmat));
@@ -803,6 +803,7 @@ template <typename Data>
 static PetscErrorCode Create_BAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
   PetscCall(MatSetType(A, Data::kBase));
   PetscCall(MatConvert_BAIJ_BAIJCUDA<Data>(A, Data::kType, MAT_INPLACE_MATRIX, &A));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -867,10 +868,7 @@ M*/
 @*/
 PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 {
-  PetscFunctionBegin;
-  PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create_BAIJCUDA<SeqBAIJCUDA>>(A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return Entry<Create_BAIJCUDA<SeqBAIJCUDA>>(A);
 }
 
 /*MC
@@ -898,8 +896,5 @@ M*/
 @*/
 PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
 {
-  PetscFunctionBegin;
-  PetscCall(FinePCInitializePackage());
-  PetscCall(Entry<Create_BAIJCUDA<MPIBAIJCUDA>>(A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return Entry<Create_BAIJCUDA<MPIBAIJCUDA>>(A);
 }

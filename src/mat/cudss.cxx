@@ -98,7 +98,7 @@ static PetscErrorCode Fail(Mat F, Mat A)
 }
 
 /* The upper triangle stands for a whole that is not the matrix if this is not symmetric. */
-static PetscErrorCode CheckSymmetry(Mat A, const CSRView *rows)
+static PetscErrorCode CheckSymmetry_CUDSS(Mat A, const CSRView *rows)
 {
   const bool   device = PetscMemTypeDevice(rows->where);
   CSRSymmetry *work   = nullptr, found{};
@@ -119,10 +119,10 @@ static PetscErrorCode CheckSymmetry(Mat A, const CSRView *rows)
 }
 
 /* Analyses the rows if that has to be done, and computes the factor if `numeric`. */
-static PetscErrorCode Work(Mat A, MatCUDSS *data, const CSRView *rows, PetscBool numeric)
+static PetscErrorCode Work_CUDSS(Mat A, MatCUDSS *data, const CSRView *rows, PetscBool numeric)
 {
   PetscFunctionBegin;
-  if (data->kind != CUDSSKind::GENERAL) PetscCall(CheckSymmetry(A, rows));
+  if (data->kind != CUDSSKind::GENERAL) PetscCall(CheckSymmetry_CUDSS(A, rows));
   if (!data->analysed) {
     PetscCall(CUDSSAnalyse_CUDA(data->solver, data->kind, &data->params, rows, &data->stats));
     if (data->stats.error) PetscFunctionReturn(PETSC_SUCCESS);
@@ -144,7 +144,7 @@ static PetscErrorCode WorkOnSorted(Mat A, MatCUDSS *data, const CSRView *lent, P
     rows = CSRView{rows.n, sorted.nnz, sorted.i, sorted.j, (const PetscScalar *)sorted.a, rows.where};
   }
   data->entries             = rows.nnz;
-  const PetscErrorCode code = CallGuarded(Work, A, data, (const CSRView *)&rows, numeric);
+  const PetscErrorCode code = CallGuarded(Work_CUDSS, A, data, (const CSRView *)&rows, numeric);
   PetscCall(CSRDestroy(&sorted));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

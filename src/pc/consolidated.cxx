@@ -14,7 +14,7 @@ PetscErrorCode PCReset_Consolidated(PCConsolidated *c)
 }
 
 /* On leaders; A are the rows of the first matrix of the solver. */
-static PetscErrorCode MakeInner(PC pc, Mat A, PCConsolidated *c)
+static PetscErrorCode MakeInner_PC(PC pc, Mat A, PCConsolidated *c)
 {
   const char *prefix;
 
@@ -63,7 +63,7 @@ PetscErrorCode PCSetUp_Consolidated(PC pc, PCConsolidated *c, PCLocalOutcome *ou
   if (pc->mat == pc->pmat || !first) first = group;
   else PetscCall(MatGroupUpdate(pc->mat, first));
   if (group->group.Leads()) {
-    code = MakeInner(pc, first->rows, c);
+    code = MakeInner_PC(pc, first->rows, c);
     if (code) PetscCall(PCDestroy(&c->inner));
   }
   PetscCall(AgreeOnError(comm, code, "make the preconditioner of its group"));

@@ -123,7 +123,7 @@ static PetscErrorCode DescribeFailure_FSAI(PC pc, const char type[], PCLocalOutc
 /*
    Takes the foreign columns out of W1. A factor whose pattern is not kept is not needed as a whole any more.
 */
-static PetscErrorCode Split(PC_FSAI *fsai, PetscBool reuse_pattern)
+static PetscErrorCode Split_FSAI(PC_FSAI *fsai, PetscBool reuse_pattern)
 {
   PCInverse *M     = &fsai->inverse;
   const auto split = PetscMemTypeDevice(M->where) ? HaloSplit_CUDA : HaloSplit_Host;
@@ -150,7 +150,7 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (PCFSAIFirst(fsai)) {
-    PetscCall(Split(fsai, reuse_pattern));
+    PetscCall(Split_FSAI(fsai, reuse_pattern));
     fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(LocalInt) + sizeof(PetscScalar));
   }
   if (fsai->diagonal.negative)

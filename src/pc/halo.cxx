@@ -757,7 +757,7 @@ static PetscErrorCode Fence()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static bool IsStaged(const HaloMessage *message)
+static bool IsStaged_Halo(const HaloMessage *message)
 {
   return PetscMemTypeDevice(message->where) && !DeviceMemoryGoesToMPI();
 }
@@ -779,7 +779,7 @@ PetscErrorCode HaloMessageReady(HaloMessage *message)
   PetscFunctionBegin;
   PetscCall(CheckBlocks(message->blocks->from_end));
   PetscCall(CheckBlocks(message->blocks->to_end));
-  if (IsStaged(message))
+  if (IsStaged_Halo(message))
     PetscCall(ArrayCopy(message->staged_send.data(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
   else if (PetscMemTypeDevice(message->where)) PetscCall(Fence());
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -790,8 +790,8 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
   const HaloBlocks  &blocks   = *message->blocks;
   const MPI_Datatype type     = message->type;
   const size_t       bytes    = message->bytes;
-  char              *send     = IsStaged(message) ? message->staged_send.data() : (char *)message->send;
-  char              *received = IsStaged(message) ? message->staged_received.data() : (char *)message->received;
+  char              *send     = IsStaged_Halo(message) ? message->staged_send.data() : (char *)message->send;
+  char              *received = IsStaged_Halo(message) ? message->staged_received.data() : (char *)message->received;
   MPI_Request *const requests = message->requests.data();
   PetscMPIInt        tag, posted = 0;
 
@@ -818,7 +818,7 @@ PetscErrorCode HaloMessageTake(HaloMessage *message)
   const char *received = message->staged_received.data();
 
   PetscFunctionBegin;
-  if (IsStaged(message))
+  if (IsStaged_Halo(message))
     PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

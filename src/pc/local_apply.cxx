@@ -70,7 +70,7 @@ static PetscErrorCode ApplyFactor_Local(PC pc, PetscBool transpose, LocalInt col
 }
 
 /* What a rank does alone. */
-static PetscErrorCode MakeStaging(PC_Local *local, LocalInt columns)
+static PetscErrorCode MakeStaging_Local(PC_Local *local, LocalInt columns)
 {
   PetscFunctionBegin;
   if (local->staged >= columns) PetscFunctionReturn(PETSC_SUCCESS);
@@ -91,7 +91,7 @@ static PetscErrorCode NeedStaging(PC pc, LocalInt columns)
 
   PetscFunctionBegin;
   if (local->staged_on_all >= columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), MakeStaging(local, columns),
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), MakeStaging_Local(local, columns),
                          "make room on its GPU for vectors that are on the host"));
   local->staged_on_all = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -150,7 +150,7 @@ static PetscErrorCode ApplyToColumns(PC pc, PetscBool transpose, LocalInt column
 }
 
 /* A factor may be kept while the matrix of a solver changes, and PCApplyTranspose() does not look at sizes. */
-static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
+static PetscErrorCode CheckRows_Local(PC pc, PetscInt x_rows, PetscInt y_rows)
 {
   const PC_Local *local = (const PC_Local *)pc->data;
   const PetscInt  rows  = local->consolidated.group ? local->consolidated.group->n : local->rows;
@@ -174,7 +174,7 @@ static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscFunctionBegin;
   PetscCall(VecGetLocalSize(x, &x_rows));
   PetscCall(VecGetLocalSize(y, &y_rows));
-  PetscCall(CheckRows(pc, x_rows, y_rows));
+  PetscCall(CheckRows_Local(pc, x_rows, y_rows));
   const bool here = !pc->failedreason && !local->consolidated.group;
   if (here) PetscCall(Reserve_Local(pc, transpose, 1));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
@@ -291,7 +291,7 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   PetscFunctionBegin;
   PetscCall(MatGetLocalSize(X, &x_rows, nullptr));
   PetscCall(MatGetLocalSize(Y, &y_rows, nullptr));
-  PetscCall(CheckRows(pc, x_rows, y_rows));
+  PetscCall(CheckRows_Local(pc, x_rows, y_rows));
   PetscCall(MatGetSize(X, nullptr, &all));
   PetscCall(MatDenseGetLDA(X, &x_ld));
   PetscCall(MatDenseGetLDA(Y, &y_ld));

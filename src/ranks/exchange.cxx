@@ -36,7 +36,7 @@ PetscErrorCode ExchangeDestroy(Exchange *exchange)
 }
 
 /* Whether PetscSF takes memory of the host in the place of the GPU's. */
-static bool IsStaged(const Exchange *exchange)
+static bool IsStaged_Exchange(const Exchange *exchange)
 {
   return !kPetscHasCUDA && PetscMemTypeDevice(exchange->where);
 }
@@ -54,7 +54,7 @@ static PetscErrorCode GetSides(PetscSF sf, PetscInt *roots, PetscInt *leaves)
 }
 
 /* Entries have eight bytes at most. */
-static PetscErrorCode MakeStaging(LocalInt columns, Exchange *exchange)
+static PetscErrorCode MakeStaging_Exchange(LocalInt columns, Exchange *exchange)
 {
   PetscInt rows, leaves, packed = 0, same;
 
@@ -70,7 +70,7 @@ static PetscErrorCode MakeStaging(LocalInt columns, Exchange *exchange)
 PetscErrorCode ExchangeMakeStaging(Exchange *exchange)
 {
   PetscFunctionBegin;
-  if (IsStaged(exchange)) PetscCall(MakeStaging(1, exchange));
+  if (IsStaged_Exchange(exchange)) PetscCall(MakeStaging_Exchange(1, exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -78,9 +78,9 @@ PetscErrorCode ExchangeMakeStaging(Exchange *exchange)
 static PetscErrorCode StageOnAll(Exchange *exchange)
 {
   PetscFunctionBegin;
-  if (!IsStaged(exchange)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!IsStaged_Exchange(exchange)) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscErrorCode code =
-    AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), MakeStaging(1, exchange), "make room for an exchange");
+    AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), MakeStaging_Exchange(1, exchange), "make room for an exchange");
   if (code) PetscCall(PetscSFDestroy(&exchange->sf)); /* so that the next set-up makes all anew */
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -160,7 +160,7 @@ static PetscErrorCode Agree_Exchange(const Exchange *exchange, PetscErrorCode co
    What a rank does alone for `packed`: the list of the rows that it sends, and the place of each row in the list; and memory for
    what it learns.
 */
-static PetscErrorCode ListRows(Exchange *exchange, PetscInt **places, PetscInt **from, PetscSFNode **roots)
+static PetscErrorCode ListRows_Exchange(Exchange *exchange, PetscInt **places, PetscInt **from, PetscSFNode **roots)
 {
   PetscMPIInt     ranks;
   const PetscInt *offset, *wanted;
@@ -221,7 +221,7 @@ static PetscErrorCode Pack(Exchange *exchange)
   PetscSFNode *roots = nullptr;
 
   PetscFunctionBegin;
-  PetscErrorCode code = Agree_Exchange(exchange, ListRows(exchange, &places, &from, &roots));
+  PetscErrorCode code = Agree_Exchange(exchange, ListRows_Exchange(exchange, &places, &from, &roots));
   if (!code) code = ConnectPacked(exchange, places, from, roots);
   PetscCall(PetscFree(places));
   PetscCall(PetscFree(from));
@@ -237,7 +237,7 @@ static PetscErrorCode MakeRoom_Exchange(Exchange *exchange, LocalInt columns)
   PetscCall(ArrayDestroy(exchange->where, (void **)&exchange->block));
   PetscCall(ArrayCreate((size_t)columns * exchange->count * sizeof(PetscScalar), exchange->where, (void **)&exchange->ghosts));
   PetscCall(ArrayCreate((size_t)columns * exchange->sent * sizeof(PetscScalar), exchange->where, (void **)&exchange->block));
-  if (IsStaged(exchange)) PetscCall(MakeStaging(columns, exchange));
+  if (IsStaged_Exchange(exchange)) PetscCall(MakeStaging_Exchange(columns, exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -257,7 +257,7 @@ PetscErrorCode ExchangeNeedColumns(Exchange *exchange, LocalInt columns)
 static PetscErrorCode Fence_Exchange(const Exchange *exchange)
 {
   PetscFunctionBegin;
-  if (exchange->fence && PetscMemTypeDevice(exchange->where) && !IsStaged(exchange)) PetscCall(ExchangeFence_CUDA());
+  if (exchange->fence && PetscMemTypeDevice(exchange->where) && !IsStaged_Exchange(exchange)) PetscCall(ExchangeFence_CUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -282,7 +282,7 @@ static PetscErrorCode CopySide(const Exchange *exchange, PetscSF sf, Side side, 
 static PetscErrorCode BeginForward(const Exchange *exchange, PetscSF sf, MPI_Datatype type, const void *x, void *ghosts)
 {
   PetscFunctionBegin;
-  if (IsStaged(exchange)) {
+  if (IsStaged_Exchange(exchange)) {
     PetscCall(CopySide(exchange, sf, Side::X, type, (void *)x, true));
     PetscCall(PetscSFBcastBegin(sf, type, exchange->host_x, exchange->host_ghosts, MPI_REPLACE));
   } else PetscCall(PetscSFBcastWithMemTypeBegin(sf, type, exchange->where, x, exchange->where, ghosts, MPI_REPLACE));
@@ -292,7 +292,7 @@ static PetscErrorCode BeginForward(const Exchange *exchange, PetscSF sf, MPI_Dat
 static PetscErrorCode EndForward(const Exchange *exchange, PetscSF sf, MPI_Datatype type, const void *x, void *ghosts)
 {
   PetscFunctionBegin;
-  if (IsStaged(exchange)) {
+  if (IsStaged_Exchange(exchange)) {
     PetscCall(PetscSFBcastEnd(sf, type, exchange->host_x, exchange->host_ghosts, MPI_REPLACE));
     PetscCall(CopySide(exchange, sf, Side::GHOSTS, type, ghosts, false));
   } else PetscCall(PetscSFBcastEnd(sf, type, x, ghosts, MPI_REPLACE));
@@ -324,7 +324,7 @@ PetscErrorCode ExchangeBackBegin(const Exchange *exchange, MPI_Datatype type, co
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Fence_Exchange(exchange));
-  if (IsStaged(exchange)) {
+  if (IsStaged_Exchange(exchange)) {
     PetscCall(CopySide(exchange, exchange->sf, Side::X, type, x, true)); /* which keeps entries that are no ghosts */
     PetscCall(CopySide(exchange, exchange->sf, Side::GHOSTS, type, (void *)ghosts, true));
     PetscCall(PetscSFReduceBegin(exchange->sf, type, exchange->host_ghosts, exchange->host_x, MPI_REPLACE));
@@ -336,7 +336,7 @@ PetscErrorCode ExchangeBackEnd(const Exchange *exchange, MPI_Datatype type, cons
 {
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
-  if (IsStaged(exchange)) {
+  if (IsStaged_Exchange(exchange)) {
     PetscCall(PetscSFReduceEnd(exchange->sf, type, exchange->host_ghosts, exchange->host_x, MPI_REPLACE));
     PetscCall(CopySide(exchange, exchange->sf, Side::X, type, x, false));
   } else PetscCall(PetscSFReduceEnd(exchange->sf, type, ghosts, x, MPI_REPLACE));

@@ -107,7 +107,7 @@ static PetscErrorCode MakeRoomForNames(PetscMPIInt size, std::vector<char> *flat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Split(const std::vector<char> *flat, std::vector<std::string> *names)
+static PetscErrorCode Split_Group(const std::vector<char> *flat, std::vector<std::string> *names)
 {
   PetscFunctionBegin;
   for (size_t at = 0; at < flat->size(); at += kGroupText) names->push_back(flat->data() + at);
@@ -126,7 +126,7 @@ static PetscErrorCode GetNames(MPI_Comm comm, MPI_Comm machine, const char gpu[]
   PetscCall(AgreeOnError(comm, CallGuarded(MakeRoomForNames, size, &flat), "list the GPUs of its machine"));
   PetscCall(PetscStrncpy(own, gpu, kGroupText));
   PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kGroupText, MPI_CHAR, flat.data(), (PetscMPIInt)kGroupText, MPI_CHAR, machine));
-  PetscCall(AgreeOnError(comm, CallGuarded(Split, (const std::vector<char> *)&flat, names), "list the GPUs of its machine"));
+  PetscCall(AgreeOnError(comm, CallGuarded(Split_Group, (const std::vector<char> *)&flat, names), "list the GPUs of its machine"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -176,7 +176,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
 }
 
 /* Makes the copy of blocks in either memory. With keep, it has the pattern already. */
-static PetscErrorCode CopyPoints(const BSRView *B, PetscBool keep, MatPoints *points)
+static PetscErrorCode CopyPoints_BSR(const BSRView *B, PetscBool keep, MatPoints *points)
 {
   PetscFunctionBegin;
   if (!keep) PetscCall(CSRDestroy(&points->copy));
@@ -200,7 +200,7 @@ static PetscErrorCode GetDevicePoints(const BSR *blocks, PetscBool keep, MatPoin
   PetscFunctionBegin;
   keep          = (PetscBool)(keep && FitsPoints(&B, PETSC_FALSE, points));
   points->upper = PETSC_FALSE;
-  PetscCall(CopyPoints(&B, keep, points));
+  PetscCall(CopyPoints_BSR(&B, keep, points));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -210,7 +210,7 @@ static PetscErrorCode GetHostPoints(BSRMat *bsr, PetscBool upper, PetscBool keep
   PetscCall(GetBAIJ(bsr, upper));
   keep                      = (PetscBool)(keep && FitsPoints(&bsr->A, upper, points));
   points->upper             = upper;
-  const PetscErrorCode code = CallGuarded(CopyPoints, (const BSRView *)&bsr->A, keep, points);
+  const PetscErrorCode code = CallGuarded(CopyPoints_BSR, (const BSRView *)&bsr->A, keep, points);
   PetscCall(RestoreBAIJ(bsr, upper));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -553,7 +553,7 @@ static PetscErrorCode CopyFactor_BSR(const BSR *W, PetscBool unit, BlocksOnHost 
 }
 
 /* The rows, of which `first` is the number of the first one in the matrix; blocks by rows, where ours are by columns. */
-static void FillBlocks(PetscInt first, PetscBool unit, BlocksOnHost *host)
+static void FillBlocks_BSR(PetscInt first, PetscBool unit, BlocksOnHost *host)
 {
   const BSR   &own     = host->own;
   const size_t bs2     = (size_t)own.bs * own.bs;
@@ -588,7 +588,7 @@ static PetscErrorCode CreateFromBlocks(MPI_Comm comm, PetscBool unit, BlocksOnHo
 
   PetscFunctionBegin;
   PetscCall(MatFindFirstRow(comm, rows, &first));
-  FillBlocks(first, unit, host);
+  FillBlocks_BSR(first, unit, host);
   PetscCall(MatCreate(comm, mat));
   PetscCall(MatSetSizes(*mat, rows * bs, rows * bs, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetBlockSize(*mat, bs));

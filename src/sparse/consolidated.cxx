@@ -105,7 +105,7 @@ struct Parts {
   PetscInt        first;   /* that of the first one of the former */
 };
 
-static PetscErrorCode GetParts(Mat A, Parts *parts)
+static PetscErrorCode GetParts_Consolidated(Mat A, Parts *parts)
 {
   Mat own, other;
 
@@ -318,7 +318,7 @@ static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
   Parts parts{};
 
   PetscFunctionBegin;
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)aij), GetParts(aij, &parts), "read its rows"));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)aij), GetParts_Consolidated(aij, &parts), "read its rows"));
   if (pattern) PetscCall(MakeRoom_MatGroup(parts, g));
   WriteRows(parts, pattern, g);
   PetscCall(RestoreParts(&parts));

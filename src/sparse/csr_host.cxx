@@ -202,7 +202,7 @@ PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static uint64_t Mix(uint64_t place, LocalInt what)
+static uint64_t Mix_CSR(uint64_t place, LocalInt what)
 {
   uint64_t h = (place << 32 | (uint32_t)what) * 0x9e3779b97f4a7c15u;
   h          = (h ^ h >> 32) * 0xbf58476d1ce4e5b9u;
@@ -211,11 +211,11 @@ static uint64_t Mix(uint64_t place, LocalInt what)
 
 PetscErrorCode CSRHash_Host(const CSRView *A, uint64_t *, uint64_t *hash)
 {
-  uint64_t sum = Mix(UINT32_MAX, A->n);
+  uint64_t sum = Mix_CSR(UINT32_MAX, A->n);
 
   PetscFunctionBegin;
-  for (LocalInt row = 0; row < A->n && A->nnz; row++) sum += Mix((uint64_t)A->nnz + row, A->i[row]);
-  for (LocalInt k = 0; k < A->nnz; k++) sum += Mix(k, A->j[k]);
+  for (LocalInt row = 0; row < A->n && A->nnz; row++) sum += Mix_CSR((uint64_t)A->nnz + row, A->i[row]);
+  for (LocalInt k = 0; k < A->nnz; k++) sum += Mix_CSR(k, A->j[k]);
   *hash = sum;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -205,7 +205,7 @@ static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
 /* Where the rows of a matrix are used. SENT rows are on the host, and copied to the GPU. */
 enum class Place { HOST, DEVICE, SENT };
 
-static PetscErrorCode PlaceOf(Mat A, Place *place)
+static PetscErrorCode PlaceOf_CSR(Mat A, Place *place)
 {
   Mat       local;
   PetscBool is_cuda, bound, offloaded;
@@ -233,7 +233,7 @@ static PetscErrorCode GetPart(Mat A, CSRMat *csr)
   Place place = Place::HOST;
 
   PetscFunctionBegin;
-  PetscCall(PlaceOf(A, &place));
+  PetscCall(PlaceOf_CSR(A, &place));
   if (place == Place::SENT) PetscCall(GetSentCSR(A, csr));
   else PetscCall((place == Place::DEVICE ? GetDeviceCSR : GetHostCSR)(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -311,7 +311,7 @@ PetscErrorCode MatGetValuesMemType(Mat A, PetscMemType *where)
   Place place = Place::HOST;
 
   PetscFunctionBegin;
-  PetscCall(PlaceOf(A, &place));
+  PetscCall(PlaceOf_CSR(A, &place));
   *where = place == Place::HOST ? PETSC_MEMTYPE_HOST : PETSC_MEMTYPE_CUDA;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -381,7 +381,7 @@ static PetscErrorCode Copy_CSR(const CSR *W, const CSR *ghosts, const PetscScala
 }
 
 /* Scales the rows and puts the columns of other ranks, the own ones and the diagonal entry behind one another. */
-static void Fill(PetscInt first, const PetscInt columns[], FactorOnHost *host)
+static void Fill_CSR(PetscInt first, const PetscInt columns[], FactorOnHost *host)
 {
   const CSR &own = host->own, &foreign = host->foreign;
 
@@ -422,7 +422,7 @@ static PetscErrorCode Create_CSR(MPI_Comm comm, const PetscInt columns[], Factor
 
   PetscFunctionBegin;
   PetscCall(MatFindFirstRow(comm, rows, &first));
-  Fill(first, columns, host);
+  Fill_CSR(first, columns, host);
   PetscCall(MatCreate(comm, G));
   PetscCall(MatSetSizes(*G, rows, rows, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetType(*G, MATAIJ));

@@ -480,8 +480,8 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
    The columns of a matrix with these block rows, of which n + 1 row starts and block columns are given, by transposing a matrix
    that has one number in the place of each block. The numbers do not matter: any memory that is long enough serves.
 */
-static PetscErrorCode FindColumns(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, void *numbers, LocalInt *column_i,
-                                  LocalInt *column_j)
+static PetscErrorCode FindColumns_BISAI(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, void *numbers,
+                                        LocalInt *column_i, LocalInt *column_j)
 {
   const CSR pattern{n, n, nnz, (LocalInt *)i, (LocalInt *)j, numbers, FINEPC_SINGLE, PETSC_MEMTYPE_CUDA};
   CSR       transposed{};
@@ -538,8 +538,8 @@ PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, P
   columns->N_i   = columns->T_at + T_nnz;
   columns->N_j   = columns->N_i + n + 1;
   columns->N_at  = columns->N_j + N->nnz;
-  PetscCall(FindColumns(n, T_nnz, T_i, T_j, F->a, columns->T_i, columns->T_j));
-  PetscCall(FindColumns(n, N->nnz, N->i, N->j, N->a, columns->N_i, columns->N_j));
+  PetscCall(FindColumns_BISAI(n, T_nnz, T_i, T_j, F->a, columns->T_i, columns->T_j));
+  PetscCall(FindColumns_BISAI(n, N->nnz, N->i, N->j, N->a, columns->N_i, columns->N_j));
   PetscCallCUDA(cudaMemsetAsync(longest, 0, 2 * sizeof(*longest), stream));
   const int blocks = BlocksFor((long long)n * kPlaceGroup);
   BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, T, F->j, 0, columns->T_i, columns->T_j, columns->T_at, longest);

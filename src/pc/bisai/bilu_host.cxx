@@ -279,7 +279,7 @@ static void Eliminate_BISAI(const BSRView &A, const LocalInt *rows, const LocalI
 }
 
 /* The sweeps. The last one leaves its values in F. */
-static void Sweep(const BSRView &A, LocalInt sweeps, std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
+static void Sweep_BILU(const BSRView &A, LocalInt sweeps, std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
 {
   const size_t             bs2 = (size_t)A.bs * A.bs, size = A.nnz * bs2;
   std::vector<PetscScalar> before(A.a, A.a + size);
@@ -305,7 +305,7 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, LocalInt sweeps, BILUPlan *, Bl
   PetscCall(BILUCheck_Host(A, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   std::copy_n(A->a, (size_t)A->nnz * A->bs * A->bs, F->a);
-  if (sweeps) Sweep(*A, sweeps, place, *F, stats);
+  if (sweeps) Sweep_BILU(*A, sweeps, place, *F, stats);
   else Eliminate_BISAI(*A, nullptr, nullptr, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

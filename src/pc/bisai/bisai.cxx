@@ -152,7 +152,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
 }
 
 /* Computes NL and NU, and -L and -U if there is a relaxation. */
-static PetscErrorCode Invert(PC pc, PetscBool keep)
+static PetscErrorCode Invert_BISAI(PC pc, PetscBool keep)
 {
   PC_BISAI          *bisai    = (PC_BISAI *)pc->data;
   const BISAIParams *params   = &bisai->params;
@@ -309,7 +309,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc, PCLocalOutcome *outcome)
   PetscCall(code);
   if (!bisai->factor_stats.failure && !outcome->reason) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    const PetscErrorCode invert_code = CallGuarded(Invert, pc, keep);
+    const PetscErrorCode invert_code = CallGuarded(Invert_BISAI, pc, keep);
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
     if (invert_code) PetscCall(BISAIReturnTriangularFactors(bisai));
     PetscCall(invert_code);

@@ -141,8 +141,8 @@ size_t BISAIColumnsBytes(const BISAIColumns *columns)
 }
 
 /* Fills in the columns of a matrix whose block row i has blocks begin[i] .. end[i] - 1, with their columns in j. */
-static void FindColumns(LocalInt n, const LocalInt *begin, const LocalInt *end, const LocalInt *j, LocalInt *column_i,
-                        LocalInt *column_j, LocalInt *column_at)
+static void FindColumns_BISAI(LocalInt n, const LocalInt *begin, const LocalInt *end, const LocalInt *j, LocalInt *column_i,
+                              LocalInt *column_j, LocalInt *column_at)
 {
   std::fill_n(column_i, n + 1, 0);
   for (LocalInt i = 0; i < n; i++)
@@ -177,8 +177,8 @@ PetscErrorCode BISAIFindColumns_Host(const BlockLU *F, BISAITriangle triangle, P
   columns->N_i   = columns->T_at + T_nnz;
   columns->N_j   = columns->N_i + n + 1;
   columns->N_at  = columns->N_j + N->nnz;
-  FindColumns(n, rows.begin, rows.end, F->j, columns->T_i, columns->T_j, columns->T_at);
-  FindColumns(n, N->i, N->i + 1, N->j, columns->N_i, columns->N_j, columns->N_at);
+  FindColumns_BISAI(n, rows.begin, rows.end, F->j, columns->T_i, columns->T_j, columns->T_at);
+  FindColumns_BISAI(n, N->i, N->i + 1, N->j, columns->N_i, columns->N_j, columns->N_at);
   for (LocalInt c = 0; c < n; c++) longest = std::max(longest, columns->N_i[c + 1] - columns->N_i[c] - (diagonal ? 1 : 0));
   stats->longest[triangle] = longest;
   PetscFunctionReturn(PETSC_SUCCESS);

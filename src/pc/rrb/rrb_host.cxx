@@ -99,8 +99,8 @@ static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
    Reads the diagonal and the couplings of A into S, and counts anisotropic rows. If A cannot be factored, the stats tell the first
    entry, in the first row, that is wrong. `zero_sums` tells whether all rows sum to 0.
 */
-static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums,
-                       RRBStats *stats)
+static void ReadMatrix_RRB(const CSRView *A, LocalInt nx, const RRBParams &params, RRBOperator *S, PetscBool *nine, bool *zero_sums,
+                           RRBStats *stats)
 {
   const double sign = RRBSign(params);
 
@@ -161,7 +161,7 @@ static void ReadMatrix(const CSRView *A, LocalInt nx, const RRBParams &params, R
 /* ------------------------------------- the factorization -------------------------------------- */
 
 /* Whether this is a pivot, which is given without its sign, and has an inverse; otherwise the stats say why not. */
-static bool CheckPivot(double pivot, LocalInt level, LocalInt row, RRBStats *stats)
+static bool CheckPivot_RRB(double pivot, LocalInt level, LocalInt row, RRBStats *stats)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return true;
   stats->failure = pivot > 0 && std::isfinite(pivot) ? RRB_RANGE : RRB_PIVOT;
@@ -187,7 +187,7 @@ static bool Eliminate_RRB(LocalInt k, double sign, RRBOperator *S, RRBFactorHost
     double         d = S->c[r] + S->far_u[r] + S->far_v[r];
     if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
     if (level.Inside(x - far_v.x, y - far_v.y)) d += S->far_v[r - level.Index(far_v)];
-    good = CheckPivot(sign * d, k, r, stats);
+    good = CheckPivot_RRB(sign * d, k, r, stats);
     if (!good) return;
     const LocalInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
     bool           is[4];
@@ -298,7 +298,7 @@ static PetscErrorCode FactorRemainder(LocalInt half_levels, double sign, const R
       for (LocalInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
     }
-    if (!CheckPivot(sign * pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!CheckPivot_RRB(sign * pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
     for (LocalInt r = 1; r <= below; r++) {
       const double l = at(c, r) / pivot;
       if (l == 0) continue;
@@ -330,7 +330,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
   F->half_levels = half_levels;
-  ReadMatrix(A, nx, *params, &S, &F->nine, &zero_sums, stats);
+  ReadMatrix_RRB(A, nx, *params, &S, &F->nine, &zero_sums, stats);
   if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
   if (F->has_schur) F->S = S; /* stays S_1 if no level is eliminated, since the only point is black then */
