@@ -57,7 +57,7 @@ public:
     if (!keep) {
       MUST(CMATCHRanksDestroy(&ranks_));
       MUST(on_device ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
-      MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, &params, &ranks_));
+      MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, 1, &params, &ranks_));
       MUST(CMATCHRanksConnect(A, ranks_));
     }
     MUST(MatGetOwnershipRange(A, &ranks_->first, nullptr));

@@ -5,7 +5,8 @@
 */
 #pragma once
 
-#include "cmatch_nodes.h"
+#include <array>
+
 #include "cmatch_ranks_face.h"
 
 template <typename Object>
@@ -86,8 +87,22 @@ PetscErrorCode CMATCHCountForeignRows(const CMATCHHierarchy *, LocalInt level, P
 /* PCCMATCHGetHierarchy() */
 PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC, PetscInt *levels, Mat *A[], Mat *P[]);
 
-/* The unknowns k of a node, or 0 for a hierarchy of rows; `why_rows` is set. */
+/* The unknowns k of a node, or 0 for a hierarchy of rows; `why_rows` is set. Of one rank. */
 PetscErrorCode PCCMATCHChooseNodes(PC, const CSRView *A, LocalInt *k);
+
+/* The same for a hierarchy of all ranks, which choose together, with the sums of all coordinates and their number. */
+struct CMATCHNodesChoice {
+  LocalInt              k = 0;
+  std::array<double, 4> coordinates{};
+};
+PetscErrorCode PCCMATCHChooseNodesTogether(PC, PCLocalPhase *, LocalInt rows, PetscMemType, CMATCHNodesChoice *);
+
+/* The modes of own nodes, with room for those of so many ghosts, and whether the hierarchy of all ranks can be kept. */
+PetscErrorCode PCCMATCHTakeModes(PC, const CSRView *A, const CMATCHNodesChoice &, LocalInt ghosts, CMATCHRanksModes *,
+                                 PetscBool *keep);
+
+/* After a set-up that has kept aggregates: whether they fit, on this rank or together on all. */
+PetscErrorCode PCCMATCHFindMisfitsOfNodes(PC_CMATCH *, PCLocalPhase *together, bool *fits);
 
 /* Computes a hierarchy of nodes; there may be a failure in the stats. */
 PetscErrorCode PCCMATCHComputeNodes(PC, const CSRView *A, LocalInt k);

@@ -7,7 +7,7 @@
      cmatch_fit_host.cxx        whether aggregates that are kept still fit
      cmatch_fsai_host.cxx       the factors of the smoothers sfsai and afsai
      cmatch_cycle_host.cxx      the coarsest level and the cycle
-     cmatch_nodes_host.cxx      hierarchies of nodes
+     cmatch_nodes_host.h        hierarchies of nodes, in files of their own
 */
 #pragma once
 
@@ -21,20 +21,26 @@
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */
 
-/* The arrays that a CMATCHLevel shows, which are explained there, and the vectors of the cycle. */
-template <typename T>
-struct CMATCHArrays {
-  std::vector<LocalInt> A_i, A_j, aggregate, P_j, R_i, R_j;
-  std::vector<T>        A_a, s, d, l, P_a, R_a;
-  std::vector<T>        factor_d; /* the factors themselves have memory of their own */
+/* Of these arrays of a level those that are numbers of rows, or of nodes, of several ranks. */
+struct CMATCHColumns {
+  std::vector<LocalInt> aggregate, P_j;
 
   /* on several ranks */
   std::vector<GlobalInt> ghost;
   std::vector<GlobalInt> column; /* the numbers of the foreign aggregates, and of the others in rows of P of ghosts */
   std::vector<LocalInt>  add_i;  /* [rows of the next level + 1] where the contributions for a row begin */
-  std::vector<T>         values; /* [coarse + foreign] R r, or the correction that is to be interpolated */
-  std::vector<T>         added;  /* [contributions] */
-  std::vector<LocalInt>  sent_begin, sent_row, came_begin, came_row; /* see CMATCHRowList */
+};
+
+/* The arrays that a CMATCHLevel shows, which are explained there, and the vectors of the cycle. */
+template <typename T>
+struct CMATCHArrays : CMATCHColumns {
+  std::vector<LocalInt> A_i, A_j, R_i, R_j;
+  std::vector<T>        A_a, s, d, l, P_a, R_a;
+  std::vector<T>        factor_d; /* the factors themselves have memory of their own */
+
+  /* on several ranks */
+  std::vector<T> values; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  std::vector<T> added;  /* [contributions] */
 
   std::vector<T> b, x; /* [n] right-hand side and solution; x and z have ghosts, too */
   std::vector<T> r, z; /* [n] residual and correction of the smoother, and on the coarsest level of a solver */

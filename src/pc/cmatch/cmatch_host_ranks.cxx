@@ -16,64 +16,248 @@
    rank, so that no number changes by that: its own rows are the first ones of the next level there, and all of the others' rows
    arrive as contributions. Thus gathering rows on fewer ranks needs no step of its own.
 */
-#include <cstring>
-#include <memory>
+#include "cmatch_host_ranks.h"
 
-#include "cmatch_host.h"
-#include "cmatch_ranks.h"
-
-namespace
-{
-
-void SortUnique(std::vector<GlobalInt> *numbers)
+static void SortUnique(std::vector<GlobalInt> *numbers)
 {
   std::sort(numbers->begin(), numbers->end());
   numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
 }
 
-/* Rows that go to other ranks. Their columns are numbers on the next level. */
-struct SentRows {
-  std::vector<LocalInt>  i = {0}; /* [rows + 1] row starts */
-  std::vector<GlobalInt> j;       /* columns */
-  std::vector<double>    a;       /* values */
-  std::vector<double>    rs;      /* [rows] row sums, or for M the diagonal */
-  std::vector<double>    size;    /* [rows] see CMATCHSums, or for M zeros */
-};
+/* ------------------------------------ of rows and of nodes ------------------------------------ */
 
-/* The same in the order of a list, one neighbour after the other. */
-struct PackedRows {
-  std::vector<double>    sums, a;
-  std::vector<GlobalInt> j;
-};
-
-/* Rows that have come, one for each contribution, in the order of rows and ranks; entries are in the order in which they came. */
-struct ReceivedRows {
-  std::vector<LocalInt> start, length; /* empty if none are expected */
-  std::vector<double>   rs, size;
-  PackedRows            in;
-};
-
-/* Numbers a rank's own rows of a level, and its ghosts behind them. */
-struct Numbering {
-  GlobalInt                     first;
-  LocalInt                      rows;
-  const std::vector<GlobalInt> &ghost;
-
-  bool IsOwn(GlobalInt number) const { return number >= first && number < first + rows; }
-
-  /* The column of a number, or -1 if it is none. */
-  LocalInt operator()(GlobalInt number) const
-  {
-    if (IsOwn(number)) return (LocalInt)(number - first);
-    const auto found = std::lower_bound(ghost.begin(), ghost.end(), number);
-    return found != ghost.end() && *found == number ? rows + (LocalInt)(found - ghost.begin()) : -1;
+PetscErrorCode CMATCHRanksTwin::MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData to[])
+{
+  PetscFunctionBegin;
+  for (int kind = 0; kind < kinds; kind++) {
+    CMATCHRowsIn &here = received[kind];
+    here.in.sums.resize((size_t)rows * here.width);
+    here.in.j.resize(entries[kind]);
+    here.in.a.resize((size_t)entries[kind] * here.block);
+    for (auto *places : {&here.start, &here.length, &here.at}) places->resize(rows);
+    to[kind] = {here.in.sums.data(), here.in.j.data(), here.in.a.data(), here.width, here.block};
   }
-};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwin::PackRows(const CMATCHRowsOut &rows, LocalInt first, const CMATCHRowList &send, CMATCHPackedRows *to,
+                                         CMATCHSentRows *shown)
+{
+  const int width = rows.width - 1, block = rows.block;
+
+  PetscFunctionBegin;
+  PetscCheck(rows.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
+  *to = CMATCHPackedRows();
+  shown->entries.clear();
+  for (const Neighbours::Part &part : send.parts) {
+    const size_t before = to->j.size();
+    for (LocalInt q = part.begin; q < part.end; q++) {
+      const LocalInt r = first + send.rows[q];
+      if (r >= rows.Rows()) {
+        to->sums.resize(to->sums.size() + rows.width, 0.);
+        continue;
+      }
+      const LocalInt begin = rows.i[r], end = rows.i[r + 1];
+      const auto     sums = rows.sums.begin() + (ptrdiff_t)r * width;
+      to->sums.push_back((double)(end - begin));
+      to->sums.insert(to->sums.end(), sums, sums + width);
+      to->j.insert(to->j.end(), rows.j.begin() + begin, rows.j.begin() + end);
+      to->a.insert(to->a.end(), rows.a.begin() + (ptrdiff_t)begin * block, rows.a.begin() + (ptrdiff_t)end * block);
+    }
+    shown->entries.push_back((LocalInt)(to->j.size() - before));
+  }
+  shown->sums  = to->sums.data();
+  shown->j     = to->j.data();
+  shown->a     = to->a.data();
+  shown->width = rows.width;
+  shown->block = block;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+CMATCHHalo CMATCHRanksTwin::ShareNumbers(LocalInt n, const CMATCHLevel &level, const CMATCHColumns &L,
+                                         const std::vector<LocalInt> &send)
+{
+  number_of.assign(n + level.ghosts, -1);
+  for (LocalInt i = 0; i < n; i++)
+    if (L.aggregate[i] >= 0) number_of[i] = level.first_coarse + L.aggregate[i];
+  Pack(send, number_of.data(), 1, &packed_numbers);
+  return {packed_numbers.data(), number_of.data() + n};
+}
+
+CMATCHHalo CMATCHRanksTwin::ShareColumns(LocalInt n, const CMATCHLevel &level, const CMATCHColumns &L,
+                                         const std::vector<LocalInt> &send)
+{
+  const size_t own = (size_t)n * level.width;
+
+  P_numbers.assign(own + (size_t)level.ghosts * level.width, -1);
+  for (size_t e = 0; e < own; e++)
+    if (L.P_j[e] >= 0) P_numbers[e] = NumberOf(level, L, L.P_j[e]);
+  Pack(send, P_numbers.data(), level.width, &packed_numbers);
+  return {packed_numbers.data(), P_numbers.data() + own};
+}
+
+void CMATCHRanksTwin::NumberGhosts(LocalInt n, const CMATCHLevel &level, CMATCHColumns *L) const
+{
+  L->column.assign(number_of.begin() + n, number_of.end());
+  SortUnique(&L->column);
+  if (!L->column.empty() && L->column[0] < 0) L->column.erase(L->column.begin());
+  const CMATCHNumbering number{level.first_coarse, level.coarse, L->column};
+  L->aggregate.resize(n + level.ghosts);
+  for (LocalInt i = n; i < n + level.ghosts; i++) L->aggregate[i] = number_of[i] < 0 ? -1 : number(number_of[i]);
+}
+
+void CMATCHRanksTwin::NumberForeign(CMATCHLevel *level, CMATCHColumns *L)
+{
+  std::vector<LocalInt>  place(L->column.size(), -1);
+  std::vector<GlobalInt> column;
+  LocalInt               others;
+
+  for (LocalInt c : L->P_j)
+    if (c >= level->coarse) place[c - level->coarse] = 0;
+  for (size_t c = 0; c < place.size(); c++)
+    if (place[c] == 0) {
+      place[c] = level->coarse + (LocalInt)column.size();
+      column.push_back(L->column[c]);
+    }
+  level->foreign = (LocalInt)column.size();
+  others         = level->coarse + level->foreign;
+  for (LocalInt &p : place)
+    if (p < 0) p = others++;
+  for (std::vector<LocalInt> *numbered : {&L->P_j, &L->aggregate})
+    for (LocalInt &c : *numbered)
+      if (c >= level->coarse) c = place[c - level->coarse];
+  L->column.swap(column);
+}
+
+void CMATCHRanksTwin::NumberColumns(LocalInt n, const CMATCHLevel &level, CMATCHColumns *L) const
+{
+  const size_t           own = (size_t)n * level.width;
+  const CMATCHNumbering  number{level.first_coarse, level.coarse, L->column};
+  std::vector<GlobalInt> others;
+
+  for (size_t e = own; e < P_numbers.size(); e++)
+    if (P_numbers[e] >= 0 && number(P_numbers[e]) < 0) others.push_back(P_numbers[e]);
+  SortUnique(&others);
+  const CMATCHNumbering behind{0, level.coarse + level.foreign, others};
+  L->P_j.resize(P_numbers.size());
+  for (size_t e = own; e < P_numbers.size(); e++) {
+    LocalInt c = P_numbers[e] < 0 ? -1 : number(P_numbers[e]);
+    if (c < 0 && P_numbers[e] >= 0)
+      c = behind.rows + (LocalInt)(std::lower_bound(others.begin(), others.end(), P_numbers[e]) - others.begin());
+    L->P_j[e] = c;
+  }
+  L->column.insert(L->column.end(), others.begin(), others.end());
+}
+
+void CMATCHRanksTwin::SendM(LocalInt n, const CMATCHLevel &level, const CMATCHGraph &M)
+{
+  std::vector<std::pair<GlobalInt, double>> row;
+
+  M_sent = CMATCHRowsOut();
+  for (LocalInt c = 0; c < M.n(); c++) {
+    row.clear();
+    for (LocalInt k = M.i[c]; k < M.i[c + 1]; k++) {
+      const LocalInt  j  = M.j[k];
+      const GlobalInt to = j < level.coarse ? level.first_coarse + j : number_of[n + j - level.coarse];
+      if (to >= 0) row.emplace_back(to, (double)M.a[k]);
+    }
+    std::stable_sort(row.begin(), row.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    for (size_t k = 0; k < row.size(); k++) {
+      if (k && row[k].first == row[k - 1].first) M_sent.a.back() += row[k].second;
+      else {
+        M_sent.j.push_back(row[k].first);
+        M_sent.a.push_back(row[k].second);
+      }
+    }
+    M_sent.EndRow();
+    M_sent.sums.insert(M_sent.sums.end(), {(double)M.d[c], 0.});
+  }
+}
+
+void CMATCHRanksTwin::NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, std::vector<LocalInt> *place,
+                                          CMATCHLevel *level, CMATCHColumns *L)
+{
+  L->add_i.assign((size_t)rows + 1, 0);
+  for (LocalInt row : to) L->add_i[row + 1]++;
+  for (LocalInt c = 0; c < rows; c++) L->add_i[c + 1] += L->add_i[c];
+  level->contributions = (LocalInt)to.size();
+  std::vector<LocalInt> next(L->add_i.begin(), L->add_i.end() - 1);
+  place->clear();
+  for (LocalInt row : to) place->push_back(next[row]++);
+}
+
+void CMATCHRanksTwin::PlaceRows(const std::vector<LocalInt> &place, CMATCHRowsIn *rows)
+{
+  LocalInt start = 0;
+
+  for (size_t q = 0; q < rows->start.size(); q++) {
+    const LocalInt k = place[q];
+    rows->start[k]   = start;
+    rows->length[k]  = (LocalInt)rows->in.sums[q * rows->width];
+    rows->at[k]      = (LocalInt)q;
+    start += rows->length[k];
+  }
+}
+
+void CMATCHRanksTwin::FindGhosts(const CMATCHLevel &level, const CMATCHColumns &L, const CMATCHNumbering &next,
+                                 const std::vector<char> &used, std::vector<GlobalInt> *ghost) const
+{
+  std::vector<GlobalInt> found_ghosts;
+
+  for (size_t c = 0; c < used.size(); c++)
+    if (used[c] && !next.IsOwn(NumberOf(level, L, (LocalInt)c))) found_ghosts.push_back(NumberOf(level, L, (LocalInt)c));
+  for (GlobalInt number : received[CMATCH_PRODUCTS].in.j)
+    if (!next.IsOwn(number)) found_ghosts.push_back(number);
+  SortUnique(&found_ghosts);
+  ghost->swap(found_ghosts);
+}
+
+CMATCHGraph CMATCHRanksTwin::NextM(const CMATCHLevel &level, const CMATCHNumbering &column, const std::vector<LocalInt> &add_i,
+                                   bool nodes) const
+{
+  CMATCHGraph                              next;
+  std::vector<std::pair<LocalInt, double>> row;
+  double                                   diagonal;
+
+  const CMATCHRowsIn &came = received[CMATCH_MATCHING];
+  const auto          add  = [&](const auto &rows, double own, LocalInt begin, LocalInt end) {
+    for (LocalInt e = begin; e < end; e++) {
+      const LocalInt c = column(rows.j[e]);
+      if (c >= 0) row.emplace_back(c, rows.a[e]); /* a cut row of P may have lost the column */
+    }
+    diagonal += own;
+  };
+  next.foreign = (LocalInt)column.ghost.size();
+  next.i.push_back(0);
+  for (LocalInt c = 0; c < column.rows; c++) {
+    row.clear();
+    diagonal = 0;
+    if (c < level.mine) add(M_sent, M_sent.sums[(size_t)c * (M_sent.width - 1)], M_sent.i[c], M_sent.i[c + 1]);
+    for (LocalInt k = add_i[c]; k < add_i[c + 1] && !came.start.empty(); k++)
+      add(came.in, came.Sums(k)[0], came.start[k], came.start[k] + came.length[k]);
+    std::sort(row.begin(), row.end());
+    if (nodes) diagonal = 0;
+    for (const auto &[to, value] : row) {
+      if (nodes && value < 0) diagonal -= value;
+      next.j.push_back(to);
+      next.a.push_back((float)value);
+    }
+    next.i.push_back((LocalInt)next.j.size());
+    next.d.push_back((float)diagonal);
+  }
+  return next;
+}
+
+/* ------------------------------------------- of rows ------------------------------------------ */
+
+namespace
+{
 
 template <typename T>
-class SetUp : public CMATCHRanksSetUp {
+class SetUp : public CMATCHRanksTwin {
 public:
-  SetUp(CMATCHHierarchyHost<T> *hierarchy, PetscBool kept, CMATCHStats *made) : H(hierarchy), keep(kept), stats(*made) { }
+  SetUp(CMATCHHierarchyHost<T> *hierarchy, PetscBool kept, CMATCHStats *made) :
+      CMATCHRanksTwin(kept), H(hierarchy), stats(*made) { }
 
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
@@ -123,11 +307,7 @@ public:
     CMATCHAdopt_Host(l, transfer, &found, H);
     now.M              = std::move(next_M);
     level.first_coarse = first_coarse;
-    number_of.assign(level.n + level.ghosts, -1);
-    for (LocalInt i = 0; i < level.n; i++)
-      if (H->arrays[l].aggregate[i] >= 0) number_of[i] = first_coarse + H->arrays[l].aggregate[i];
-    Pack(send, number_of.data(), 1, &packed_numbers);
-    *numbers = {packed_numbers.data(), number_of.data() + level.n};
+    *numbers           = ShareNumbers(level.n, level, H->arrays[l], send);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -139,21 +319,17 @@ public:
 
     PetscFunctionBegin;
     if (level.transfer != CMATCH_PASSED) level.fit = CMATCHFit_Host(H->params, level, false, L);
-    if (!keep) NumberGhosts(level, &L);
+    if (!keep) NumberGhosts(level.n, level, &L);
     CMATCHProlongator_Host(keep, &level, &L);
     if (!keep) {
       NumberForeign(&level, &L);
-      if (MatchesOnce()) SendM(level);
-      P_numbers.assign((size_t)(level.n + level.ghosts) * level.width, -1);
-      for (size_t e = 0; e < own; e++)
-        if (L.P_j[e] >= 0) P_numbers[e] = NumberOf(level, L, L.P_j[e]);
-      Pack(send, P_numbers.data(), level.width, &packed_numbers);
+      if (MatchesOnce()) SendM(level.n, level, now.M);
+      *columns = ShareColumns(level.n, level, L, send);
     }
     CMATCHRestriction_Host(level, &L);
     Pack(send, L.P_a.data(), level.width, &packed_values);
     CMATCHShow_Host(l, H);
-    *columns = {packed_numbers.data(), P_numbers.data() + own};
-    *values  = {packed_values.data(), L.P_a.data() + own};
+    *values = {packed_values.data(), L.P_a.data() + own};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -164,41 +340,27 @@ public:
 
     PetscFunctionBegin;
     level.mine = mine;
-    if (!keep) NumberColumns(level, &L);
+    if (!keep) NumberColumns(level.n, level, &L);
     products.reset(new CMATCHProducts<T>(level, L, now.sums.rs, level.coarse + (LocalInt)L.column.size()));
     stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
     CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
-    SentRows        sent;
+    CMATCHRowsOut   sent;
     for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
-      sent.size.push_back(0);
-      sent.rs.push_back(products->Row(c, &row, &sent.size.back()));
+      double       size = 0;
+      const double sum  = products->Row(c, &row, &size);
+      sent.sums.insert(sent.sums.end(), {sum, size});
       for (LocalInt column : row.columns) {
         sent.j.push_back(NumberOf(level, L, column));
         sent.a.push_back(row.sum[column]);
       }
       row.Clear();
-      sent.i.push_back((LocalInt)sent.j.size());
+      sent.EndRow();
     }
     L.values.assign(level.coarse + level.foreign, (T)0);
     CMATCHShow_Host(l, H);
-    received[CMATCH_MATCHING] = ReceivedRows();
+    received[CMATCH_MATCHING] = CMATCHRowsIn();
     PetscCall(PackRows(sent, 0, send, &packed[CMATCH_PRODUCTS], &to[CMATCH_PRODUCTS]));
     if (kinds > 1) PetscCall(PackRows(M_sent, mine, send, &packed[CMATCH_MATCHING], &to[CMATCH_MATCHING]));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData to[]) override
-  {
-    PetscFunctionBegin;
-    for (int kind = 0; kind < kinds; kind++) {
-      ReceivedRows &here = received[kind];
-      here.in.sums.resize((size_t)rows * kCMATCHRowSums);
-      here.in.j.resize(entries[kind]);
-      here.in.a.resize(entries[kind]);
-      for (auto *places : {&here.start, &here.length}) places->resize(rows);
-      for (auto *sums : {&here.rs, &here.size}) sums->resize(rows);
-      to[kind] = {here.in.sums.data(), here.in.j.data(), here.in.a.data()};
-    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -209,14 +371,21 @@ public:
     CMATCHSums       sums;
 
     PetscFunctionBegin;
-    if (!keep) NumberContributions(next.rows, receive.rows, place, &level, &L);
-    for (ReceivedRows &rows : received) PlaceRows(*place, &rows);
-    if (!keep) FindGhosts(level, L, {next.first, next.rows, C.ghost}, &C.ghost);
-    const Numbering       column{next.first, next.rows, C.ghost};
+    if (!keep) {
+      NumberContributions(next.rows, receive.rows, place, &level, &L);
+      L.added.assign(receive.rows.size(), (T)0);
+    }
+    for (CMATCHRowsIn &rows : received) PlaceRows(*place, &rows);
+    if (!keep) {
+      std::vector<char> used(level.coarse + L.column.size(), 0);
+      products->MarkColumns(level.mine, &used);
+      FindGhosts(level, L, {next.first, next.rows, C.ghost}, used, &C.ghost);
+    }
+    const CMATCHNumbering column{next.first, next.rows, C.ghost};
     std::vector<LocalInt> own(level.coarse + L.column.size()); /* columns of the own products */
     for (size_t c = 0; c < own.size(); c++) own[c] = column(NumberOf(level, L, (LocalInt)c));
 
-    const ReceivedRows &came = received[CMATCH_PRODUCTS];
+    const CMATCHRowsIn &came = received[CMATCH_PRODUCTS];
     CMATCHSparseRow     product((LocalInt)own.size()), row(next.rows + (LocalInt)C.ghost.size());
     sums.Assign(next.rows);
     C.A_i.assign(1, 0);
@@ -230,8 +399,8 @@ public:
         product.Clear();
       }
       for (LocalInt k = L.add_i[c]; k < L.add_i[c + 1]; k++) {
-        sum += came.rs[k];
-        sums.size[c] += came.size[k];
+        sum += came.Sums(k)[0];
+        sums.size[c] += came.Sums(k)[1];
         for (LocalInt e = came.start[k]; e < came.start[k] + came.length[k]; e++) row.At(column(came.in.j[e])) += came.in.a[e];
       }
       row.Sort();
@@ -240,7 +409,7 @@ public:
     }
     products.reset();
     now.sums = std::move(sums);
-    if (!keep && MatchesOnce()) NextM(level, column, L.add_i);
+    if (!keep && MatchesOnce()) now.M = NextM(level, column, L.add_i, false);
     const LocalInt bad = CMATCHComplete_Host(l + 1, H, &now.sums, &stats);
     CMATCHShow_Host(l + 1, H);
     H->level[l + 1].first = next.first;
@@ -280,222 +449,14 @@ private:
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
-  /* The number on the next level of a column of P, or of the products. */
-  static GlobalInt NumberOf(const CMATCHLevel &level, const CMATCHArrays<T> &L, LocalInt c)
-  {
-    return c < level.coarse ? level.first_coarse + c : L.column[c - level.coarse];
-  }
-
-  /* Such rows of an array, of so many entries each. */
-  template <typename V>
-  static void Pack(const std::vector<LocalInt> &rows, const V *from, LocalInt width, std::vector<V> *to)
-  {
-    to->clear();
-    for (LocalInt row : rows) to->insert(to->end(), from + (size_t)row * width, from + (size_t)(row + 1) * width);
-  }
-
-  /* Packs rows, of which row r of the list is row first + r, or an empty one behind the last row. */
-  static PetscErrorCode PackRows(const SentRows &rows, LocalInt first, const CMATCHRowList &send, PackedRows *to,
-                                 CMATCHSentRows *shown)
-  {
-    PetscFunctionBegin;
-    PetscCheck(rows.j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
-    *to = PackedRows();
-    shown->entries.clear();
-    for (const Neighbours::Part &part : send.parts) {
-      const size_t before = to->j.size();
-      for (LocalInt q = part.begin; q < part.end; q++) {
-        const size_t   r     = (size_t)first + send.rows[q];
-        const bool     there = r < rows.rs.size();
-        const LocalInt begin = there ? rows.i[r] : 0, end = there ? rows.i[r + 1] : 0;
-        to->sums.insert(to->sums.end(), {(double)(end - begin), there ? rows.rs[r] : 0., there ? rows.size[r] : 0.});
-        to->j.insert(to->j.end(), rows.j.begin() + begin, rows.j.begin() + end);
-        to->a.insert(to->a.end(), rows.a.begin() + begin, rows.a.begin() + end);
-      }
-      shown->entries.push_back((LocalInt)(to->j.size() - before));
-    }
-    shown->sums = to->sums.data();
-    shown->j    = to->j.data();
-    shown->a    = to->a.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The numbers of contributions, which come to these rows, and where those to each row begin. */
-  static void NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, std::vector<LocalInt> *place, CMATCHLevel *level,
-                                  CMATCHArrays<T> *L)
-  {
-    L->add_i.assign((size_t)rows + 1, 0);
-    for (LocalInt row : to) L->add_i[row + 1]++;
-    for (LocalInt c = 0; c < rows; c++) L->add_i[c + 1] += L->add_i[c];
-    L->added.assign(to.size(), (T)0);
-    level->contributions = (LocalInt)to.size();
-    std::vector<LocalInt> next(L->add_i.begin(), L->add_i.end() - 1);
-    place->clear();
-    for (LocalInt row : to) place->push_back(next[row]++);
-  }
-
-  /* Rows that have come become contributions with these numbers. */
-  static void PlaceRows(const std::vector<LocalInt> &place, ReceivedRows *rows)
-  {
-    LocalInt at = 0;
-
-    for (size_t q = 0; q < rows->start.size(); q++) {
-      const double  *sums = &rows->in.sums[q * kCMATCHRowSums];
-      const LocalInt k    = place[q];
-      rows->start[k]      = at;
-      rows->length[k]     = (LocalInt)sums[0];
-      rows->rs[k]         = sums[1];
-      rows->size[k]       = sums[2];
-      at += rows->length[k];
-    }
-  }
-
-  /* The aggregates of ghosts become columns behind the own ones. */
-  void NumberGhosts(const CMATCHLevel &level, CMATCHArrays<T> *L)
-  {
-    L->column.assign(number_of.begin() + level.n, number_of.end());
-    SortUnique(&L->column);
-    if (!L->column.empty() && L->column[0] < 0) L->column.erase(L->column.begin());
-    const Numbering number{level.first_coarse, level.coarse, L->column};
-    L->aggregate.resize(level.n + level.ghosts);
-    for (LocalInt i = level.n; i < level.n + level.ghosts; i++) L->aggregate[i] = number_of[i] < 0 ? -1 : number(number_of[i]);
-  }
-
-  /* Foreign aggregates are those that are columns of P. They come before the others, which the rows of P have not kept. */
-  void NumberForeign(CMATCHLevel *level, CMATCHArrays<T> *L)
-  {
-    std::vector<LocalInt>  place(L->column.size(), -1);
-    std::vector<GlobalInt> column;
-    LocalInt               others;
-
-    for (LocalInt c : L->P_j)
-      if (c >= level->coarse) place[c - level->coarse] = 0;
-    for (size_t c = 0; c < place.size(); c++)
-      if (place[c] == 0) {
-        place[c] = level->coarse + (LocalInt)column.size();
-        column.push_back(L->column[c]);
-      }
-    level->foreign = (LocalInt)column.size();
-    others         = level->coarse + level->foreign;
-    for (LocalInt &p : place)
-      if (p < 0) p = others++;
-    for (std::vector<LocalInt> *numbered : {&L->P_j, &L->aggregate})
-      for (LocalInt &c : *numbered)
-        if (c >= level->coarse) c = place[c - level->coarse];
-    L->column.swap(column);
-  }
-
-  /* The rows of P of ghosts get columns; those that are neither own nor foreign aggregates come behind these. */
-  void NumberColumns(const CMATCHLevel &level, CMATCHArrays<T> *L)
-  {
-    const size_t           own = (size_t)level.n * level.width;
-    const Numbering        number{level.first_coarse, level.coarse, L->column};
-    std::vector<GlobalInt> others;
-
-    for (size_t e = own; e < P_numbers.size(); e++)
-      if (P_numbers[e] >= 0 && number(P_numbers[e]) < 0) others.push_back(P_numbers[e]);
-    SortUnique(&others);
-    const Numbering behind{0, level.coarse + level.foreign, others};
-    L->P_j.resize(P_numbers.size());
-    for (size_t e = own; e < P_numbers.size(); e++) {
-      LocalInt c = P_numbers[e] < 0 ? -1 : number(P_numbers[e]);
-      if (c < 0 && P_numbers[e] >= 0)
-        c = behind.rows + (LocalInt)(std::lower_bound(others.begin(), others.end(), P_numbers[e]) - others.begin());
-      L->P_j[e] = c;
-    }
-    L->column.insert(L->column.end(), others.begin(), others.end());
-  }
-
-  /* The rows of M, with the numbers of aggregates for columns. Columns of ghosts that are left are no columns any more. */
-  void SendM(const CMATCHLevel &level)
-  {
-    std::vector<std::pair<GlobalInt, double>> row;
-
-    M_sent = SentRows();
-    for (LocalInt c = 0; c < now.M.n(); c++) {
-      row.clear();
-      for (LocalInt k = now.M.i[c]; k < now.M.i[c + 1]; k++) {
-        const LocalInt  j  = now.M.j[k];
-        const GlobalInt to = j < level.coarse ? level.first_coarse + j : number_of[level.n + j - level.coarse];
-        if (to >= 0) row.emplace_back(to, (double)now.M.a[k]);
-      }
-      std::stable_sort(row.begin(), row.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
-      for (size_t k = 0; k < row.size(); k++) {
-        if (k && row[k].first == row[k - 1].first) M_sent.a.back() += row[k].second;
-        else {
-          M_sent.j.push_back(row[k].first);
-          M_sent.a.push_back(row[k].second);
-        }
-      }
-      M_sent.i.push_back((LocalInt)M_sent.j.size());
-      M_sent.rs.push_back((double)now.M.d[c]);
-      M_sent.size.push_back(0);
-    }
-  }
-
-  /* The ghosts of the next level are the columns of its rows that other ranks have. */
-  void FindGhosts(const CMATCHLevel &level, const CMATCHArrays<T> &L, const Numbering &next, std::vector<GlobalInt> *ghost)
-  {
-    std::vector<char>      used(level.coarse + L.column.size(), 0);
-    std::vector<GlobalInt> found_ghosts;
-
-    products->MarkColumns(level.mine, &used);
-    for (size_t c = 0; c < used.size(); c++)
-      if (used[c] && !next.IsOwn(NumberOf(level, L, (LocalInt)c))) found_ghosts.push_back(NumberOf(level, L, (LocalInt)c));
-    for (GlobalInt number : received[CMATCH_PRODUCTS].in.j)
-      if (!next.IsOwn(number)) found_ghosts.push_back(number);
-    SortUnique(&found_ghosts);
-    ghost->swap(found_ghosts);
-  }
-
-  /* M of the next level, from the own rows and those that have come. */
-  void NextM(const CMATCHLevel &level, const Numbering &column, const std::vector<LocalInt> &add_i)
-  {
-    CMATCHGraph                              next;
-    std::vector<std::pair<LocalInt, double>> row;
-    double                                   diagonal;
-
-    const ReceivedRows &came = received[CMATCH_MATCHING];
-    const auto          add  = [&](const auto &rows, double own, LocalInt begin, LocalInt end) {
-      for (LocalInt e = begin; e < end; e++) {
-        const LocalInt c = column(rows.j[e]);
-        if (c >= 0) row.emplace_back(c, rows.a[e]); /* a cut row of P may have lost the column */
-      }
-      diagonal += own;
-    };
-    next.foreign = (LocalInt)column.ghost.size();
-    next.i.push_back(0);
-    for (LocalInt c = 0; c < column.rows; c++) {
-      row.clear();
-      diagonal = 0;
-      if (c < level.mine) add(M_sent, M_sent.rs[c], M_sent.i[c], M_sent.i[c + 1]);
-      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !came.start.empty(); k++)
-        add(came.in, came.rs[k], came.start[k], came.start[k] + came.length[k]);
-      std::sort(row.begin(), row.end());
-      for (const auto &[to, value] : row) {
-        next.j.push_back(to);
-        next.a.push_back((float)value);
-      }
-      next.i.push_back((LocalInt)next.j.size());
-      next.d.push_back((float)diagonal);
-    }
-    now.M = std::move(next);
-  }
-
   CMATCHHierarchyHost<T>            *H;
-  const PetscBool                    keep;
   CMATCHStats                       &stats;
   CMATCHProgress                     now;      /* of the level at hand */
   CMATCHTransfer                     transfer; /* what Match() has found: the aggregates, and M on them */
   CMATCHAggregation                  found;
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
-  std::vector<GlobalInt>             number_of, P_numbers; /* [n + ghosts] of aggregates, and [n + ghosts][width] of columns of P */
-  std::vector<GlobalInt>             packed_numbers;       /* of rows that are sent, as the values of P */
-  std::vector<T>                     packed_values;
-  SentRows                           M_sent;                     /* of M, all own rows */
-  PackedRows                         packed[CMATCH_ROW_KINDS];   /* what is sent */
-  ReceivedRows                       received[CMATCH_ROW_KINDS]; /* contributions */
+  std::vector<T>                     packed_values; /* of rows of P that are sent */
 };
 
 template <typename T>

@@ -71,8 +71,10 @@ static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &row
 }
 
 /* The operator of a level of nodes, and its prolongator from the next one, by single entries. */
-static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, const CMATCHNodesLevel &level, Rows *rows)
+static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, LocalInt l, Rows *rows)
 {
+  const CMATCHNodesLevel  &level = H->nodes->level[l];
+  const CMATCHLevel       &ranks = H->level[l];
   const LocalInt           n = level.n, k = level.k;
   std::vector<LocalInt>    begin, column, start((size_t)CMATCHSliceCount(n) + 1);
   std::vector<PetscScalar> value;
@@ -85,18 +87,22 @@ static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, const CMATCHNo
   rows->Begin(n * k);
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt r = 0; r < k; r++) {
-      for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++)
+      for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++) {
+        const LocalInt j    = column[begin[i] + e];
+        const PetscInt node = j < n ? ranks.first + j : ranks.ghost[j - n];
         for (LocalInt c = 0; c < k; c++)
-          rows->Add(column[begin[i] + e] * k + c,
-                    value[CMATCHNodesPlace(level, i, begin[i], start[i / kCMATCHSlice], e, r, c)] / H->scale);
+          rows->Add(node * k + c, value[CMATCHNodesPlace(level, i, begin[i], start[i / kCMATCHSlice], e, r, c)] / H->scale);
+      }
       rows->EndRow();
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode FillNodesProlongator(const CMATCHHierarchy *H, const CMATCHNodesLevel &level, Rows *rows)
+static PetscErrorCode FillNodesProlongator(const CMATCHHierarchy *H, LocalInt l, Rows *rows)
 {
-  const LocalInt           n = level.n, k = level.k, m = H->nodes->m;
+  const CMATCHNodesLevel  &level = H->nodes->level[l];
+  const CMATCHLevel       &ranks = H->level[l];
+  const LocalInt           n = level.n, k = level.k, m = H->nodes->level[l + 1].k;
   const size_t             slots = (size_t)n * kCMATCHSlots;
   std::vector<LocalInt>    column;
   std::vector<PetscScalar> value;
@@ -107,8 +113,10 @@ static PetscErrorCode FillNodesProlongator(const CMATCHHierarchy *H, const CMATC
   rows->Begin(n * k);
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt r = 0; r < k; r++) {
-      for (size_t e = (size_t)i * kCMATCHSlots; e < (size_t)(i + 1) * kCMATCHSlots && column[e] >= 0; e++)
-        for (LocalInt c = 0; c < m; c++) rows->Add(column[e] * m + c, value[(e * k + r) * m + c]);
+      for (size_t e = (size_t)i * kCMATCHSlots; e < (size_t)(i + 1) * kCMATCHSlots && column[e] >= 0; e++) {
+        const PetscInt to = column[e] < level.coarse ? ranks.first_coarse + column[e] : ranks.column[column[e] - level.coarse];
+        for (LocalInt c = 0; c < m; c++) rows->Add(to * m + c, value[(e * k + r) * m + c]);
+      }
       rows->EndRow();
     }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -125,8 +133,8 @@ static PetscErrorCode FillOperator(const CMATCHHierarchy *H, const CMATCHLevel *
   std::vector<PetscScalar> value, diagonal;
 
   PetscFunctionBegin;
-  if (H->nodes) {
-    PetscCall(FillNodesOperator(H, H->nodes->level[level - H->level], rows));
+  if (H->nodes && n) {
+    PetscCall(FillNodesOperator(H, (LocalInt)(level - H->level), rows));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(FetchIntegers(H, level->A_i, n ? (size_t)n + 1 : 0, &begin));
@@ -181,8 +189,8 @@ static PetscErrorCode FillProlongator(const CMATCHHierarchy *H, const CMATCHLeve
   std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
-  if (H->nodes) {
-    PetscCall(FillNodesProlongator(H, H->nodes->level[level - H->level], rows));
+  if (H->nodes && n) {
+    PetscCall(FillNodesProlongator(H, (LocalInt)(level - H->level), rows));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(FetchIntegers(H, level->P_j, (size_t)n * width, &column));
@@ -253,10 +261,13 @@ static PetscErrorCode MakeLevels_CMATCH(bool operators, bool prolongators, Level
     PetscCall(MakeLevel(*levels, l, FillOperator, levels->At(l)->n, &levels->A[l]));
   for (LocalInt l = 0; l + 1 < levels->all && prolongators; l++)
     PetscCall(MakeLevel(*levels, l, FillProlongator, levels->At(l + 1)->n, &levels->P[l]));
-  const CMATCHNodes *const nodes = levels->H->nodes;
-  for (LocalInt l = 0; nodes && l < levels->all; l++) {
-    if (operators) PetscCall(MatSetBlockSize(levels->A[l], nodes->level[l].k));
-    if (prolongators && l + 1 < levels->all) PetscCall(MatSetBlockSizes(levels->P[l], nodes->level[l].k, nodes->m));
+  if (!levels->H->nodes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscInt unknowns[kCMATCHMostLevels] = {}; /* of a node of each level, which a rank without the level does not know */
+  for (LocalInt l = 0; l < levels->all && l < levels->H->levels; l++) unknowns[l] = levels->H->nodes->level[l].k;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, unknowns, levels->all, MPIU_INT, MPI_MAX, levels->comm));
+  for (LocalInt l = 0; l < levels->all; l++) {
+    if (operators) PetscCall(MatSetBlockSize(levels->A[l], unknowns[l]));
+    if (prolongators && l + 1 < levels->all) PetscCall(MatSetBlockSizes(levels->P[l], unknowns[l], unknowns[l + 1]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -81,6 +81,10 @@ struct CMATCHModes {
   LocalInt      k; /* unknowns of a node of the finest level, 2 .. kCMATCHMostUnknowns */
   LocalInt      m; /* modes, 1 .. kCMATCHMostModes */
   const double *B; /* [rows][m] in the memory of A, row-major, as the user has given them */
+
+  /* On several ranks B has rows of ghosts, too, and there are, for own rows and those of ghosts, */
+  const double *diagonal = nullptr; /* [rows] the diagonal entries of A, */
+  const double *largest  = nullptr; /* and [m] the largest magnitudes in the columns of B on all ranks. */
 };
 
 /*

@@ -1,6 +1,7 @@
 /* What PCCMATCH does for systems with several unknowns at each point: where the modes come from, the set-up, and the view. */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cmatch_face.h"
@@ -10,23 +11,67 @@
 
 /* -------------------------------------- whether there are nodes ------------------------------- */
 
-PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
+/* The block size, and why a hierarchy is one of rows nevertheless, as far as all ranks know. */
+static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
-  PetscInt   bs     = cmatch->block_size;
 
   PetscFunctionBegin;
-  *k               = 0;
+  *bs              = cmatch->block_size;
   cmatch->why_rows = nullptr;
-  if (!bs) PetscCall(MatGetBlockSize(pc->pmat, &bs));
-  if (bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
-  if (bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
-  else if (cmatch->ranks) cmatch->why_rows = "a hierarchy of nodes is one of one rank: compare -pc_cmatch_reach local";
+  if (!*bs) PetscCall(MatGetBlockSize(pc->pmat, bs));
+  if (*bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (*bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
   else if (!CMATCHNodesPossible(cmatch->params))
     cmatch->why_rows = "nodes have the coarsening matching, the coarsest level dense, and no factored smoother";
-  else *k = (LocalInt)bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
+{
+  PetscInt bs;
+
+  PetscFunctionBegin;
+  PetscCall(GetBlockSize(pc, &bs));
+  PetscCheck(A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
+  *k = bs == 1 || ((PC_CMATCH *)pc->data)->why_rows ? 0 : (LocalInt)bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The sums of the coordinates of own nodes, and how many there are. */
+static std::array<double, 4> SumCoordinates(const PC_CMATCH *cmatch)
+{
+  const size_t          dim = (size_t)cmatch->dimension, nodes = dim ? cmatch->coordinates.size() / dim : 0;
+  std::array<double, 4> sums{0, 0, 0, (double)nodes};
+
+  for (size_t i = 0; i < nodes; i++)
+    for (size_t d = 0; d < dim; d++) sums[d] += cmatch->coordinates[i * dim + d];
+  return sums;
+}
+
+PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt rows, PetscMemType where, CMATCHNodesChoice *choice)
+{
+  enum { UNEVEN, DEVICE, SUMS, COUNTS = SUMS + 4 };
+  PC_CMATCH *cmatch      = (PC_CMATCH *)pc->data;
+  double     all[COUNTS] = {};
+  PetscInt   bs;
+
+  PetscFunctionBegin;
+  PetscCall(GetBlockSize(pc, &bs));
+  if (bs == 1 || cmatch->why_rows) PetscFunctionReturn(PETSC_SUCCESS);
+  const std::array<double, 4> sums = SumCoordinates(cmatch);
+  all[UNEVEN]                      = rows % bs != 0;
+  all[DEVICE]                      = PetscMemTypeDevice(where);
+  std::copy(sums.begin(), sums.end(), all + SUMS);
+  phase->outcome->exchanging = true;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, COUNTS, MPI_DOUBLE, MPI_SUM, phase->comm));
+  phase->outcome->exchanging = false;
+  if (all[UNEVEN] > 0) cmatch->why_rows = "ranks have parts of nodes";
+  else if (all[DEVICE] > 0)
+    cmatch->why_rows = "a hierarchy of nodes is on one GPU, or of several ranks on the host: compare -pc_cmatch_reach local";
+  else choice->k = (LocalInt)bs;
+  std::copy(all + SUMS, all + COUNTS, choice->coordinates.begin());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -161,23 +206,20 @@ static PetscErrorCode TakeNullSpace(MatNullSpace space, CMATCHKeptModes *modes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rigid body modes of nodes at these coordinates, which count from their mean. */
-static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, CMATCHKeptModes *modes)
+/* The rigid body modes of nodes at these coordinates, which count from their mean; `sums` are those of all nodes. */
+static PetscErrorCode TakeCoordinates(const PC_CMATCH *cmatch, const std::array<double, 4> &sums, CMATCHKeptModes *modes)
 {
   const LocalInt      k = modes->view.k, dim = (LocalInt)cmatch->dimension, nodes = modes->rows() / k, m = dim == 2 ? 3 : 6;
   std::vector<double> x  = cmatch->coordinates, B;
   const auto          at = [&](LocalInt i, LocalInt r, LocalInt c) -> double          &{ return B[((size_t)i * k + r) * m + c]; };
 
   PetscFunctionBegin;
-  if (x.empty() || k != dim || k < 2 || k > 3) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!(sums[3] > 0) || k != dim || k < 2 || k > 3) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(x.size() == (size_t)nodes * dim, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "PCSetCoordinates() was given %" PetscInt_FMT " nodes on this rank, but the matrix has %" LocalInt_FMT,
              (PetscInt)x.size() / dim, nodes);
-  for (LocalInt d = 0; d < dim && nodes; d++) {
-    double sum = 0;
-    for (LocalInt i = 0; i < nodes; i++) sum += x[(size_t)i * dim + d];
-    for (LocalInt i = 0; i < nodes; i++) x[(size_t)i * dim + d] -= sum / nodes;
-  }
+  for (LocalInt i = 0; i < nodes; i++)
+    for (LocalInt d = 0; d < dim; d++) x[(size_t)i * dim + d] -= sums[d] / sums[3];
   PetscCall(modes->Begin(m));
   B.assign((size_t)nodes * k * m, 0.);
   for (LocalInt i = 0; i < nodes; i++) {
@@ -212,7 +254,7 @@ static PetscErrorCode GetSpaces(PC pc, Spaces *spaces)
 }
 
 /* The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. */
-static PetscErrorCode GetModes(PC pc, const Spaces &spaces, CMATCHKeptModes *modes)
+static PetscErrorCode GetModes(PC pc, const Spaces &spaces, const std::array<double, 4> &sums, CMATCHKeptModes *modes)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
   const LocalInt k      = modes->view.k;
@@ -222,7 +264,7 @@ static PetscErrorCode GetModes(PC pc, const Spaces &spaces, CMATCHKeptModes *mod
   PetscCall(TakeNullSpace(spaces.near_null_space, modes));
   if (!modes->view.m) {
     cmatch->modes = "rigid body modes of the coordinates";
-    PetscCall(TakeCoordinates(cmatch, modes));
+    PetscCall(TakeCoordinates(cmatch, sums, modes));
   }
   if (!modes->view.m) {
     cmatch->modes = "the null space";
@@ -238,27 +280,72 @@ static PetscErrorCode GetModes(PC pc, const Spaces &spaces, CMATCHKeptModes *mod
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* Whether aggregates and patterns can stay. */
-static bool CanKeepNodes(const PC_CMATCH *cmatch, const CSRView *A, const CMATCHModes &modes)
+/* Whether aggregates and patterns can stay, of a hierarchy of all ranks or of one. */
+static bool CanKeepNodes(const PC_CMATCH *cmatch, bool global, const CSRView *A, const CMATCHModes &modes)
 {
   const CMATCHHierarchy *H = cmatch->hierarchy;
 
   return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work && H->where == A->where &&
-         cmatch->rows == A->n && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m;
+         cmatch->rows == A->n && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m && !cmatch->ranks == !global;
 }
 
-/* As FindMisfits() of rows, but for the finest level alone: whether its aggregates, which were kept, fit. */
-static bool NodesFit(PC_CMATCH *cmatch)
+/* What is known of w, of which nodes have none. */
+static void ForgetNearNull(PC_CMATCH *cmatch)
 {
-  const CMATCHNodes      *N     = cmatch->hierarchy->nodes;
-  const CMATCHNodesLevel &level = N->level[0];
-  const CMATCHMisfit      loose = {0, CMATCH_LOOSE, PetscMax(N->fit.loose - N->first_fit.loose, 0), level.n, kCMATCHMisfits};
-  const CMATCHMisfit pieces = {0, CMATCH_PIECES, PetscMax(N->fit.pieces - N->first_fit.pieces, 0), level.coarse, kCMATCHMisfits};
+  cmatch->params.singular = PETSC_FALSE;
+  cmatch->params.zero     = 1;
+  cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
+  cmatch->near_null       = NearNull::CONSTANTS;
+}
 
+PetscErrorCode PCCMATCHTakeModes(PC pc, const CSRView *A, const CMATCHNodesChoice &choice, LocalInt ghosts, CMATCHRanksModes *to,
+                                 PetscBool *keep)
+{
+  PC_CMATCH      *cmatch = (PC_CMATCH *)pc->data;
+  const LocalInt  k = choice.k, rows = A->n, with_ghosts = rows + ghosts * k;
+  CMATCHKeptModes modes({rows, k, A->where, PETSC_FALSE, {}});
+  Spaces          spaces;
+
+  PetscFunctionBegin;
+  ForgetNearNull(cmatch);
+  PetscCall(GetSpaces(pc, &spaces));
+  PetscCall(GetModes(pc, spaces, choice.coordinates, &modes));
+  *keep          = (PetscBool)CanKeepNodes(cmatch, true, A, modes.view);
+  const size_t m = (size_t)modes.view.m;
+  to->m          = modes.view.m;
+  to->B.assign(modes.view.B, modes.view.B + rows * m);
+  to->B.resize(with_ghosts * m);
+  to->diagonal.assign(with_ghosts, 0.);
+  for (LocalInt row = 0; row < rows; row++)
+    for (LocalInt e = A->i[row]; e < A->i[row + 1]; e++)
+      if (A->j[e] == row) to->diagonal[row] = A->a[e];
+  for (size_t e = 0; e < rows * m; e++)
+    if (std::isfinite(to->B[e])) to->largest[e % m] = PetscMax(to->largest[e % m], std::fabs(to->B[e]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* As FindMisfits() of rows, but for the finest level alone. */
+PetscErrorCode PCCMATCHFindMisfitsOfNodes(PC_CMATCH *cmatch, PCLocalPhase *together, bool *fits)
+{
+  enum { NODES, AGGREGATES, LOOSE, PIECES, LEFT, COUNTS };
+  const CMATCHNodes      *N           = cmatch->hierarchy->nodes;
+  const CMATCHNodesLevel &level       = N->level[0];
+  PetscInt64              sum[COUNTS] = {level.n, level.coarse, (PetscInt64)N->fit.loose - N->first_fit.loose,
+                                         (PetscInt64)N->fit.pieces - N->first_fit.pieces, N->coupled};
+
+  PetscFunctionBegin;
+  if (together) {
+    together->outcome->exchanging = true;
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, COUNTS, MPIU_INT64, MPI_SUM, together->comm));
+    together->outcome->exchanging = false;
+  }
+  const CMATCHMisfit loose  = {0, CMATCH_LOOSE, PetscMax(sum[LOOSE], 0), sum[NODES], kCMATCHMisfits};
+  const CMATCHMisfit pieces = {0, CMATCH_PIECES, PetscMax(sum[PIECES], 0), sum[AGGREGATES], kCMATCHMisfits};
   cmatch->misfit = (PetscReal)loose.count * (PetscReal)pieces.of > (PetscReal)pieces.count * (PetscReal)loose.of ? loose : pieces;
-  if (N->coupled) cmatch->misfit = {0, CMATCH_LEFT, N->coupled, level.n, 0};
-  return !N->coupled && (cmatch->misfit.count <= kCMATCHFewMisfits ||
+  if (sum[LEFT]) cmatch->misfit = {0, CMATCH_LEFT, sum[LEFT], sum[NODES], 0};
+  *fits = !sum[LEFT] && (cmatch->misfit.count <= kCMATCHFewMisfits ||
                          (PetscReal)cmatch->misfit.count <= kCMATCHMisfits * (PetscReal)cmatch->misfit.of);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *modes)
@@ -267,20 +354,19 @@ static PetscErrorCode ComputeNodes(PC pc, const CSRView *A, const CMATCHModes *m
   const auto compute = PetscMemTypeDevice(A->where) ? CMATCHNodesCompute_CUDA : CMATCHNodesCompute_Host;
 
   PetscFunctionBegin;
-  cmatch->params.singular = PETSC_FALSE;
-  cmatch->params.zero     = 1;
-  cmatch->params.negative = (PetscBool)cmatch->diagonal.negative;
-  cmatch->near_null       = NearNull::CONSTANTS;
-  cmatch->reused          = CanKeepNodes(cmatch, A, *modes);
-  cmatch->anew            = false;
-  cmatch->misfit          = CMATCHMisfit{};
-  cmatch->complete        = false;
-  cmatch->has_work        = cmatch->reuse_pattern;
+  ForgetNearNull(cmatch);
+  cmatch->reused   = CanKeepNodes(cmatch, false, A, *modes);
+  cmatch->anew     = false;
+  cmatch->misfit   = CMATCHMisfit{};
+  cmatch->complete = false;
+  cmatch->has_work = cmatch->reuse_pattern;
   PetscErrorCode code =
     compute(A, modes, &cmatch->params, (PetscBool)cmatch->reused, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   if (!code && cmatch->reused) {
     /* the patterns of other values may not do: a coarse operator has failed, or aggregates do not fit */
-    cmatch->anew = !cmatch->stats.failure && cmatch->hierarchy->levels > 1 && !NodesFit(cmatch);
+    bool fits = true;
+    if (!cmatch->stats.failure && cmatch->hierarchy->levels > 1) PetscCall(PCCMATCHFindMisfitsOfNodes(cmatch, nullptr, &fits));
+    cmatch->anew = !fits;
     if (cmatch->anew || cmatch->stats.failure == CMATCH_COARSEST ||
         (cmatch->stats.failure == CMATCH_BLOCK_NOT_POSITIVE && cmatch->stats.level)) {
       cmatch->reused = false;
@@ -325,7 +411,7 @@ static PetscErrorCode UpdateModes(PC pc, const CSRView *A, LocalInt k)
   if (cmatch->kept_modes && cmatch->kept_modes->source() == source) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->kept_modes.reset();
   std::shared_ptr<CMATCHKeptModes> modes = std::make_shared<CMATCHKeptModes>(source);
-  PetscCall(GetModes(pc, spaces, modes.get()));
+  PetscCall(GetModes(pc, spaces, SumCoordinates(cmatch), modes.get()));
   cmatch->kept_modes = modes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -353,13 +439,53 @@ PetscLogDouble CMATCHNodesFlops(const CMATCHHierarchy *H)
     const CMATCHNodesLevel &level = H->nodes->level[l];
     const PetscLogDouble    k = level.k, n = level.n * k, product = 2 * k * k * level.blocks, step = product + 2 * k * n + 4 * n;
 
-    if (l + 1 < H->levels) flops += 2 * degree * step + 4 * k * H->nodes->m * level.P_blocks + 2 * n;
+    if (H->level[l].transfer == CMATCH_PASSED) continue;
+    if (l < H->several || l + 1 < H->levels) flops += 2 * degree * step + 4 * k * H->nodes->m * level.P_blocks + 2 * n;
     else flops += H->inverted ? 2 * n * n : kCMATCHStalledDegree * step;
   }
   return flops;
 }
 
 /* ------------------------------------------- view --------------------------------------------- */
+
+/* What the view shows of a level of nodes, of this rank, or of a hierarchy of all ranks, of all of them. */
+struct NodesSums {
+  PetscInt64 nodes, unknowns, blocks, coarse, left, cut, dead, raised; /* sums */
+  PetscInt64 k, largest, least;                                        /* of all ranks, the least with the other sign */
+  PetscReal  lambda;                                                   /* the largest */
+};
+
+static PetscErrorCode SumNodes(PC pc, std::vector<NodesSums> *levels)
+{
+  constexpr int           kSums = 8, kMosts = 4;
+  const PC_CMATCH        *cmatch = (const PC_CMATCH *)pc->data;
+  const CMATCHHierarchy  *H      = cmatch->hierarchy;
+  const LocalInt          count  = cmatch->ranks ? cmatch->all_levels : H->levels;
+  const MPI_Comm          comm   = PetscObjectComm((PetscObject)pc);
+  std::vector<PetscInt64> sums; /* of all levels, since each reduction makes ranks wait */
+  std::vector<double>     mosts;
+
+  PetscFunctionBegin;
+  for (LocalInt l = 0; l < count; l++) {
+    const CMATCHNodesLevel level = l < H->levels ? H->nodes->level[l] : CMATCHNodesLevel{};
+    const bool             next  = l < H->several || l + 1 < H->levels;
+    sums.insert(sums.end(), {level.n, (PetscInt64)level.n * level.k, level.blocks, level.coarse, level.left, level.cut, level.dead,
+                             level.raised});
+    mosts.insert(mosts.end(), {(double)level.k, (double)level.largest,
+                               next && level.coarse ? -(double)level.least : -PETSC_MAX_REAL, (double)level.lambda});
+  }
+  if (cmatch->ranks) {
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums.data(), (PetscMPIInt)sums.size(), MPIU_INT64, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, mosts.data(), (PetscMPIInt)mosts.size(), MPI_DOUBLE, MPI_MAX, comm));
+  }
+  for (LocalInt l = 0; l < count; l++) {
+    const PetscInt64 *const sum  = &sums[(size_t)l * kSums];
+    const double *const     most = &mosts[(size_t)l * kMosts];
+    levels->push_back({sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7], (PetscInt64)most[0], (PetscInt64)most[1],
+                       sum[3] ? (PetscInt64)-most[2] : 0, most[3]});
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
 {
@@ -369,8 +495,10 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
   const CMATCHParams    &params   = H->params;
   static const char     *graphs[] = {"axial weights", "traces of blocks", "norms of blocks"};
   PetscReal              entries = 0, rows = 0;
+  std::vector<NodesSums> levels;
 
   PetscFunctionBegin;
+  PetscCall(SumNodes(pc, &levels));
   PetscCall(PetscViewerASCIIPrintf(viewer, "hierarchy of nodes with %" LocalInt_FMT " unknowns, %" LocalInt_FMT " modes: %s\n",
                                    N->level[0].k, N->m, cmatch->modes ? cmatch->modes : "the constants of each unknown"));
   if (!cmatch->modes && N->level[0].k <= 3)
@@ -389,19 +517,19 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(
     viewer,
     "level     nodes  unknowns  blocks a row | aggregate    least  largest     left  cut rows     dead   raised  eigenvalue\n"));
-  for (LocalInt l = 0; l < H->levels; l++) {
-    const CMATCHNodesLevel &level = N->level[l];
+  for (size_t l = 0; l < levels.size(); l++) {
+    const NodesSums &level = levels[l];
 
-    rows += (PetscReal)level.n * level.k;
-    entries += (PetscReal)level.blocks * level.k * level.k;
-    PetscCall(PetscViewerASCIIPrintf(viewer, "%5d %9" LocalInt_FMT " %9" LocalInt_FMT " %13.1f |", (int)l, level.n,
-                                     level.n * level.k, level.n ? (double)level.blocks / level.n : 0.));
+    rows += (PetscReal)level.unknowns;
+    entries += (PetscReal)(level.blocks * level.k * level.k);
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%5d %9" PetscInt64_FMT " %9" PetscInt64_FMT " %13.1f |", (int)l, level.nodes,
+                                     level.unknowns, level.nodes ? (double)level.blocks / (double)level.nodes : 0.));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
-    if (l + 1 < H->levels)
+    if (l + 1 < levels.size())
       PetscCall(PetscViewerASCIIPrintf(viewer,
-                                       " %9.2f %8" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT " %9" LocalInt_FMT
-                                       " %8" LocalInt_FMT " %8" LocalInt_FMT " %11.3f",
-                                       level.coarse ? (double)(level.n - level.left) / level.coarse : 0., level.least,
+                                       " %9.2f %8" PetscInt64_FMT " %8" PetscInt64_FMT " %8" PetscInt64_FMT " %9" PetscInt64_FMT
+                                       " %8" PetscInt64_FMT " %8" PetscInt64_FMT " %11.3f",
+                                       level.coarse ? (double)(level.nodes - level.left) / (double)level.coarse : 0., level.least,
                                        level.largest, level.left, level.cut, level.dead, level.raised, (double)level.lambda));
     PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
@@ -411,8 +539,8 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
                                    "smoother; rows of the prolongator that were cut; dead unknowns of the next level, whose "
                                    "mode depends on others; diagonal blocks that were raised; the estimate of the largest "
                                    "eigenvalue of block Jacobi\n"));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" LocalInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
-                                   (double)(entries / PetscMax((PetscReal)N->level[0].blocks * N->level[0].k * N->level[0].k, 1)),
-                                   (double)(rows / PetscMax((PetscReal)N->level[0].n * N->level[0].k, 1))));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %d, operator complexity %.3f, grid complexity %.3f\n", (int)levels.size(),
+                                   (double)(entries / PetscMax((PetscReal)(levels[0].blocks * levels[0].k * levels[0].k), 1)),
+                                   (double)(rows / PetscMax((PetscReal)levels[0].unknowns, 1))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

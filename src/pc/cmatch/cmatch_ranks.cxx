@@ -52,6 +52,10 @@ PetscErrorCode CMATCHDelivery::Add(const Parts &send, const void *from, const Pa
   PetscFunctionBegin;
   PetscCallMPI(MPI_Type_get_extent(type, &low, &extent));
   const size_t bytes = (size_t)extent * width;
+  for (const Parts *parts : {&send, &receive})
+    for (const Neighbours::Part &part : *parts)
+      PetscCheck((PetscInt64)(part.end - part.begin) * width <= PETSC_MPI_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+                 "A message between two ranks has more values than MPI can count: take more ranks");
   arrays_.push_back({send, receive, from, to, type, width, bytes, {}, {}});
   if (IsStaged()) {
     arrays_.back().sent.resize(EndOf(send) * bytes);
@@ -116,25 +120,38 @@ PetscErrorCode CreateSF(MPI_Comm comm, const PetscInt range[], const std::vector
 
 /* ----------------------------------- which ranks have which rows ------------------------------ */
 
+/* The unknowns of a row, which of a hierarchy of nodes is one of blocks, and how many of them may be the last level. */
+LocalInt UnknownsOf(const CMATCHHierarchy &H, LocalInt l)
+{
+  return H.nodes ? H.nodes->level[l].k : 1;
+}
+
+PetscReal CoarseSize(const CMATCHHierarchy &H)
+{
+  return H.nodes ? (PetscReal)CMATCHNodesCoarseSize(H.params) : (PetscReal)H.params.coarse_size;
+}
+
 /* What the aggregates of all ranks of a level become on the next one. */
 struct NextSize {
   CMATCHTransfer transfer;
   PetscInt       rows;
-  PetscReal      entries; /* with the diagonal, as far as they can be known before the products are made */
+  LocalInt       unknowns; /* of a row */
+  PetscReal      entries;  /* with the diagonal, as far as they can be known before the products are made */
 };
 
 /*
    How many successive ranks give their rows to the first one of them. Rows count as if they had kCMATCHGatherWidth entries, since
    entries are what a level costs.
 */
-PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, const NextSize &next)
+PetscInt GroupSize(const CMATCHHierarchy &H, const CMATCHRanksLevel &level, LocalInt l, const NextSize &next)
 {
-  const bool matched = next.transfer == CMATCH_MATCHED,
-             last    = l + 2 >= params.max_levels || (matched && CMATCHIsSlow(params, level.all, next.rows)),
-             stalls  = next.transfer == CMATCH_PASSED || (matched && next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all);
+  const CMATCHParams &params  = H.params;
+  const bool          matched = next.transfer == CMATCH_MATCHED,
+             last             = l + 2 >= params.max_levels || (matched && !H.nodes && CMATCHIsSlow(params, level.all, next.rows)),
+             stalls = next.transfer == CMATCH_PASSED || (matched && next.rows > CMATCHGatherShrink(params) * (PetscReal)level.all);
   const PetscReal rows = next.entries / kCMATCHGatherWidth;
 
-  if (last || next.rows <= params.coarse_size || rows <= (PetscReal)params.gather_rows) return level.size;
+  if (last || (PetscReal)next.rows * next.unknowns <= CoarseSize(H) || rows <= (PetscReal)params.gather_rows) return level.size;
   if (stalls || rows < (PetscReal)level.size * (PetscReal)params.gather_ranks) return PetscMin(params.gather_factor, level.size);
   return 1;
 }
@@ -224,7 +241,8 @@ PetscErrorCode FindFirst(RanksSetUp *s, LocalInt l, bool coarsens, NextLevel *ne
 
   PetscFunctionBegin;
   PetscCall(ExchangeMakeLists(&level.halo));
-  mine[LEVEL_ENTRIES] = Clamped((PetscInt64)s->H->level[l].nnz + level.rows);
+  const PetscInt64 square = (PetscInt64)UnknownsOf(*s->H, l) * UnknownsOf(*s->H, l);
+  mine[LEVEL_ENTRIES] = Clamped(s->H->nodes ? s->H->nodes->level[l].blocks * square : (PetscInt64)s->H->level[l].nnz + level.rows);
   PetscCall(FindAggregates(s, l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED, next, mine));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -250,7 +268,7 @@ PetscErrorCode GatherCounts(RanksSetUp *s, LocalInt l, PetscInt mine[], PetscInt
 PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLevel *next)
 {
   CMATCHRanksLevel &level = s->ranks->level[l];
-  const PetscInt    group = GroupSize(s->H->params, level, l, size);
+  const PetscInt    group = GroupSize(*s->H, level, l, size);
   const auto        count = [&](PetscInt r) {
     return size.transfer == CMATCH_PASSED ? level.range[r + 1] - level.range[r] : s->ranks->counts[(size_t)r * COUNTS + COARSE];
   };
@@ -285,16 +303,21 @@ PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLe
 /* How the rows of all ranks become those of the next level, from what they have found. */
 NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscInt64 sum[])
 {
-  const CMATCHParams     &params = s.H->params;
-  const CMATCHRanksLevel &level  = s.ranks->level[l];
-  NextSize                next{CMATCH_MATCHED, (PetscInt)sum[COARSE], 0};
+  const CMATCHParams     &params   = s.H->params;
+  const CMATCHRanksLevel &level    = s.ranks->level[l];
+  const LocalInt          unknowns = UnknownsOf(*s.H, l);
+  NextSize                next{CMATCH_MATCHED, (PetscInt)sum[COARSE], s.H->nodes ? s.H->nodes->m : 1, 0};
 
   if (!coarsens) next.transfer = CMATCH_PASSED;
   else {
     s.ranks->dominated = sum[LEFT] == level.all;
-    if (!s.ranks->dominated && next.rows >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT])) next.transfer = CMATCH_PASSED;
+    if (!s.ranks->dominated && (PetscReal)next.rows * next.unknowns >= kCMATCHStall * (PetscReal)(level.all - sum[LEFT]) * unknowns)
+      next.transfer = CMATCH_PASSED;
   }
-  if (next.transfer == CMATCH_PASSED) next.rows = level.all;
+  if (next.transfer == CMATCH_PASSED) {
+    next.rows     = level.all;
+    next.unknowns = unknowns;
+  }
   /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
   if (next.transfer != CMATCH_MATCHED)
     next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
@@ -306,10 +329,10 @@ NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscI
 /* Aggregates of all ranks, and who has the rows of the next level. */
 PetscErrorCode Match(RanksSetUp *s, LocalInt l, NextLevel *next)
 {
-  const CMATCHRanksLevel &level        = s->ranks->level[l];
-  const bool              coarsens     = level.all > s->H->params.coarse_size && l + 1 < s->H->params.max_levels;
-  PetscInt64              sum[COUNTS]  = {};
-  PetscInt                mine[COUNTS] = {};
+  const CMATCHRanksLevel &level = s->ranks->level[l];
+  const bool coarsens     = (PetscReal)level.all * UnknownsOf(*s->H, l) > CoarseSize(*s->H) && l + 1 < s->H->params.max_levels;
+  PetscInt64 sum[COUNTS]  = {};
+  PetscInt   mine[COUNTS] = {};
 
   PetscFunctionBegin;
   Alone(*s, FindFirst, s, l, coarsens, next, (PetscInt *)mine);
@@ -333,6 +356,31 @@ PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What ghosts of a hierarchy of nodes have for P goes to them with these numbers. */
+PetscErrorCode ShareWithGhosts(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
+{
+  CMATCHRanksLevel &level = s->ranks->level[l];
+  CMATCHHalo        shared{};
+  int               width;
+
+  PetscFunctionBegin;
+  PetscCall(ExchangeMakeLists(&level.halo));
+  s->H->level[l].halo = &level.halo;
+  PetscCall(s->twin->Share(l, level.halo.lists.entries, &shared, &width));
+  if (width) PetscCall(delivery->Add(level.halo.lists.to, shared.packed, level.halo.lists.from, shared.ghosts, MPI_DOUBLE, width));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks of a level find what its smoother needs. */
+PetscErrorCode Estimate(RanksSetUp *s, LocalInt l)
+{
+  PetscFunctionBegin;
+  s->outcome->exchanging = true;
+  PetscCall(s->twin->Estimate(l));
+  s->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ----------------------------------------- prolongator ---------------------------------------- */
 
 /* Rows of P go to the ranks that have them as ghosts. */
@@ -344,9 +392,9 @@ PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
 
   PetscFunctionBegin;
   PetscCall(s->twin->Prolong(l, ghosts.entries, &columns, &values));
-  const int width = (int)s->H->level[l].width;
+  const int width = (int)s->H->level[l].width, block = s->H->nodes ? UnknownsOf(*s->H, l) * UnknownsOf(*s->H, l + 1) : 1;
   if (!s->keep) PetscCall(delivery->Add(ghosts.to, columns.packed, ghosts.from, columns.ghosts, MPIU_INT, width));
-  PetscCall(delivery->Add(ghosts.to, values.packed, ghosts.from, values.ghosts, value, width));
+  PetscCall(delivery->Add(ghosts.to, values.packed, ghosts.from, values.ghosts, value, width * block));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -496,9 +544,9 @@ PetscErrorCode PrepareRows(RanksSetUp *s, LocalInt l, ExchangedRows *rows, CMATC
   PetscCall(s->twin->MakeRoom(receive.empty() ? 0 : receive.back().end, rows->kinds, entries, received));
   if (!s->keep) PetscCall(numbers->Add(send, level.number.data(), receive, rows->number.data(), MPIU_INT));
   for (int kind = 0; kind < rows->kinds; kind++) {
-    PetscCall(delivery->Add(send, rows->sent[kind].sums, receive, received[kind].sums, MPI_DOUBLE, kCMATCHRowSums));
+    PetscCall(delivery->Add(send, rows->sent[kind].sums, receive, received[kind].sums, MPI_DOUBLE, rows->sent[kind].width));
     PetscCall(delivery->Add(sent[kind], rows->sent[kind].j, come[kind], received[kind].j, MPIU_INT));
-    PetscCall(delivery->Add(sent[kind], rows->sent[kind].a, come[kind], received[kind].a, MPI_DOUBLE));
+    PetscCall(delivery->Add(sent[kind], rows->sent[kind].a, come[kind], received[kind].a, MPI_DOUBLE, rows->sent[kind].block));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -583,10 +631,14 @@ PetscErrorCode MakeLevel(RanksSetUp *s, LocalInt l)
     PetscCall(Match(s, l, &next));
     if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     Alone(*s, NumberAggregates, s, l, next.first_coarse, &numbers);
+  }
+  if (s->H->nodes) Alone(*s, ShareWithGhosts, s, l, &numbers);
+  if (!s->keep || s->H->nodes) {
     PetscCall(Agree(s, comm));
     if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Deliver(s, l, &numbers));
   }
+  if (s->H->nodes) PetscCall(Estimate(s, l));
   Alone(*s, Prolong, s, l, &prolongator);
   PetscCall(Agree(s, comm));
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
@@ -651,7 +703,7 @@ PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *phase, CMATCHHierarchy *H, CM
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *params, CMATCHRanks **ranks)
+PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, LocalInt k, const CMATCHParams *params, CMATCHRanks **ranks)
 {
   PetscInt        rows;
   const PetscInt *range;
@@ -667,11 +719,15 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, const CMATCHParams *
   PetscCallMPI(MPI_Comm_size(level.comm, &level.size));
   PetscCallMPI(MPI_Comm_rank(level.comm, &level.rank));
   PetscCall(MatGetSize(A, &level.all, nullptr));
+  level.all /= k;
   PetscCall(MatGetLocalSize(A, &rows, nullptr));
-  PetscCall(LocalIntCast(rows, "rows", &level.rows));
+  PetscCall(LocalIntCast(rows / k, "rows", &level.rows));
   PetscCall(MatGetOwnershipRanges(A, &range));
   level.range.assign(range, range + level.size + 1);
+  for (PetscInt &begin : level.range) begin /= k;
+  (*ranks)->k = k;
   PetscCall(MatGetOtherColumns(A, &(*ranks)->ghost));
+  if (k > 1) (*ranks)->ghost_nodes = CMATCHGhostNodes((*ranks)->ghost, k);
   (*ranks)->counts.resize((size_t)level.size * COUNTS); /* lower levels have as many ranks at most */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -681,7 +737,8 @@ PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
   PetscSF sf;
 
   PetscFunctionBegin;
-  PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &sf));
+  if (ranks->k == 1) PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &sf));
+  else PetscCall(CreateSF(ranks->level[0].comm, ranks->level[0].range.data(), ranks->ghost_nodes, &sf));
   PetscCall(CMATCHGiveSF(ranks->where, sf, &ranks->level[0].halo));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

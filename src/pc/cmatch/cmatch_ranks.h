@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "cmatch.h"
+#include "cmatch_nodes.h"
 #include "ranks/nccl.h"
 #include "ranks/neighbours.h"
 
@@ -21,6 +21,16 @@ struct CMATCHRowList {
   std::vector<Neighbours::Part> parts;
   std::vector<LocalInt>         rows;
 };
+
+/* The nodes of k rows that these rows are in, both ascending. */
+inline std::vector<GlobalInt> CMATCHGhostNodes(const std::vector<GlobalInt> &rows, LocalInt k)
+{
+  std::vector<GlobalInt> nodes;
+
+  for (GlobalInt row : rows)
+    if (nodes.empty() || nodes.back() != row / k) nodes.push_back(row / k);
+  return nodes;
+}
 
 /* Aggregates that were found: how many, rows that are left, and entries of M on them, or 0 where each level has an M of its own. */
 struct CMATCHMatch {
@@ -36,20 +46,24 @@ struct CMATCHHalo {
 /* Rows that go to their owners on the next level: of the Galerkin product, and of the operator M that the matching sees. */
 enum CMATCHRowKind { CMATCH_PRODUCTS, CMATCH_MATCHING, CMATCH_ROW_KINDS };
 
+constexpr int kCMATCHRowSums = 3;
+
 /*
    Such rows in the order of a list, in the memory of the set-up. A row has three numbers beside its entries: how many these are,
    which a double can hold, its row sum, or of M the diagonal entry, and its size, see CMATCHSums. Columns are numbers on the next
    level.
 */
 struct CMATCHRowData {
-  double    *sums = nullptr; /* [rows][kCMATCHRowSums] */
+  double    *sums = nullptr; /* [rows][width] */
   GlobalInt *j    = nullptr; /* columns of all entries */
   double    *a    = nullptr; /* their values */
+
+  /* of a hierarchy of nodes, whose rows have other numbers behind the first one, and whose entries are blocks */
+  int width = kCMATCHRowSums, block = 1;
 };
 struct CMATCHSentRows : CMATCHRowData {
   std::vector<LocalInt> entries; /* of each part of the list */
 };
-constexpr int kCMATCHRowSums = 3;
 
 /* The rows of a rank on a level: the number of the first one, and the rows of all ranks. */
 struct CMATCHOwnedRows {
@@ -58,8 +72,9 @@ struct CMATCHOwnedRows {
 };
 
 /*
-   A set-up under way. Each step but the first and the last ones is one of a level l, and they are called in the order in which they
-   stand here; between them, ranks exchange what the steps have returned, which is valid until the next step. With `keep` the
+   A set-up under way, of a hierarchy of rows or of nodes; with the latter, what follows is about nodes where it says rows, and
+   about rows of blocks. Each step but the first and the last ones is one of a level l, and they are called in the order in which
+   they stand here; between them, ranks exchange what the steps have returned, which is valid until the next step. With `keep` the
    hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and numbers stay. A
    failure is in the stats.
 */
@@ -76,6 +91,17 @@ public:
 
   /* Takes them, and numbers them from first_coarse on: the numbers of the aggregates of rows, -1 for rows that are left. */
   virtual PetscErrorCode Number(LocalInt l, GlobalInt first_coarse, const std::vector<LocalInt> &send, CMATCHHalo *numbers) = 0;
+
+  /*
+     Of nodes alone, in each set-up: what ghosts have for P, so many values in double precision; and then the estimate of the
+     largest eigenvalue of all ranks of the level, which they find together. That needs no memory that Share() has not made.
+  */
+  virtual PetscErrorCode Share(LocalInt, const std::vector<LocalInt> & /* send */, CMATCHHalo *, int *width)
+  {
+    *width = 0;
+    return PETSC_SUCCESS;
+  }
+  virtual PetscErrorCode Estimate(LocalInt) { return PETSC_SUCCESS; }
 
   /* Makes P and R: the columns of P by their numbers on the next level, -1 behind them, and the values. With keep, values alone. */
   virtual PetscErrorCode Prolong(LocalInt l, const std::vector<LocalInt> &send, CMATCHHalo *columns, CMATCHHalo *values) = 0;
@@ -114,6 +140,10 @@ PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMAT
                                       CMATCHRanksSetUp **setup);
 PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHStats *, CMATCHHierarchy **H,
                                       CMATCHRanksSetUp **setup);
+
+/* The same for a hierarchy of nodes, whose modes, with those of ghosts, the set-up borrows. */
+PetscErrorCode CMATCHNodesRanksCreate_Host(const CMATCHParams *, const CMATCHModes *, PetscBool keep, PetscBool work, CMATCHStats *,
+                                           CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
 
 /* The exchanges of a level in a cycle, see CMATCHLevel. */
 enum CMATCHKind { CMATCH_HALO, CMATCH_DOWN, CMATCH_UP, CMATCH_KINDS };

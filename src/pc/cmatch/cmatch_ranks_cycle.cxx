@@ -65,13 +65,20 @@ PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, Exchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *ranks, PetscScalar *x)
+PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *ranks, LocalInt entries, PetscScalar *x)
 {
-  const CMATCHRanksLevel &level = ranks->level[0];
+  const CMATCHRanksLevel &level  = ranks->level[0];
+  PetscScalar *const      ghosts = x + (size_t)level.rows * entries;
+  MPI_Datatype            type   = MPIU_SCALAR;
 
   PetscFunctionBegin;
-  PetscCall(ExchangeBegin(&level.halo, MPIU_SCALAR, x, x + level.rows));
-  PetscCall(ExchangeEnd(&level.halo, MPIU_SCALAR, x, x + level.rows));
+  if (entries > 1) {
+    PetscCallMPI(MPI_Type_contiguous(entries, MPIU_SCALAR, &type));
+    PetscCallMPI(MPI_Type_commit(&type));
+  }
+  PetscCall(ExchangeBegin(&level.halo, type, x, ghosts));
+  PetscCall(ExchangeEnd(&level.halo, type, x, ghosts));
+  if (entries > 1) PetscCallMPI(MPI_Type_free(&type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -101,12 +101,24 @@ private:
   std::vector<MPI_Request> requests_;
 };
 
+/* What CMATCHModes shows, on the host, of own rows and those of ghosts. */
+struct CMATCHRanksModes {
+  LocalInt            m = 0;
+  std::vector<double> B, diagonal;
+  double              largest[kCMATCHMostModes] = {};
+
+  CMATCHModes View(LocalInt k) const { return {k, m, B.data(), diagonal.data(), largest}; }
+};
+
 struct CMATCHRanks {
   std::vector<CMATCHRanksLevel> level;                      /* those that this rank has a part in */
   FinePCPrecision               precision;                  /* of the hierarchy */
   PetscMemType                  where = PETSC_MEMTYPE_HOST; /* memory of what is exchanged */
   PetscInt                      first = 0;                  /* the number of the rank's first row of the finest level */
-  std::vector<PetscInt>         ghost;                      /* numbers of the ghosts of the finest level */
+  std::vector<PetscInt>         ghost;                      /* numbers of the ghosts of the finest level, which are rows */
+  std::vector<PetscInt>         ghost_nodes;                /* the nodes that they are in, if the hierarchy is one of nodes */
+  LocalInt                      k = 1;                      /* rows of a node; with more than 1 the hierarchy is one of nodes */
+  CMATCHRanksModes              modes;                      /* of the nodes, if there are such */
   bool                          has_w = false;
   CMATCHEntries                 w;                       /* the near null vector, of own rows and ghosts */
   double                        largest   = 0;           /* diagonal entry of W A W, of all ranks */
@@ -125,8 +137,8 @@ struct CMATCHRanks {
   std::unique_ptr<CMATCHRanksSetUp> setup; /* while it is under way */
 };
 
-/* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
-PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, const CMATCHParams *, CMATCHRanks **);
+/* Makes the finest level of a matrix, of nodes with k rows, and then, collectively, its PetscSF. */
+PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, LocalInt k, const CMATCHParams *, CMATCHRanks **);
 PetscErrorCode CMATCHRanksConnect(Mat, CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
 
@@ -144,8 +156,8 @@ PetscErrorCode CMATCHGiveSF(PetscMemType, PetscSF, Exchange *);
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
 
-/* The entries of ghosts of the finest level, behind the rank's own ones. Collective. */
-PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, PetscScalar *x);
+/* So many entries of each ghost of the finest level, behind the rank's own ones. Collective. */
+PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, LocalInt entries, PetscScalar *x);
 
 /*
    Makes all levels below the finest one, which the set-up has begun with. Collective. An error of this rank is in the outcome of

@@ -246,16 +246,19 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
   const PC_CMATCH   *cmatch    = (const PC_CMATCH *)pc->data;
   const CMATCHStats *stats     = &cmatch->stats;
   const bool         is_single = cmatch->params.precision == FINEPC_SINGLE;
-  const PetscInt     row       = stats->row + (cmatch->ranks ? cmatch->hierarchy->level[stats->level].first : 0);
+  const CMATCHNodes *nodes     = cmatch->hierarchy->nodes;
+  const PetscInt     first     = cmatch->ranks ? cmatch->hierarchy->level[stats->level].first : 0;
+  const bool         of_nodes  = stats->failure == CMATCH_BLOCK_NOT_POSITIVE && !stats->level;
+  const PetscInt     row       = stats->row + first * (nodes && !of_nodes && !stats->level ? nodes->level[0].k : 1);
   char               block[64] = "", place[128], text[512] = "";
 
   PetscFunctionBegin;
   if (!cmatch->ranks) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
-  if (stats->failure == CMATCH_BLOCK_NOT_POSITIVE && !stats->level) {
-    const PetscInt k = cmatch->hierarchy->nodes->level[0].k;
+  if (of_nodes) {
+    const PetscInt k = nodes->level[0].k;
     PetscCall(PetscSNPrintf(place, sizeof(place), "Node %" PetscInt_FMT ", rows %" PetscInt_FMT " to %" PetscInt_FMT "%s,", row,
                             row * k, row * k + k - 1, block));
-  } else if (cmatch->hierarchy->nodes && stats->level)
+  } else if (nodes && stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Level %" LocalInt_FMT " of the hierarchy of nodes%s", stats->level, block));
   else if (stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" LocalInt_FMT "%s", row, stats->level, block));
@@ -269,9 +272,9 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
     outcome->reason = PC_FACTOR_OTHER;
     PetscCall(PetscSNPrintf(text, sizeof(text),
                             "has an entry that is not finite%s: PCCMATCH needs a symmetric positive definite matrix",
-                            cmatch->hierarchy && cmatch->hierarchy->nodes ? ", or a mode has one there"
-                            : has_vector                                  ? ", or the near null vector has one there"
-                                                                          : ""));
+                            nodes        ? ", or a mode has one there"
+                            : has_vector ? ", or the near null vector has one there"
+                                         : ""));
     break;
   case CMATCH_DIAGONAL_MISSING:
     PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric definite matrix"));
@@ -292,7 +295,7 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
                             is_single ? "use -pc_cmatch_precision double" : "scale the matrix"));
     break;
   case CMATCH_COARSEST:
-    if (cmatch->hierarchy->nodes) {
+    if (nodes) {
       PetscCall(PetscSNPrintf(text, sizeof(text), "has negative eigenvalues: PCCMATCH needs a symmetric definite matrix"));
       break;
     }
@@ -405,11 +408,15 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
   CMATCHRanksSetUp  *setup;
   const PetscScalar *w      = ranks->has_w ? ranks->w.data() : nullptr;
   const auto         create = PetscMemTypeDevice(own->where) ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host;
+  const CMATCHModes  modes  = ranks->modes.View(ranks->k);
 
   PetscFunctionBegin;
-  PetscCall(create(&cmatch->params, ranks->keep, &ranks->stats, &cmatch->hierarchy, &setup));
+  if (modes.m)
+    PetscCall(CMATCHNodesRanksCreate_Host(&cmatch->params, &modes, ranks->keep, ranks->keep_work, &ranks->stats, &cmatch->hierarchy,
+                                          &setup));
+  else PetscCall(create(&cmatch->params, ranks->keep, &ranks->stats, &cmatch->hierarchy, &setup));
   ranks->setup.reset(setup);
-  cmatch->hierarchy->level[0].first = ranks->first;
+  cmatch->hierarchy->level[0].first = ranks->first / ranks->k;
   cmatch->hierarchy->level[0].all   = ranks->level[0].all;
   PetscCall(setup->Begin(own, foreign, ranks->ghost, w, ranks->largest));
   cmatch->stats = ranks->stats;
@@ -432,7 +439,6 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
-    PetscCall(PCCMATCHChooseNodes(pc, A, &k)); /* for the view */
     PetscCall(MatGetOtherPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
@@ -484,12 +490,14 @@ namespace
 
 /* What a rank has before the set-up of a hierarchy of all ranks. */
 struct OwnData {
-  PetscBool      global, keep;
-  NearNullSums   sums; /* of w, of all ranks */
-  NearNullVector w;
-  CMATCHEntries  w_entries; /* with room for those of ghosts */
-  PetscMemType   where;
-  double         largest; /* own diagonal entry of W A W */
+  PetscBool         global, keep;
+  CMATCHNodesChoice nodes; /* of all ranks */
+  CMATCHRanksModes  modes; /* with room for those of ghosts, if there are nodes */
+  NearNullSums      sums;  /* of w, of all ranks */
+  NearNullVector    w;
+  CMATCHEntries     w_entries; /* with room for those of ghosts */
+  PetscMemType      where;
+  double            largest; /* own diagonal entry of W A W */
 };
 
 } // namespace
@@ -503,7 +511,13 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, OwnData *data)
 
   PetscFunctionBegin;
   PetscCall(MatGetOtherColumns(EntriesOf(pc), &ghosts));
-  data->where         = A->where;
+  data->where = A->where;
+  if (data->nodes.k) {
+    const LocalInt ghost_nodes = (LocalInt)CMATCHGhostNodes(ghosts, data->nodes.k).size();
+    PetscCall(PCCMATCHTakeModes(pc, A, data->nodes, ghost_nodes, &data->modes, &data->keep));
+    PetscCall(CMATCHLargestDiagonal_Host(A, nullptr, 1, &data->largest));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscErrorCode code = GetNearNullVector(pc, &data->sums, A, &data->w);
   if (!code && data->w.array) code = data->w_entries.Assign(A->where, (size_t)A->n + ghosts.size(), data->w.array, A->n);
   if (!code) code = largest(A, data->w.array, data->w.zero, &data->largest);
@@ -552,7 +566,7 @@ static PetscErrorCode PrepareRanks(PC pc, OwnData *data)
   if (!data->keep) {
     PetscCall(PCCMATCHFreeHierarchy(cmatch));
     PetscCall(PCCMATCHFreeRanks(cmatch));
-    PetscCall(CMATCHRanksCreate(EntriesOf(pc), data->where, &cmatch->params, &cmatch->ranks));
+    PetscCall(CMATCHRanksCreate(EntriesOf(pc), data->where, PetscMax(data->nodes.k, 1), &cmatch->params, &cmatch->ranks));
   }
   CMATCHRanks *ranks = cmatch->ranks;
   PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
@@ -561,6 +575,7 @@ static PetscErrorCode PrepareRanks(PC pc, OwnData *data)
   ranks->keep_work = cmatch->reuse_pattern;
   ranks->largest   = data->largest;
   ranks->has_w     = data->w.vec != nullptr;
+  ranks->modes     = std::move(data->modes);
   ranks->w.Swap(&data->w_entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -594,7 +609,41 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Counts the near null vector of a hierarchy of all ranks, if there is a vector. All ranks together. */
+/* Where the matrix lends its rows. */
+static PetscErrorCode FindWhere(PC pc, PetscMemType *where)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  CSRMat     own;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
+  cmatch->has_points = true;
+  *where             = own.A.where;
+  PetscCall(MatRestoreCSR(&own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Chooses between nodes and rows for a hierarchy of all ranks. All ranks together. */
+static PetscErrorCode ChooseNodes(PC pc, PCLocalPhase *phase, CMATCHNodesChoice *choice)
+{
+  PCLocalOutcome *outcome = phase->outcome;
+  PetscMemType    where   = PETSC_MEMTYPE_HOST;
+  PetscBool       global;
+  PetscInt        rows;
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &global));
+  if (!global) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
+  if (!outcome->code) {
+    outcome->code = CallGuarded(FindWhere, pc, &where);
+    if (outcome->code) outcome->text[0] = 0; /* it has been reported */
+  }
+  PetscCall(PCCMATCHChooseNodesTogether(pc, phase, rows, where, choice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Counts the near null vector of a hierarchy of rows of all ranks, if there is a vector. All ranks together. */
 static PetscErrorCode SumOfAllRanks(PC pc, PCLocalPhase *phase, NearNullSums *sums)
 {
   PCLocalOutcome *outcome = phase->outcome;
@@ -619,6 +668,18 @@ static PetscErrorCode SumOfAllRanks(PC pc, PCLocalPhase *phase, NearNullSums *su
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The near null vector, or the modes of nodes and what else their graph needs, go to ghosts. All ranks together. */
+static PetscErrorCode ShareWithGhosts(CMATCHRanks *ranks)
+{
+  const LocalInt k = ranks->k, m = ranks->modes.m;
+
+  PetscFunctionBegin;
+  if (ranks->has_w) PetscCall(CMATCHRanksHalo(ranks, 1, ranks->w.data()));
+  if (m) PetscCall(CMATCHRanksHalo(ranks, k * m, ranks->modes.B.data()));
+  if (m && CMATCHNodesGraphOf(k, m) == CMATCH_FROBENIUS) PetscCall(CMATCHRanksHalo(ranks, k, ranks->modes.diagonal.data()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
@@ -633,17 +694,20 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CopyEntries(pc, phase));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SumOfAllRanks(pc, phase, &data.sums));
+  PetscCall(ChooseNodes(pc, phase, &data.nodes));
+  if (!data.nodes.k) PetscCall(SumOfAllRanks(pc, phase, &data.sums));
   if (!phase->outcome->code) {
     phase->outcome->code = CallGuarded(ReadOwnRows, pc, &data);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
   }
-  double all[]               = {(double)!data.global,
-                                (double)!data.keep,
-                                (double)!data.w.singular,
-                                data.largest,
-                                (double)(phase->outcome->code != PETSC_SUCCESS),
-                                (double)!PetscMemTypeDevice(data.where)};
+  constexpr int kModes                         = 6; /* where the largest entries of the modes begin */
+  double        all[kModes + kCMATCHMostModes] = {(double)!data.global,
+                                                  (double)!data.keep,
+                                                  (double)!data.w.singular,
+                                                  data.largest,
+                                                  (double)(phase->outcome->code != PETSC_SUCCESS),
+                                                  (double)!PetscMemTypeDevice(data.where)};
+  std::copy(std::begin(data.modes.largest), std::end(data.modes.largest), all + kModes);
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
   phase->outcome->exchanging = false;
@@ -657,6 +721,7 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
   cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
   data.keep               = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
   data.largest            = all[3];
+  std::copy(all + kModes, std::end(all), data.modes.largest);
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &data), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->ranks->on_devices  = !(all[5] > 0);
@@ -669,7 +734,7 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
   cmatch->has_work           = cmatch->reuse_pattern;
   phase->outcome->exchanging = true;
   if (!data.keep) PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
-  if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
+  PetscCall(ShareWithGhosts(cmatch->ranks));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -742,13 +807,15 @@ static PetscErrorCode MakeLevels_CMATCH(PC pc, PCLocalPhase *phase)
     verdict[ERROR]                 = outcome->code != PETSC_SUCCESS;
     verdict[FAILURE]               = failure != CMATCH_OK;
     /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
-    verdict[PATTERN]    = ranks->keep && (failure == CMATCH_COARSEST || failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+    verdict[PATTERN]    = ranks->keep && (failure == CMATCH_COARSEST || failure == CMATCH_DIAGONAL_NOT_POSITIVE ||
+                                       (failure == CMATCH_BLOCK_NOT_POSITIVE && stats.level));
     verdict[LEVELS]     = H->levels;
     verdict[END]        = H->levels == H->several ? 0 : 1 + (ranks->dominated ? CMATCH_END_DOMINATED : stats.end);
     outcome->exchanging = true;
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, verdict, VERDICTS, MPIU_INT, MPI_MAX, phase->comm));
     outcome->exchanging = false;
-    if (ranks->keep && !verdict[ERROR] && !verdict[FAILURE]) PetscCall(FindMisfits(pc, phase, &fits));
+    if (ranks->keep && !verdict[ERROR] && !verdict[FAILURE])
+      PetscCall(H->nodes ? PCCMATCHFindMisfitsOfNodes(cmatch, phase, &fits) : FindMisfits(pc, phase, &fits));
     if ((verdict[PATTERN] && !verdict[ERROR]) || !fits) {
       cmatch->anew        = !fits;
       ranks->keep         = PETSC_FALSE;

@@ -82,13 +82,14 @@ static PetscErrorCode SumLevels(PC pc, std::vector<LevelSums> *levels)
   levels->assign(cmatch->ranks ? cmatch->all_levels : H->levels, LevelSums{});
   std::vector<PetscInt64> sums, mosts; /* of all levels, since each reduction makes ranks wait */
   for (size_t l = 0; l < levels->size(); l++) {
-    const CMATCHLevel level = l < (size_t)H->levels ? H->level[l] : CMATCHLevel{};
-    const bool        next  = l < (size_t)H->several || l + 1 < (size_t)H->levels;
-    const PetscInt64  least = PETSC_INT64_MAX;
+    const CMATCHLevel level  = l < (size_t)H->levels ? H->level[l] : CMATCHLevel{};
+    const bool        next   = l < (size_t)H->several || l + 1 < (size_t)H->levels;
+    const PetscInt64  least  = PETSC_INT64_MAX;
+    const PetscInt64  ghosts = (PetscInt64)level.ghosts * (H->nodes && level.ghosts ? H->nodes->level[l].k : 1); /* rows */
     sums.insert(sums.end(), {level.n, (PetscInt64)level.nnz + level.n, next ? level.coarse : 0, level.left, level.singles,
-                             level.joined, level.cut, level.plain, level.wide, level.n > 0, level.ghosts});
+                             level.joined, level.cut, level.plain, level.wide, level.n > 0, ghosts});
     mosts.insert(mosts.end(),
-                 {level.largest, level.n, level.n ? -(PetscInt64)level.n : -least, level.ghosts, (PetscInt64)level.transfer});
+                 {level.largest, level.n, level.n ? -(PetscInt64)level.n : -least, ghosts, (PetscInt64)level.transfer});
   }
   if (cmatch->ranks) {
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums.data(), (PetscMPIInt)sums.size(), MPIU_INT64, MPI_SUM, comm));
@@ -164,8 +165,8 @@ static PetscErrorCode ViewRanks(PC pc, const std::vector<LevelSums> &levels, Pet
     const PetscReal share = levels[l].rows ? (PetscReal)levels[l + 1].rows / (PetscReal)levels[l].rows : 0;
     PetscInt64      bound;
 
-    if (levels[l].ranks < 2 || share <= CMATCHGatherShrink(*params) || levels[l].rows <= params->coarse_size ||
-        (PetscInt)l + 1 >= params->max_levels)
+    if (cmatch->hierarchy->nodes || levels[l].ranks < 2 || share <= CMATCHGatherShrink(*params) ||
+        levels[l].rows <= params->coarse_size || (PetscInt)l + 1 >= params->max_levels)
       continue;
     PetscCall(CMATCHCountForeignRows(cmatch->hierarchy, (LocalInt)l, &bound));
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &bound, 1, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
@@ -259,9 +260,8 @@ static PetscErrorCode ViewSingular(PC pc, PetscViewer viewer)
 static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelSums> &levels, CMATCHEnd end, PetscViewer viewer)
 {
   const PetscInt last = (PetscInt)levels.size() - 1, n = (PetscInt)levels[last].rows;
-  const bool     inverted = H->nodes ? (bool)H->inverted
-                                     : H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED &&
-                                     n <= kCMATCHLargestDense; /* on the rank that has it */
+  const bool     inverted = n <= kCMATCHLargestDense && /* on the rank that has it */
+                        (H->nodes || (H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED));
   /* Of a hierarchy of all ranks there is an empty level behind a level that is dominated. */
   const PetscInt of_rows = last && !n ? last - 1 : last;
   char           solver[128];
@@ -298,7 +298,8 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelS
                                      last, n));
     break;
   }
-  if (end == CMATCH_END_DOMINATED && !H->nodes) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
+  if (end == CMATCH_END_DOMINATED && (!H->nodes || H->several))
+    PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
   else if (inverted) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the dense inverse"));
   else if (H->params.coarse == PC_CMATCH_PCG)
     PetscCall(PetscSNPrintf(solver, sizeof(solver), "%" LocalInt_FMT " iterations of the conjugate gradient method",
