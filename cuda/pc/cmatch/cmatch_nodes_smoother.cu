@@ -163,7 +163,10 @@ __global__ void __launch_bounds__(kBlockSize)
   if (u < n) p[u] = rz_before ? z[u] + beta * p[u] : z[u];
 }
 
-/* The estimate. The host reads nothing before the last step. */
+/*
+   The estimate, with the operator of the cycle, whose values are rounded to T; CMATCHRoundEstimate() leaves no trace of that. The
+   host reads nothing before the last step.
+*/
 template <typename T, int K>
 PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
 {
