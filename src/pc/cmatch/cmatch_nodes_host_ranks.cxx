@@ -217,7 +217,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool) override
+  PetscErrorCode End(LocalInt l, bool alone) override
   {
     PetscFunctionBegin;
     if (alone) {
