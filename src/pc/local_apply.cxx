@@ -122,6 +122,20 @@ static PetscErrorCode CopyColumns(LocalInt rows, LocalInt columns, Input from, O
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Copies columns between host and GPU, and logs the time and the bytes. */
+static PetscErrorCode SendColumns(PC pc, LocalInt columns, Input from, Output to)
+{
+  const size_t bytes = ((const PC_Local *)pc->data)->rows * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_SendVec, pc, 0, 0, 0));
+  for (LocalInt c = 0; c < columns; c++)
+    PetscCall(ArrayCopy(to.From(c).array, from.From(c).array, bytes, to.where, from.where));
+  PetscCall(to.OnDevice() ? PetscLogCpuToGpu(columns * (PetscLogDouble)bytes) : PetscLogGpuToCpu(columns * (PetscLogDouble)bytes));
+  PetscCall(PetscLogEventEnd(FinePC_SendVec, pc, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
 static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y)
 {
@@ -130,9 +144,9 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   PetscFunctionBegin;
   PetscCall(NeedStaging(pc, columns));
   const Output x_staged{local->staging, local->rows, local->where}, y_staged = x_staged.From(columns);
-  if (!x.OnDevice()) PetscCall(CopyColumns(local->rows, columns, x, x_staged));
+  if (!x.OnDevice()) PetscCall(SendColumns(pc, columns, x, x_staged));
   PetscCall(ApplyFactor_Local(pc, transpose, columns, x.OnDevice() ? x : Input(x_staged), y.OnDevice() ? y : y_staged));
-  if (!y.OnDevice()) PetscCall(CopyColumns(local->rows, columns, y_staged, y));
+  if (!y.OnDevice()) PetscCall(SendColumns(pc, columns, y_staged, y));
   else PetscCall(DeviceSynchronize_CUDA()); /* A copy of pinned memory may be under way, and the program may change x now. */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
