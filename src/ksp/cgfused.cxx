@@ -74,6 +74,7 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
   if (given) {
     PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    ((KSP_CGFused *)ksp->data)->consolidated.outer = ksp; /* which leaves A in a reset */
     if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
     PetscCall(FusedIsSent(ksp, &sent));
   }

@@ -8,12 +8,23 @@
 #include "pc/local.h"
 #include "sparse/offload.h"
 
-PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
+static PetscErrorCode LeaveGroup(KSPConsolidated *c)
 {
+  const KSP outer = c->outer;
+
   PetscFunctionBegin;
   PetscCall(KSPDestroy(&c->inner));
   PetscCall(MatGroupRelease(&c->group));
-  *c = KSPConsolidated{};
+  *c       = KSPConsolidated{};
+  c->outer = outer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
+{
+  PetscFunctionBegin;
+  PetscCall(LeaveGroup(c));
+  if (c->outer) PetscCall(MatLeave((PetscObject)c->outer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -293,7 +304,6 @@ static PetscErrorCode Agree_Consolidated(KSP ksp, KSPConsolidated *c)
   c->monitors = any[1];
   c->tests    = any[2];
   c->failed   = false;
-  c->outer    = ksp;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -312,11 +322,12 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   PetscFunctionBegin;
   c->solved = false;
   c->why    = "";
+  c->outer  = ksp;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(MatGetGroup(A, &g));
   if (g != c->group) {
-    PetscCall(KSPReset_Consolidated(c));
+    PetscCall(LeaveGroup(c));
     c->group = g;
     if (g) g->users++;
   }

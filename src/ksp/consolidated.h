@@ -10,8 +10,9 @@ struct KSPConsolidated {
   MatGroup *group  = nullptr; /* of the matrix */
   bool      solved = false;   /* it has made the last solve */
 
+  KSP       outer  = nullptr; /* that of the program */
+
   /* Of a solve with monitors or a test of the program, which all ranks call in each iteration. */
-  KSP  outer    = nullptr; /* that of the program */
   bool monitors = false, tests = false;
   bool talks  = false; /* such a solve goes on */
   bool failed = false; /* a monitor or a test has ended it with an error, on all ranks */
@@ -28,6 +29,7 @@ using CopyKSPOptions = PetscErrorCode (*)(KSP from, KSP to);
    Collective, as what follows.
 */
 PetscErrorCode KSPSolve_Consolidated(KSP, KSPConsolidated *, const char why_not[], CopyKSPOptions);
+/* The solver uses its matrix no more. */
 PetscErrorCode KSPReset_Consolidated(KSPConsolidated *);
 /* The solution of the iteration, in v, for a monitor or a test of such a solve. */
 PetscErrorCode KSPBuildSolution_Consolidated(const KSPConsolidated *, Vec v);

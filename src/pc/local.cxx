@@ -459,8 +459,10 @@ PetscErrorCode PCSetUp_Local(PC pc)
   const PetscInt64 reported = local->symmetry.one_sided;
   PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
-  PetscCall(SetUpSomewhere(pc, &outcome));
-  PetscCall(Conclude_Local(pc, &outcome));
+  PetscErrorCode code = SetUpSomewhere(pc, &outcome);
+  if (!code) code = Conclude_Local(pc, &outcome);
+  if (code) PetscCall(MatLeave((PetscObject)pc));
+  PetscCall(code);
   if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
   if (local->symmetry.one_sided && local->symmetry.one_sided != reported)
     PetscCall(
@@ -487,6 +489,7 @@ PetscErrorCode PCReset_Local(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PCReset_Consolidated(&local->consolidated));
+  if (pc->setupcalled) PetscCall(MatLeave((PetscObject)pc)); /* in a set-up types call this to free what they have made */
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));

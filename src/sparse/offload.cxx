@@ -44,7 +44,7 @@ static PetscErrorCode ComposeData(PetscObject object, const char name[], Data *d
 }
 
 /* What an object keeps by this name, made if there is none yet. */
-template <typename T>
+template <auto Destroy = FreeData, typename T>
 static PetscErrorCode GetComposed(PetscObject object, const char name[], T **data)
 {
   PetscFunctionBegin;
@@ -52,7 +52,7 @@ static PetscErrorCode GetComposed(PetscObject object, const char name[], T **dat
   PetscCall(PetscObjectContainerQuery(object, name, (void **)data));
   if (*data) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(data));
-  const PetscErrorCode code = ComposeData<FreeData>(object, name, *data);
+  const PetscErrorCode code = ComposeData<Destroy>(object, name, *data);
   if (code) *data = nullptr;
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -62,11 +62,50 @@ static PetscErrorCode GetComposed(PetscObject object, const char name[], T **dat
 
 static constexpr char kAsked[] = "FinePCBackend";
 
+/* How many preconditioners and solvers use a matrix, which keeps this, and where it ends first leaves it to the last of them. */
+struct MatUsers {
+  Mat      A; /* or null */
+  PetscInt count;
+};
+
 struct Asked {
   FinePCBackend backend;
   PetscBool     known; /* by a setter, by the option of the type, or since -finepc_backend was looked for */
   Consolidate   consolidate;
+  MatUsers     *used; /* of the matrix that this object uses, or null */
 };
+
+static PetscErrorCode FreeCopies(Mat);
+
+static PetscErrorCode Leave(Asked *asked)
+{
+  MatUsers *used = asked->used;
+
+  PetscFunctionBegin;
+  asked->used = nullptr;
+  if (!used || --used->count) PetscFunctionReturn(PETSC_SUCCESS);
+  if (used->A) PetscCall(FreeCopies(used->A));
+  else PetscCall(PetscFree(used));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode DestroyAsked(Asked *asked)
+{
+  PetscFunctionBegin;
+  PetscCall(Leave(asked));
+  PetscCall(PetscFree(asked));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatLeave(PetscObject user)
+{
+  Asked *asked = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&asked));
+  if (asked) PetscCall(Leave(asked));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode SetAsked(PetscObject object, FinePCBackend backend)
 {
@@ -76,7 +115,7 @@ static PetscErrorCode SetAsked(PetscObject object, FinePCBackend backend)
   PetscValidLogicalCollectiveEnum(object, backend, 2);
   PetscCheck(backend >= FINEPC_BACKEND_AUTO && backend <= FINEPC_BACKEND_DEVICE, PetscObjectComm(object), PETSC_ERR_ARG_OUTOFRANGE,
              "There is no backend %d", (int)backend);
-  PetscCall(GetComposed(object, kAsked, &asked));
+  PetscCall(GetComposed<DestroyAsked>(object, kAsked, &asked));
   asked->backend = backend;
   asked->known   = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -236,7 +275,7 @@ static PetscErrorCode GetAsked(PetscObject object, Asked **asked)
   PetscEnum consolidate;
 
   PetscFunctionBegin;
-  PetscCall(GetComposed(object, kAsked, asked));
+  PetscCall(GetComposed<DestroyAsked>(object, kAsked, asked));
   PetscCall(PetscOptionsGetEnum(object->options, nullptr, "-finepc_consolidate", kConsolidates, &consolidate, &given));
   (*asked)->consolidate = given ? (Consolidate)consolidate : Consolidate::AUTO;
   if ((*asked)->known) PetscFunctionReturn(PETSC_SUCCESS);
@@ -549,7 +588,7 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
   *fell = (PetscBool)(worst == PETSC_ERR_MEM);
   if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together};
+  const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together, nullptr};
   PetscCall(MakeDecision(A, user, &host, decision));
   decision->asked  = FINEPC_BACKEND_AUTO;
   decision->failed = PETSC_TRUE;
@@ -592,25 +631,53 @@ PetscErrorCode MatSetOffloaded(Mat A, PetscBool offloaded)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static constexpr char kUsers[] = "FinePCUsers";
+
+/* When the matrix ends. */
+static PetscErrorCode DestroyUsers(MatUsers *users)
+{
+  PetscFunctionBegin;
+  users->A = nullptr;
+  if (!users->count) PetscCall(PetscFree(users));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The user uses A, and no longer the matrix before. */
+static PetscErrorCode Use(Mat A, MatUsers *users, Asked *of)
+{
+  PetscFunctionBegin;
+  users->A = A;
+  if (of->used == users) PetscFunctionReturn(PETSC_SUCCESS);
+  users->count++;
+  PetscCall(Leave(of));
+  of->used = users;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
 {
   Decision *decision = nullptr;
+  MatUsers *users    = nullptr;
   Asked    *of       = nullptr;
   PetscBool is_of_host;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  if (decision && decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
-  const bool asked_before = of && of->known, decided_before = decision; /* which is so on all ranks, or on none */
-  if (!asked_before || !decided_before) {
+  PetscCall(PetscObjectContainerQuery((PetscObject)A, kUsers, (void **)&users));
+  const bool asked_before = of && of->known, decided_before = decision, used_before = users; /* so on all ranks, or on none */
+  if (!asked_before || !decided_before || !used_before) {
     PetscErrorCode code = GetAsked(user, &of);
     if (!code) code = GetComposed((PetscObject)A, kDecision, &decision);
+    if (!code) code = GetComposed<DestroyUsers>((PetscObject)A, kUsers, &users);
     code = AgreeOnError(PetscObjectComm((PetscObject)A), code, "keep where rows are used");
     if (code && !asked_before) PetscCall(PetscObjectCompose(user, kAsked, nullptr)); /* so that ranks have the same the next time */
     if (code && !decided_before) PetscCall(PetscObjectCompose((PetscObject)A, kDecision, nullptr));
+    if (code && !used_before) PetscCall(PetscObjectCompose((PetscObject)A, kUsers, nullptr));
     PetscCall(code);
   }
+  PetscCall(Use(A, users, of));
+  if (decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
   if (!kHasCUDA && of->backend != FINEPC_BACKEND_DEVICE && of->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsOfHost(A, &is_of_host));
   const bool other = decision->asked != of->backend && of->backend != FINEPC_BACKEND_AUTO; /* auto takes what is there */
@@ -626,18 +693,27 @@ static constexpr char kSent[] = "FinePCSentRows";
 
 /* The copy of a sequential MATAIJ. */
 struct SentRows {
-  PetscObjectId    id, whole_id; /* of the Mat that was copied and of the one that it is a part of, and their states */
+  PetscObjectId    id, whole_id; /* of the Mat that was copied and of the one that it is a part of, or 0, and their states */
   PetscObjectState state, whole_state;
   LocalInt         n, nnz;
   LocalInt        *i; /* [n + 1], and behind them j [nnz] */
   PetscScalar     *a;
 };
 
+static PetscErrorCode FreeArrays(SentRows *sent)
+{
+  PetscFunctionBegin;
+  sent->state = -1;
+  sent->n = sent->nnz = -1; /* until there is room */
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode DestroySentRows(SentRows *sent)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  PetscCall(FreeArrays(sent));
   PetscCall(PetscFree(sent));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -647,9 +723,7 @@ static PetscErrorCode MakeRoom_SentRows(LocalInt n, LocalInt nnz, SentRows *sent
 {
   PetscFunctionBegin;
   if (sent->i && sent->n == n && sent->nnz == nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  sent->n = sent->nnz = -1; /* until there is room */
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->i));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&sent->a));
+  PetscCall(FreeArrays(sent));
   PetscCall(ArrayCreate(((size_t)n + 1 + nnz) * sizeof(*sent->i), PETSC_MEMTYPE_CUDA, (void **)&sent->i));
   PetscCall(ArrayCreate((size_t)nnz * sizeof(*sent->a), PETSC_MEMTYPE_CUDA, (void **)&sent->a));
   sent->n   = n;
@@ -708,18 +782,47 @@ PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The parts of A whose rows may be sent, or null: copies of a matrix that is not AIJ are the preconditioner's. */
+static PetscErrorCode GetParts(Mat A, Mat parts[2])
+{
+  PetscBool is_seq, is_mpi;
+
+  PetscFunctionBegin;
+  parts[0] = parts[1] = nullptr;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATSEQAIJ, &is_seq));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_mpi));
+  if (is_seq) parts[0] = A;
+  if (is_mpi) PetscCall(MatMPIAIJGetSeqAIJ(A, &parts[0], &parts[1], nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A part may be used by itself, too, as PCBJACOBI does: who leaves first leaves its copy to the other. */
+static PetscErrorCode FreeCopies(Mat A)
+{
+  Mat parts[2];
+
+  PetscFunctionBegin;
+  PetscCall(GetParts(A, parts));
+  for (Mat part : parts) {
+    SentRows *sent  = nullptr;
+    MatUsers *users = nullptr;
+
+    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+    if (!sent) continue;
+    PetscCall(PetscObjectContainerQuery((PetscObject)part, kUsers, (void **)&users));
+    if (part != A) sent->whole_id = 0;
+    if (!sent->whole_id && (!users || !users->count)) PetscCall(FreeArrays(sent));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode MatGetSentBytes(Mat A, size_t *bytes)
 {
-  Mat       parts[2] = {nullptr, nullptr};
-  PetscBool is_mpi, is_aij;
+  Mat parts[2];
 
   PetscFunctionBegin;
   *bytes = 0;
-  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
-  if (!is_aij) PetscFunctionReturn(PETSC_SUCCESS); /* the copies are the preconditioner's */
-  PetscCall(MatGetDiagonalBlock(A, &parts[0]));
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_mpi));
-  if (is_mpi) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &parts[1], nullptr));
+  PetscCall(GetParts(A, parts));
   for (Mat part : parts) {
     SentRows *sent = nullptr;
 

@@ -14,6 +14,11 @@
    say. Matrices whose rows are on the GPU are left alone. Collective on A.
 */
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
+/*
+   Part of Reset(): after MatChooseBackend() the user has used that matrix. Copies on the GPU of a matrix that nobody uses any more
+   are freed.
+*/
+PetscErrorCode MatLeave(PetscObject user);
 /* Part of SetFromOptions(): looks for the option of the type. */
 PetscErrorCode BackendFromOptions(PetscObject, OptionItems);
 
@@ -79,7 +84,8 @@ PetscErrorCode MatOffloadLike(Mat A, Mat other);
 
 /*
    The rows of `local`, a sequential MATAIJ on the host that is A or a part of it, on the GPU: sent when either has changed, since a
-   program that writes to arrays of its own may tell A alone; into memory that stays with `local` and is freed with it.
+   program that writes to arrays of its own may tell A alone; into memory that stays with `local`, and is freed with it or when
+   nobody uses it any more.
 */
 PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows);
 /* Bytes of such copies, of the parts of a MATAIJ that this rank has. */
