@@ -10,7 +10,7 @@ struct KSPConsolidated {
   MatGroup *group  = nullptr; /* of the matrix */
   bool      solved = false;   /* it has made the last solve */
 
-  KSP       outer  = nullptr; /* that of the program */
+  KSP outer = nullptr; /* that of the program */
 
   /* Of a solve with monitors or a test of the program, which all ranks call in each iteration. */
   bool monitors = false, tests = false;

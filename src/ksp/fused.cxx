@@ -156,7 +156,7 @@ static PetscErrorCode PartsAreOnDevice(Mat A, PetscBool several, PetscBool block
 PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool blocks, FusedReason *why)
 {
   Mat       A;
-  PetscBool rows, ours = PETSC_FALSE, rows_on_host, on_host = PETSC_FALSE, device;
+  PetscBool rows, ours = PETSC_FALSE, rows_on_host, on_host = PETSC_FALSE, device, offloaded;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
@@ -166,7 +166,10 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool block
     PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQBAIJCUDA, MATMPIBAIJCUDA, ""));
     PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQBAIJ, MATMPIBAIJ, ""));
   }
-  if (rows_on_host || on_host) why->text = "the matrix is on the host";
+  PetscCall(MatIsOffloaded(A, &offloaded));
+  if (offloaded && !rows_on_host)
+    PetscCall(FusedIsOfType((PetscObject)A, "of the matrices of the host the GPU solves with aij alone, but this one is ", why));
+  else if (rows_on_host || on_host) why->text = "the matrix is on the host";
   else if (!rows && !ours)
     PetscCall(FusedIsOfType((PetscObject)A,
                             blocks ? "the matrix is not aijcusparse or baijcuda, but " : "the matrix is not aijcusparse, but ",

@@ -511,6 +511,25 @@ PetscErrorCode PCLocalCheckFactorHere(PC pc)
 
 /* -------------------------------------------- view -------------------------------------------- */
 
+/* What applications to vectors of the host have cost since the set-up, where there have been any. */
+static PetscErrorCode ViewStaging(PC pc, PetscViewer viewer)
+{
+  const PC_Local *local = (const PC_Local *)pc->data;
+  PetscLogDouble  bytes = local->staged_on_all ? 2. * local->rows * sizeof(PetscScalar) : 0, all;
+  PetscBool       sent;
+
+  PetscFunctionBegin;
+  PetscCall(MatIsOffloaded(pc->pmat, &sent));
+  if (!sent) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  if (all > 0)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "each application sends a vector to the GPU and fetches another: %g bytes, which cgfused and "
+                                     "gmresfused save with a MATAIJ\n",
+                                     all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
 {
   const MatPoints      *points       = &((const PC_Local *)pc->data)->points;
@@ -539,7 +558,10 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
                                      bs, bs, (double)all));
-  if (pc->setupcalled) PetscCall(MatViewBackend(pc->pmat, viewer));
+  if (pc->setupcalled) {
+    PetscCall(MatViewBackend(pc->pmat, viewer));
+    PetscCall(ViewStaging(pc, viewer));
+  }
   const PCLocalDiagonal *diagonal = &((const PC_Local *)pc->data)->diagonal;
   if (!pc->setupcalled || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
   if (diagonal->negative)

@@ -5,6 +5,7 @@
 
 #include "ranks/agree.h"
 #include "entry.h"
+#include "finepcimpl.h"
 #include "local.h"
 #include "pcinverse.h"
 
@@ -114,14 +115,6 @@ static PetscErrorCode Reserve_Local(PC pc, PetscBool transpose, LocalInt columns
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode CopyColumns(LocalInt rows, LocalInt columns, Input from, Output to)
-{
-  PetscFunctionBegin;
-  for (LocalInt c = 0; c < columns; c++)
-    PetscCall(ArrayCopy(to.From(c).array, from.From(c).array, rows * sizeof(PetscScalar), to.where, from.where));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Copies columns between host and GPU, and logs the time and the bytes. */
 static PetscErrorCode SendColumns(PC pc, LocalInt columns, Input from, Output to)
 {
@@ -129,8 +122,7 @@ static PetscErrorCode SendColumns(PC pc, LocalInt columns, Input from, Output to
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_SendVec, pc, 0, 0, 0));
-  for (LocalInt c = 0; c < columns; c++)
-    PetscCall(ArrayCopy(to.From(c).array, from.From(c).array, bytes, to.where, from.where));
+  for (LocalInt c = 0; c < columns; c++) PetscCall(ArrayCopy(to.From(c).array, from.From(c).array, bytes, to.where, from.where));
   PetscCall(to.OnDevice() ? PetscLogCpuToGpu(columns * (PetscLogDouble)bytes) : PetscLogGpuToCpu(columns * (PetscLogDouble)bytes));
   PetscCall(PetscLogEventEnd(FinePC_SendVec, pc, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);

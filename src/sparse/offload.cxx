@@ -149,9 +149,10 @@ static PetscErrorCode GetOwn(PetscObject object, FinePCBackend *backend)
   Notes:
   This function and the option of the type go before `-finepc_backend`. The next `PCSetUp()` heeds them.
 
-  On the GPU the rows of a `MATAIJ`, `MATBAIJ` or `MATSBAIJ` are a copy, which is sent there when the matrix has changed and stays
-  with the matrix. The preconditioner is set up and applied there. A solver of PETSc, whose vectors the host has, then sends one
-  vector and fetches another at each application; `KSPCGFUSED` sends b once a solve and fetches x.
+  On the GPU the rows of a `MATAIJ`, `MATBAIJ` or `MATSBAIJ` are a copy, which is sent there when the matrix has changed. It is
+  freed with the matrix, or after `PCReset()` of all that have used it. The preconditioner is set up and applied there. A solver of
+  PETSc, whose vectors the host has, then sends one vector and fetches another at each application; `KSPCGFUSED` sends b once a
+  solve and fetches x.
 
   It is an error if `FINEPC_BACKEND_DEVICE` is set and a rank has no GPU, or not enough memory there. Where `FINEPC_BACKEND_AUTO`
 has chosen the GPU and its memory ends in the set-up, or when a fused solver begins a solve, the host does it, with a warning, and
@@ -294,6 +295,7 @@ static constexpr PetscInt kOffloadRows = 50000;
 
 struct Decision {
   PetscBool     made, offloaded, failed;
+  PetscBool     small; /* too few rows keep it from a GPU */
   PetscBool     fixed; /* for all who use the matrix: it is one of the leaders */
   FinePCBackend asked;
   Consolidate   together; /* what was asked of ranks that share a GPU */
@@ -313,10 +315,18 @@ PetscErrorCode MatIsOffloaded(Mat A, PetscBool *offloaded)
 PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
 {
   Decision *decision = nullptr;
+  int       shown;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  if (decision && decision->failed) PetscCall(PetscViewerASCIIPrintf(viewer, "%son the host: %s\n", indent, decision->why));
+  shown = decision && decision->failed;
+  if (decision && decision->small) { /* which matters where there is a GPU */
+    PetscBool found;
+    PetscCall(DeviceFound_CUDA(&found));
+    shown = found;
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &shown, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)A)));
+  }
+  if (shown) PetscCall(PetscViewerASCIIPrintf(viewer, "%son the host: %s\n", indent, decision->why));
   if (decision && decision->offloaded) PetscCall(DeviceView(viewer, indent));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -420,11 +430,13 @@ static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode IsSmall(const Question &q, char why[])
+static PetscErrorCode IsSmall(const Question &q, char why[], PetscBool *small)
 {
   PetscFunctionBegin;
-  if (q.asked == FINEPC_BACKEND_AUTO && q.PerGPU() < kOffloadRows)
-    PetscCall(PetscSNPrintf(why, kDeviceText, "a GPU would have fewer than %" PetscInt_FMT " rows", kOffloadRows));
+  *small = (PetscBool)(q.asked == FINEPC_BACKEND_AUTO && q.PerGPU() < kOffloadRows);
+  if (*small)
+    PetscCall(PetscSNPrintf(why, kDeviceText, "a GPU would have fewer than %" PetscInt_FMT " rows, with which it is no faster",
+                            kOffloadRows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -452,17 +464,19 @@ static PetscErrorCode ComeTogether(Question *q, char why[])
 }
 
 /*
-   Why the host uses the rows, the same on all ranks; empty if the GPU does. *failed is whether a GPU would have been used if there
+   Decides why the host uses the rows, the same on all ranks, or for the GPU. It has failed if a GPU would have been used if there
    were one, or if it could be.
 */
-static PetscErrorCode Decide(Question *q, char why[], PetscBool *failed)
+static PetscErrorCode Decide(Question *q, Decision *decision)
 {
-  const bool may = q->asked == FINEPC_BACKEND_AUTO;
+  const bool       may    = q->asked == FINEPC_BACKEND_AUTO;
+  char *const      why    = decision->why;
+  PetscBool *const failed = &decision->failed;
 
   PetscFunctionBegin;
   why[0] = 0;
   if (q->asked == FINEPC_BACKEND_HOST) PetscCall(PetscStrncpy(why, "the host was asked for", kDeviceText));
-  else if (may && q->rows < kOffloadRows) PetscCall(IsSmall(*q, why));
+  else if (may && q->rows < kOffloadRows) PetscCall(IsSmall(*q, why, &decision->small));
   else {
     PetscCall(AgreeOnError(q->comm, DeviceLookFor_CUDA(why), "look for its GPU"));
     PetscCall(NCCLAgree(q->comm, why));
@@ -471,7 +485,7 @@ static PetscErrorCode Decide(Question *q, char why[], PetscBool *failed)
     PetscCall(NCCLAgree(q->comm, why));
   }
   PetscCall(ComeTogether(q, why));
-  if (!why[0]) PetscCall(IsSmall(*q, why));
+  if (!why[0]) PetscCall(IsSmall(*q, why, &decision->small));
   if (!why[0]) {
     PetscCall(LookForRoomOnAll(*q, why));
     *failed = (PetscBool)(why[0] != 0);
@@ -553,7 +567,7 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, 
   PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
   PetscCallMPI(MPI_Comm_size(comm, &q.size));
   PetscCall(MatGetSize(A, &q.rows, nullptr));
-  PetscCall(Decide(&q, decision->why, &decision->failed));
+  PetscCall(Decide(&q, decision));
   if (decision->failed) PetscCall(Warn(decision->why));
   if (q.group) PetscCall(KeepGroup(A, q.group));
   decision->made      = PETSC_TRUE;
