@@ -1,6 +1,8 @@
 /* Matrices and vectors of the host whose solves run on the GPU. */
 #include <finepc.h>
 
+#include <limits>
+
 #include "bodies.h"
 #include "compare.h"
 #include "device.h"
@@ -119,6 +121,7 @@ TEST_CASE("offload: what is asked for, and what is not possible", "[offload]")
     const Solver s(A, KSPCGFUSED, PCAFSAI, "-finepc_backend auto");
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(!IsSent(A));
+    CHECK(Contains(s.View(), "on the host: a GPU would have fewer than 50000 rows, with which it is no faster\n") == DeviceFound());
   }
   SECTION("without a GPU")
   {
@@ -389,4 +392,256 @@ TEST_CASE("offload: the objective of a solve that ends early", "[offload][gpu]")
     MUST(KSPCGGetObjFcn(s.ksp, &objectives[A == here]));
   }
   CHECK(std::abs(objectives[0] - objectives[1]) <= 1e-10 * std::abs(objectives[0]));
+}
+
+TEST_CASE("offload: vectors that go to the GPU in each application are in the log and in the view", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const char      *staging = "each application sends a vector to the GPU and fetches another: 9216"; /* bytes of 2 * 576 entries */
+  const MatObject  A       = CreateMat(Poisson(24, 24), MATAIJ);
+  const auto       events  = [](const Solver &s) { return CountEvents({"FinePCSendVec", "PCApply"}, [&] { RunOf(s.ksp); }); };
+  std::vector<int> counts;
+  {
+    const Solver s(A, KSPCG, PCAFSAI, OnDevice());
+    MUST(KSPSetUp(s.ksp));
+    CHECK(!Contains(s.View(), "each application"));
+    counts = events(s);
+    CHECK(counts[1] > 5);
+    CHECK(counts[0] == 2 * counts[1]);
+    CHECK(Contains(s.View(), staging));
+  }
+  const Solver s(A, KSPCGFUSED, PCAFSAI, OnDevice());
+  CHECK(events(s)[0] == 2); /* b and x */
+  CHECK(!Contains(s.View(), "each application"));
+}
+
+TEST_CASE("offload: NaN in the matrix and in b", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const double     nan = std::numeric_limits<double>::quiet_NaN();
+  const HostMatrix H   = Poisson(20, 17);
+  for (const char *solver : {KSPCGFUSED, KSPCG, KSPGMRES})
+    for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH})
+      for (const LocalInt column : {5, 6}) {                                              /* a diagonal entry and another one */
+        if (std::string(type) == PCJACOBI && std::string(solver) != KSPCGFUSED) continue; /* then nothing is finepc's */
+        CAPTURE(solver, type, column);
+        const MatObject good = CreateMat(H, MATAIJ), bad = CreateMat(WithEntry(H, 5, column, nan), MATAIJ);
+        const auto      runs = [&](const std::string &options) {
+          const MatObject  A = CreateMat(H, MATAIJ);
+          const Solver     s(A, solver, type, options);
+          const VecObject  b = RightVec(A, 2);
+          std::vector<Run> all;
+          MUST(VecSetValue(b, 7, nan, INSERT_VALUES));
+          MUST(VecAssemblyBegin(b));
+          MUST(VecAssemblyEnd(b));
+          all.push_back(RunOf(s.ksp));
+          all.push_back(RunOf(s.ksp, b));
+          MUST(MatCopy(bad, A, SAME_NONZERO_PATTERN));
+          MUST(KSPSetOperators(s.ksp, A, A));
+          all.push_back(RunOf(s.ksp));
+          MUST(MatCopy(good, A, SAME_NONZERO_PATTERN));
+          MUST(KSPSetOperators(s.ksp, A, A));
+          all.push_back(RunOf(s.ksp));
+          CHECK(IsSent(A) == Contains(options, "device"));
+          return all;
+        };
+        const std::vector<Run> expected = runs("-finepc_backend host"), got = runs(OnDevice());
+        for (size_t k = 0; k < got.size(); k++) {
+          CAPTURE(k);
+          CHECK(got[k].reason == expected[k].reason);
+          CHECK((got[k].reason > 0) == (k == 0 || k == 3));
+        }
+        CHECK(SameRuns(got[3], got[0]));
+      }
+}
+
+/* A monitor that solves with another solver. */
+static PetscErrorCode SolveOther(KSP, PetscInt, PetscReal, void *other)
+{
+  PetscFunctionBegin;
+  RunOf((KSP)other);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TEST_CASE("offload: two solvers at once, of one matrix and of two", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = CreateMat(Poisson(10, 9), MATAIJ), B = CreateMat(RandomGraph(90, 5, 3), MATAIJ);
+  for (Mat other : {(Mat)A, (Mat)B})
+    for (PCType type : {PCJACOBI, PCAFSAI, PCCMATCH}) {
+      CAPTURE(other == (Mat)B, type);
+      const Solver s(A, KSPCGFUSED, type, OnDevice()), t(other, KSPCGFUSED, PCSFSAI, OnDevice()),
+        u(other, KSPCG, PCAFSAI, OnDevice());
+      s.Use(FINEPC_BACKEND_DEVICE);
+      t.Use(FINEPC_BACKEND_DEVICE);
+      const Run of_s = RunOf(s.ksp), of_t = RunOf(t.ksp), of_u = RunOf(u.ksp);
+      for (const Run &run : {of_s, of_t, of_u}) CHECK(run.reason == KSP_CONVERGED_RTOL);
+      CHECK(IsSent(A));
+      CHECK(IsSent(other));
+      for (const Solver *inner : {&t, &u}) {
+        MUST(KSPMonitorSet(s.ksp, SolveOther, (KSP)inner->ksp, nullptr));
+        const Run run = RunOf(s.ksp); /* with a monitor of the program the host asks for each iteration */
+        CHECK(run.iterations == of_s.iterations);
+        CHECK(VectorDifference(run.x, of_s.x) <= 1e-10);
+        MUST(KSPMonitorCancel(s.ksp));
+      }
+      CHECK(SameRuns(RunOf(t.ksp), of_t));
+      CHECK(SameRuns(RunOf(u.ksp), of_u));
+      CHECK(SameRuns(RunOf(s.ksp), of_s));
+    }
+}
+
+TEST_CASE("offload: inside of PCBJACOBI, PCASM and PCFIELDSPLIT", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  struct Case {
+    PCType      outer;
+    const char *options;
+    PetscErrorCode (*get)(PC, PetscInt *, KSP **);
+  };
+  const auto of_blocks   = [](PC pc, PetscInt *n, KSP **sub) { return PCBJacobiGetSubKSP(pc, n, nullptr, sub); };
+  const auto of_overlaps = [](PC pc, PetscInt *n, KSP **sub) { return PCASMGetSubKSP(pc, n, nullptr, sub); };
+  const auto of_fields   = [](PC pc, PetscInt *n, KSP **sub) { return PCFieldSplitGetSubKSP(pc, n, sub); };
+  for (const Case &c : {Case{PCBJACOBI, "", of_blocks}, Case{PCBJACOBI, "-pc_bjacobi_blocks 3 ", of_blocks},
+                        Case{PCASM, "-pc_asm_blocks 3 -pc_asm_type basic ", of_overlaps},
+                        Case{PCFIELDSPLIT, "-pc_fieldsplit_block_size 2 -pc_fieldsplit_type symmetric_multiplicative ", of_fields}})
+    for (const char *solver : {KSPCG, KSPCGFUSED})
+      for (PCType type : {PCAFSAI, PCCMATCH}) {
+        CAPTURE(c.outer, c.options, solver, type);
+        const std::string inner = std::string("pc_type ") + type;
+        const std::string options =
+          c.options + ("-sub_" + inner) + " -fieldsplit_0_" + inner + " -fieldsplit_1_" + inner + " -fieldsplit_ksp_type preonly ";
+        const auto run = [&](const std::string &backend) {
+          const MatObject A = CreateMat(Poisson(20, 18), MATAIJ);
+          const Solver    s(A, solver, c.outer, options + backend);
+          Run             got = RunOf(s.ksp);
+          PC              pc;
+          KSP            *sub;
+          PetscInt        n;
+          MUST(KSPGetPC(s.ksp, &pc));
+          MUST(c.get(pc, &n, &sub));
+          CHECK(n > 0);
+          for (PetscInt k = 0; k < n; k++) {
+            Mat block;
+            MUST(KSPGetOperators(sub[k], nullptr, &block));
+            CHECK(IsSent(block) == Contains(backend, "device"));
+            MUST(KSPGetPC(sub[k], &pc));
+            CHECK(std::string(((PetscObject)pc)->type_name) == type);
+          }
+          if (std::string(c.outer) == PCFIELDSPLIT) MUST(PetscFree(sub));
+          CHECK(SameRuns(RunOf(s.ksp), got));
+          return got;
+        };
+        const Run expected = run("-finepc_backend host"), got = run(OnDevice());
+        CHECK(got.reason == KSP_CONVERGED_RTOL);
+        CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      }
+}
+
+TEST_CASE("offload: fused solvers of matrices of blocks", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  for (MatType kind : {MATBAIJ, MATSBAIJ})
+    for (const char *solver : {KSPCGFUSED, KSPGMRESFUSED})
+      for (PCType type : {PCJACOBI, PCAFSAI, PCCMATCH}) {
+        CAPTURE(kind, solver, type);
+        const MatObject A = InBlocks(Poisson(24, 24), kind, PETSC_COMM_SELF, 2);
+        Run             expected;
+        {
+          const Solver s(A, solver, type, "-finepc_backend host");
+          expected = RunOf(s.ksp);
+        }
+        const Solver s(A, solver, type, OnDevice("-ksp_gmresfused_path auto "));
+        const Run    got = RunOf(s.ksp);
+        CHECK(IsSent(A));
+        CHECK(got.reason == expected.reason);
+        CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+        const std::string is = std::string(kind) == MATBAIJ ? "seqbaij" : "seqsbaij";
+        CHECK(
+          Contains(s.View(), "path: general: of the matrices of the host the GPU solves with aij alone, but this one is " + is));
+      }
+}
+
+TEST_CASE("offload: resets give back the memory of the GPU", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  if (!DeviceIsEmulated()) return SkipTest(); /* others use a GPU, too, and its driver counts in large pieces */
+  const HostMatrix H = Poisson(24, 24);
+  for (const char *solver : {KSPCG, KSPCGFUSED, KSPGMRESFUSED, KSPRRBCG})
+    for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCBISAI, PCRRB, PCCMATCH})
+      for (MatType kind : {MATAIJ, MATBAIJ}) {
+        const bool is_aij = std::string(kind) == MATAIJ, is_rrb = std::string(type) == PCRRB;
+        if ((std::string(solver) == KSPRRBCG && !is_rrb) || (is_rrb && !is_aij)) continue;
+        CAPTURE(solver, type, kind);
+        const auto matrix = [&] { return is_aij ? CreateMat(H, MATAIJ) : InBlocks(H, kind, PETSC_COMM_SELF, 2); };
+        PC         pc;
+        {
+          const MatObject other = matrix(); /* for what the process keeps */
+          const Solver    first(other, solver, type, OnDevice());
+          RunOf(first.ksp);
+        }
+        const double    before = DeviceBytesInUse();
+        const MatObject A      = matrix();
+        {
+          const Solver s(A, solver, type, OnDevice());
+          const Run    run = RunOf(s.ksp);
+          CHECK(run.reason == KSP_CONVERGED_RTOL);
+          MUST(KSPReset(s.ksp));
+          CHECK(DeviceBytesInUse() == before);
+          MUST(KSPSetOperators(s.ksp, A, A));
+          MUST(KSPSetUp(s.ksp));
+          MUST(KSPReset(s.ksp));
+          CHECK(DeviceBytesInUse() == before);
+          MUST(KSPSetOperators(s.ksp, A, A));
+          CHECK(SameRuns(RunOf(s.ksp), run));
+          MUST(KSPGetPC(s.ksp, &pc));
+          MUST(PCReset(pc));
+          if (std::string(solver) == KSPCG) CHECK(DeviceBytesInUse() == before);
+        }
+        CHECK(DeviceBytesInUse() == before);
+      }
+}
+
+TEST_CASE("offload: what a reset gives back is what nobody uses", "[offload][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = CreateMat(Poisson(24, 24), MATMPIAIJ, PETSC_COMM_SELF),
+                  B = CreateMat(RandomGraph(576, 5, 3), MATMPIAIJ, PETSC_COMM_SELF);
+  Mat        block;
+  size_t     bytes;
+  const auto sent = [&] {
+    MUST(MatGetSentBytes(A, &bytes));
+    return bytes > 0;
+  };
+  MUST(MatGetDiagonalBlock(A, &block));
+  for (Mat other : {(Mat)A, block}) /* a copy that is used by way of both is one */
+    for (const bool other_first : {false, true}) {
+      CAPTURE(other == block, other_first);
+      const Solver s(A, KSPCGFUSED, PCJACOBI, OnDevice()), t(other, KSPCG, PCAFSAI, OnDevice());
+      s.Use(FINEPC_BACKEND_DEVICE);
+      t.Use(FINEPC_BACKEND_DEVICE);
+      CHECK(!sent());
+      const Run of_s = RunOf(s.ksp), of_t = RunOf(t.ksp);
+      CHECK(sent());
+      const Solver &first = other_first ? t : s, &second = other_first ? s : t;
+      MUST(KSPReset(first.ksp));
+      CHECK(sent());
+      CHECK(SameRuns(RunOf(second.ksp), other_first ? of_s : of_t));
+      MUST(KSPSetOperators(second.ksp, B, B)); /* until it is used */
+      MUST(KSPReset(second.ksp));
+      CHECK(!sent());
+      CHECK(IsSent(A));
+    }
+  const Solver s(A, KSPCGFUSED, PCAFSAI, OnDevice());
+  CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(sent());
+  MUST(KSPReset(s.ksp));
+  MUST(KSPSetOperators(s.ksp, B, B));
+  CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(!sent());
+  MUST(KSPSetType(s.ksp, KSPCG));
+  MUST(MatGetSentBytes(B, &bytes));
+  CHECK(bytes > 0); /* the preconditioner has it */
 }
