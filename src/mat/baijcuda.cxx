@@ -803,7 +803,6 @@ template <typename Data>
 static PetscErrorCode Create_BAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
-  PetscCall(FinePCInitializePackage());
   PetscCall(MatSetType(A, Data::kBase));
   PetscCall(MatConvert_BAIJ_BAIJCUDA<Data>(A, Data::kType, MAT_INPLACE_MATRIX, &A));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -868,7 +867,10 @@ M*/
 @*/
 PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 {
-  return Entry<Create_BAIJCUDA<SeqBAIJCUDA>>(A);
+  PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create_BAIJCUDA<SeqBAIJCUDA>>(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*MC
@@ -896,5 +898,8 @@ M*/
 @*/
 PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
 {
-  return Entry<Create_BAIJCUDA<MPIBAIJCUDA>>(A);
+  PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create_BAIJCUDA<MPIBAIJCUDA>>(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
