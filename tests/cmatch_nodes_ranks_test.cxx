@@ -173,14 +173,18 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
   const struct {
     const char *name;
     BodyOf      of;
-    PetscInt    more = 2; /* iterations than one rank takes; borders cut cells of 4^3 that are 1000 times as stiff as others */
-  } problems[] = {{"cube", {14, 14, 14}},
-                  {"beam", {60, 5, 5}},
+    PetscInt    more  = 2;     /* iterations than one rank takes; borders cut cells of 4^3 that are 1000 times as stiff as others */
+    bool        eight = false; /* so on eight ranks, too: the others, of 125 to 512 nodes a rank, take 7 more, or 13 by kWide */
+  } problems[] = {{"cube", {14, 14, 14}, 2, true},
+                  {"beam", {60, 5, 5}, 2, true},
                   {"two materials", {16, 16, 16, {1, 1, 1}, 0.3, RandomCells}, 6},
                   {"plane stress", {40, 40, 0}},
                   {"tetrahedra", {10, 0, 0}}};
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
 
   for (const auto &problem : problems) {
+    if (size > 4 && !problem.eight) continue;
     const Body body = AlongX(problem.of.ny ? MakeBody(problem.of) : Tetrahedra(problem.of.nx));
     for (const std::string &options : {std::string(), kWide + std::string("-@precision double")}) {
       const PetscInt alone = IterationsAlone(body, options);
