@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "bodies.h"
+#include "pc_support.h"
 
 namespace
 {
@@ -231,4 +232,15 @@ Body WithRowsLeft(Body body, double diagonal)
     if (fixed[row]) body.load[row] = 0;
   }
   return body;
+}
+
+void AttachRigidBodyModes(Mat A, const Body &body)
+{
+  VecObject    x = CreateVec((LocalInt)body.x.size(), VECSEQ, 1);
+  MatNullSpace modes;
+  SetValues(x, body.x);
+  MUST(VecSetBlockSize(x, body.k));
+  MUST(MatNullSpaceCreateRigidBody(x, &modes));
+  MUST(MatSetNearNullSpace(A, modes));
+  MUST(MatNullSpaceDestroy(&modes));
 }

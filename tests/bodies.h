@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include <petscmat.h>
+
 #include "matrices.h"
 
 /* Stiffness, rigid body modes and coordinates of the nodes of a body. */
@@ -42,3 +44,6 @@ double RandomCells(LocalInt x, LocalInt y, LocalInt z);
    z on the face z = 0, and each 500th unknown.
 */
 Body WithRowsLeft(Body, double diagonal);
+
+/* Attaches the rigid body modes as PETSc makes them of coordinates. On one rank. */
+void AttachRigidBodyModes(Mat A, const Body &);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bodies.h"
 #include "pc_support.h"
 #include "spread.h"
 
@@ -309,7 +310,7 @@ TEST_CASE("columns: limits of iterations and norms", "[cgfused][columns]")
 TEST_CASE("columns: some that are special", "[cgfused][columns]")
 {
   for (const Place &place : Places())
-    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCCMATCH}) {
       const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
       for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
         for (PetscInt columns : {5, 8}) {
@@ -336,7 +337,7 @@ TEST_CASE("columns: some that are special", "[cgfused][columns]")
 TEST_CASE("columns: one that ends early stays as it is", "[cgfused][columns]")
 {
   for (const Place &place : Places())
-    for (PCType pc : {PCNONE, PCAFSAI}) {
+    for (PCType pc : {PCNONE, PCAFSAI, PCCMATCH}) {
       CAPTURE(place.backend->name, place.path, pc);
       const MatObject A    = CreateMat(Poisson(20, 20), place.backend->mat);
       const auto      same = [](PetscInt row, PetscInt) { /* almost an eigenvector of the preconditioned matrix */
@@ -898,9 +899,55 @@ TEST_CASE("columns: the path that is chosen", "[cgfused][columns][gpu]")
       CHECK(Contains(WayOf(ksp), alone ? "one by one: the resident kernel was asked for" : "a graph over interleaved vectors"));
     }
   }
-  const KSPObject cycle = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH);
-  MUST(KSPMatSolve(cycle, B, X));
-  CHECK(Contains(WayOf(cycle), "one by one: a cycle of multigrid"));
+  for (const char *smoother : {"l1jacobi", "sfsai"}) {
+    const KSPObject cycle = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH, std::string("-pc_cmatch_smoother ") + smoother);
+    MUST(KSPMatSolve(cycle, B, X));
+    CHECK(Contains(WayOf(cycle), smoother == std::string("sfsai") ? "one by one: multigrid on several GPUs, with factors"
+                                                                  : "a graph over interleaved vectors"));
+  }
+}
+
+/* Hierarchies with an inverse, a polynomial or nothing at their end, of one level or several, and options of the cycle. */
+TEST_CASE("columns: cycles of multigrid", "[cgfused][columns][cmatch][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const Place       place{&DeviceBackend(), "graph"};
+  const std::string tight = "-ksp_rtol 1e-8 -pc_cmatch_coarse_size 20 ";
+  for (const char *options :
+       {"", "-pc_cmatch_precision double", "-ksp_norm_type natural -pc_cmatch_smoother chebyshev -pc_cmatch_degree 3",
+        "-ksp_norm_type unpreconditioned -pc_cmatch_smoother chebyshev4 -pc_cmatch_degree 2 -ksp_initial_guess_nonzero",
+        "-pc_cmatch_prolongator_row 7 -ksp_matsolve_batch_size 16", "-pc_cmatch_coarse_size 2048"})
+    for (PetscInt columns : {1, 5, 8, 11})
+      CheckBlock(place, CreateMat(Diffusion(31, 23, true, 3), place.backend->mat), PCCMATCH, tight + options, columns);
+  CheckBlock(place, CreateMat(RandomStencil(9, 8, 7, true, 5), place.backend->mat), PCCMATCH, tight, 8);
+  CheckBlock(place, CreateMat(FromDiagonal(std::vector<double>(300, 2.)), place.backend->mat), PCCMATCH, tight, 3);
+  CheckBlock(place, CreateMat(Hub(3000), place.backend->mat), PCCMATCH, tight, 8);
+}
+
+TEST_CASE("columns: cycles of multigrid on nodes", "[cgfused][columns][cmatch][nodes][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const Place       place{&DeviceBackend(), "graph"};
+  const std::string tight = "-ksp_rtol 1e-8 -pc_cmatch_coarse_size 20 ";
+  for (const char *options :
+       {"", "-pc_cmatch_precision double -ksp_norm_type unpreconditioned", "-pc_cmatch_smoother chebyshev4 -pc_cmatch_degree 3"})
+    for (const Body &body : {MakeBody({9, 8, 7}), MakeBody({24, 19, 0})}) {
+      const MatObject A = CreateMat(body.A, place.backend->mat);
+      MUST(MatSetBlockSize(A, body.k));
+      AttachRigidBodyModes(A, body);
+      for (PetscInt columns : {2, 8, 9}) CheckBlock(place, A, PCCMATCH, tight + options, columns);
+    }
+  /* other numbers of unknowns of a node, with constants as modes */
+  const HostMatrix L = Diffusion(19, 17, true, 3);
+  for (LocalInt k : {4, 5, 6}) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(k * L.n);
+    for (LocalInt row = 0; row < k * L.n; row++)
+      for (LocalInt e = L.i[row / k]; e < L.i[row / k + 1]; e++)
+        rows[row].emplace_back(k * L.j[e] + row % k, (1 + row % k) * L.a[e]);
+    const MatObject A = CreateMat(FromRows(rows), place.backend->mat);
+    MUST(MatSetBlockSize(A, k));
+    CheckBlock(place, A, PCCMATCH, tight, 8);
+  }
 }
 
 TEST_CASE("columns: a stream that others do not wait for", "[cgfused][columns][gpu]")

@@ -570,18 +570,6 @@ MatObject MatOf(const Body &body, MatType type = MATAIJ)
   return converted;
 }
 
-/* The rigid body modes as PETSc makes them of coordinates. */
-void AttachModes(Mat A, const Body &body)
-{
-  VecObject    x = CreateVec((LocalInt)body.x.size(), VECSEQ, 1);
-  MatNullSpace modes;
-  SetValues(x, body.x);
-  MUST(VecSetBlockSize(x, body.k));
-  MUST(MatNullSpaceCreateRigidBody(x, &modes));
-  MUST(MatSetNearNullSpace(A, modes));
-  MUST(MatNullSpaceDestroy(&modes));
-}
-
 } // namespace
 
 TEST_CASE("cmatch: where the modes of nodes come from", "[cmatch][nodes][pc]")
@@ -590,7 +578,7 @@ TEST_CASE("cmatch: where the modes of nodes come from", "[cmatch][nodes][pc]")
     const MatObject   A = MatOf(body), with = MatOf(body);
     const LocalInt    m        = body.m();
     const std::string of_modes = std::to_string(body.k) + " unknowns, " + std::to_string(m) + " modes: ";
-    AttachModes(with, body);
+    AttachRigidBodyModes(with, body);
     const KSPObject near_null = MakeKSP(with, CMATCH(), kDouble), coordinates = MakeKSP(A, CMATCH(), kDouble),
                     nothing = MakeKSP(A, CMATCH(), kDouble);
     CAPTURE(body.k);
@@ -713,7 +701,7 @@ TEST_CASE("cmatch: the matrices of a hierarchy of nodes", "[cmatch][nodes][pc]")
 {
   const Body      body = Cube(10);
   const MatObject A    = MatOf(body);
-  AttachModes(A, body);
+  AttachRigidBodyModes(A, body);
   const PCObject pc = MakePC(A, CMATCH(), "-@precision double -@coarse_size 30");
   MUST(PCSetUp(pc));
   const Levels levels = LevelsOf(pc);
@@ -739,7 +727,7 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
 {
   const Body      body = Cube(10);
   const MatObject A    = MatOf(body);
-  AttachModes(A, body);
+  AttachRigidBodyModes(A, body);
   for (const char *solver : {"-ksp_type cg", "-ksp_type cgfused", "-ksp_type fcg"}) {
     const KSPObject ksp = MakeKSP(A, CMATCH(), std::string(solver) + " -ksp_norm_type unpreconditioned -ksp_rtol 1e-8");
     CAPTURE(solver);
@@ -755,7 +743,7 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
   /* a node in no aggregate is coupled now: the aggregates are made anew */
   const Body      free = MakeBody({10, 10, 10, {1, 1, 1}, 0.3, nullptr, false}), left = WithRowsLeft(free, 1);
   const MatObject B = MatOf(left);
-  AttachModes(B, left);
+  AttachRigidBodyModes(B, left);
   const PCObject pc = MakePC(B, CMATCH(), "");
   MUST(PCSetUp(pc));
   const Body held = [&] {
@@ -770,7 +758,7 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
   MUST(PCSetUp(pc));
   CHECK(Contains(ViewText((PC)pc), "aggregates made anew, since they did not fit\n"));
   const MatObject same = MatOf(held);
-  AttachModes(same, held);
+  AttachRigidBodyModes(same, held);
   CHECK(SameBits(Applied(pc), Applied(MakePC(same, CMATCH(), ""))));
 }
 
@@ -790,8 +778,8 @@ void CheckMovedStiffness(MatType type)
     const Body      first = MakeBody(c.first), second = MakeBody(c.second);
     const MatObject A = MatOf(first, type), same = MatOf(second, type);
     MatNullSpace    modes; /* the same object for both, since PETSc makes it with rounding errors of its own */
-    AttachModes(A, first);
-    AttachModes(same, second);
+    AttachRigidBodyModes(A, first);
+    AttachRigidBodyModes(same, second);
     MUST(MatGetNearNullSpace(same, &modes));
     const PCObject pc = MakePC(A, CMATCH(), "");
     CAPTURE(c.name);
@@ -829,7 +817,7 @@ void CheckKeptModes(MatType type)
   PetscBool       constants;
   PetscInt        count;
   const Vec      *vectors;
-  AttachModes(A, body);
+  AttachRigidBodyModes(A, body);
   MUST(MatGetNearNullSpace(A, &space));
   MUST(MatNullSpaceGetVecs(space, &constants, &count, &vectors));
   const PCObject pc = MakePC(A, CMATCH(), "-@reuse_pattern false");

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cgcolumns.cuh"
+#include "pc/cmatch/cmatch_launch.cuh"
 
 /* ------------------------------------- the work, set-up --------------------------------------- */
 
@@ -124,15 +125,17 @@ static PetscErrorCode Upload_CGColumns(CGColumnsWork *work, CGColumnsState *stat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Block vectors of this size. */
-static PetscErrorCode NeedVectors(CGColumnsWork *work, LocalInt n, LocalInt columns, bool keep_r)
+/* Block vectors of this size, with as many columns as a cycle takes if there is one. */
+static PetscErrorCode NeedVectors(CGColumnsWork *work, LocalInt n, LocalInt columns, bool keep_r, const CMATCHHierarchy *cycle)
 {
-  LocalInt width = 2;
+  const size_t bytes = cycle ? CMATCHColumnsBytes(cycle) : 0;
+  LocalInt     width = cycle ? kCMATCHColumns : 2;
 
   PetscFunctionBegin;
   while (width < columns) width *= 2;
   const size_t size = (size_t)n * width, needed = size * (keep_r ? 6 : 5);
   if (work->vectors.size() < needed) PetscCall(work->vectors.Allocate(needed));
+  if (work->cycle.size() < bytes) PetscCall(work->cycle.Allocate(bytes));
   work->n       = n;
   work->columns = columns;
   work->width   = width;
@@ -150,7 +153,8 @@ PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *work, CGFusedWork *operators
 {
   PetscFunctionBegin;
   PetscCall(Wait(work));
-  PetscCall(NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED));
+  PetscCall(
+    NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED, operators->cycle));
   PetscCall(CGColumnsUseNCCL(work, operators->nccl));
   if (work->nccl) PetscCall(CGColumnsMakeRoom(work, operators, exchanges));
   PetscFunctionReturn(PETSC_SUCCESS);

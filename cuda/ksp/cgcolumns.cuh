@@ -57,6 +57,9 @@ struct CGColumnsCaptured {
   const PetscScalar *d;
   LocalInt           width;
   bool               factored;
+  CMATCHHierarchy   *cycle;
+  long               generation;
+  char              *memory; /* of the cycle */
   double            *x, *r, *p, *w, *t;
   NCCL              *nccl;
   CGGhostRows        ghosts[3]; /* of A, W1 and W2 */
@@ -68,6 +71,7 @@ struct CGColumnsWork : ExchangeRanks {
   Buffer<CGColumnsState> state{&memory};
   Buffer<double>         partial{&memory}; /* sums of blocks */
   Buffer<double>         vectors{&memory};
+  Buffer<char>           cycle{&memory};               /* what a cycle of multigrid works in */
   CGColumnsState        *seen               = nullptr; /* [kCGInFlight] in pinned memory of the host */
   cudaEvent_t            event[kCGInFlight] = {};
   long                   launched = 0, arrived = 0;  /* copies of the state since the last begin */

@@ -5,6 +5,7 @@
 #include "capture.cuh"
 #include "cgcolumns.cuh"
 #include "cgcolumns_sums.cuh"
+#include "pc/cmatch/cmatch_launch.cuh"
 
 namespace
 {
@@ -358,6 +359,26 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   if (!LeaveColumns(state, 2 * Columns, total, state->own.norms)) KeepSums(state, Columns, total, total + Columns);
 }
 
+/* r.z, and b that follows from it, where z comes from a cycle; r.r is there. */
+template <int Columns>
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  MultiplyVectors(LocalInt n, const double2 *__restrict__ r, const double2 *__restrict__ z, double *partial, CGColumnsState *state)
+{
+  using L                 = ColumnLanes<Columns>;
+  const long long   count = (long long)n * L::row, stride = (long long)gridDim.x * kCGBlock;
+  double2           sums[1] = {{0, 0}};
+  __shared__ double total[Columns];
+  WaitForPrevious();
+  LetNextStart();
+  if (!state->running) return;
+  for (long long at = GridThread(); at < count; at += stride) {
+    const double2 r_i = r[at], z_i = z[at];
+    sums[0].x += r_i.x * z_i.x;
+    sums[0].y += r_i.y * z_i.y;
+  }
+  if (SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) KeepSums(state, Columns, total, state->nn);
+}
+
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   UpdateDirection(LocalInt n, bool backward, CGColumnsTurn turn, const double *__restrict__ d, const double2 *__restrict__ t,
@@ -573,12 +594,19 @@ PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
+    const double *const d = op->cycle ? nullptr : op->d;
+    double *const       z = op->cycle ? work->w : work->t; /* or r, of which z is made */
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, op->d,
+    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, d,
                           Pairs(work->w), Pairs(work->t), partial, state));
     PetscCall(LaunchSumNorms(work, early, turn, stream));
-    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, op->d,
-                          Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
+    if (op->cycle) {
+      PetscCall(CMATCHLaunchColumns(op->cycle, {work->t, z, work->width, state->nn, &state->running, work->cycle.data()}, stream));
+      PetscCall(LaunchEarly(early, MultiplyVectors<width>, VectorBlocks(work), kCGBlock, stream, work->n, Pairs(work->t), Pairs(z),
+                            partial, state));
+    }
+    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, d,
+                          Pairs(z), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -666,12 +694,15 @@ PetscErrorCode CGColumnsCapture(CGColumnsWork *work, const CGFusedWork *op)
   now.d        = op->d;
   now.width    = work->width;
   now.factored = op->factored;
+  now.cycle    = op->cycle;
+  now.memory   = work->cycle.data();
   now.x        = work->x;
   now.r        = work->r;
   now.p        = work->p[0];
   now.w        = work->w;
   now.t        = work->t;
   now.nccl     = work->nccl;
+  if (op->cycle) now.generation = CMATCHGeneration(op->cycle);
 
   const CGGhosts *const ghosts[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
   for (int k = 0; k < 3; k++) {

@@ -11,7 +11,8 @@
      t = t - a D (w + W1 w),  beta' = t.(D^-1 t)    b = beta' / beta;  t = D (1 + W1) r, and r.z = t.(D^-1 t)
      z = t + W2 t,  z.z,  p' = z + b p              the test of the norm; p' is the next direction
 
-   Where the norm is that of r, r = r - a w is kept, too. Without W1 and W2, t is r, and z is D t.
+   Where the norm is that of r, r = r - a w is kept, too. Without W1 and W2, t is r, and z is D t, or what a cycle of multigrid
+   makes of t, for 8 columns at a time; it takes the place of w.
 
    Two arrays take the directions in turns, so that x has to be read and written in every second iteration alone, for two steps at
    once: x = x + a p + a' p'. A column whose last iteration is the first one of such a pair has its step made when the solution is
@@ -49,7 +50,7 @@ struct CGColumnsExchanges {
   const Exchange *of[3];
 };
 
-/* All calls of a solve follow a CGFusedPrepare_CUDA() for the graph, of operators without a cycle. */
+/* All calls of a solve follow a CGFusedPrepare_CUDA() for the graph, where a cycle is one of CMATCHTakesColumns(). */
 PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **);
 PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **);
 size_t         CGColumnsBytes_CUDA(const CGColumnsWork *);

@@ -449,9 +449,10 @@ the next one. While it does so the GPU makes the product of the next iteration a
 
   On one GPU, and on several that communicate by NCCL, `KSPMatSolve()` solves for several right-hand sides together, 8
   at a time, or as many as `KSPSetMatSolveBatchSize()` asks for, up to 16, with `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and
-  `PCNONE`, by a graph of kernels over interleaved vectors. Each column has its own scalars and its own test, and gets
-  the iterates of `KSPSolve()`, to rounding; A and the factors are read once for all columns. With a factor, the
-  preconditioned norm takes the least memory and time. Columns go one by one, as with `KSPCG`, anywhere else, and
+  `PCNONE`, and on one GPU with `PCCMATCH`, by a graph of kernels over interleaved vectors. Each column has its own scalars
+  and its own test, and gets the iterates of `KSPSolve()`, to rounding; A, the factors and the levels of a cycle are read
+  once for all columns. With a factor, the preconditioned norm takes the least memory and time. Columns go one by one, as
+  with `KSPCG`, anywhere else, where `PCCMATCH` has factors as smoothers or iterations on the coarsest level, and
   where there is a monitor, a history of residual norms, a convergence test of the program, a null space, a transposed
   solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed; the view says
   why. `KSPCGFusedGetColumns()` tells what has become of each column.

@@ -10,6 +10,7 @@
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"
 #include "confirm.h"
+#include "pc/cmatch/cmatch.h"
 
 /* What a KSP keeps of one system, for one of the columns. */
 struct CGFusedColumn {
@@ -155,7 +156,8 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   PetscCall(FusedIsSent(ksp, &sent));
   if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
   if (sent) why->text = "the matrix is on the host";
-  else if (M->cycle) why->text = "a cycle of multigrid";
+  else if (M->cycle && !CMATCHTakesColumns(*M->cycle))
+    why->text = "multigrid on several GPUs, with factors as smoothers, or with iterations on the coarsest level";
   else if (cg->several && !cg->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

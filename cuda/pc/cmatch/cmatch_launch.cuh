@@ -21,3 +21,19 @@ void           CMATCHUnshareGraph(CMATCHHierarchy *, cudaGraphExec_t *);
 
 /* A number that is another one after each set-up that has made new memory, so that what was captured before is useless. */
 long CMATCHGeneration(const CMATCHHierarchy *);
+
+/*
+   z = M^{-1} r of block vectors [n][width] for CMATCHTakesColumns(), kCMATCHColumns columns after the others, with the squares of
+   their sizes on the device, [width], and the number of columns that go on: the kernels do nothing if there are none. `memory` has
+   CMATCHColumnsBytes(), and nothing is kept in it.
+*/
+struct CMATCHColumnsCall {
+  const double *r;
+  double       *z;
+  LocalInt      width; /* a multiple of kCMATCHColumns */
+  const double *square;
+  const int    *running;
+  char         *memory;
+};
+size_t         CMATCHColumnsBytes(const CMATCHHierarchy *);
+PetscErrorCode CMATCHLaunchColumns(const CMATCHHierarchy *, const CMATCHColumnsCall &, cudaStream_t);

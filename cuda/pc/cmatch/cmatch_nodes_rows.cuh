@@ -49,13 +49,15 @@ public:
   bool     first; /* whether the thread is of the first group, which gets the sums */
   bool     mine;  /* whether there is such an unknown, for which this thread gets the sum */
 
-  __device__ __forceinline__ CMATCHSliceRow(const CMATCHSlices<T> &A, LocalInt slice) : k_(K ? K : A.k)
+  /* So many neighbouring threads have an unknown, each for vectors of its own. */
+  __device__ __forceinline__ CMATCHSliceRow(const CMATCHSlices<T> &A, LocalInt slice, int lanes = 1) :
+      k_(K ? K : A.k), lanes_(lanes)
   {
-    const int      unknowns = kCMATCHSlice * k_, t = threadIdx.x % unknowns;
+    const int      unknowns = kCMATCHSlice * k_, thread = (int)threadIdx.x / lanes, t = thread % unknowns;
     const LocalInt i     = slice * kCMATCHSlice + t / k_;
     const bool     in    = i < A.n;
-    groups_              = blockDim.x / unknowns;
-    step_                = threadIdx.x / unknowns;
+    groups_              = (int)blockDim.x / lanes / unknowns;
+    step_                = thread / unknowns;
     u                    = slice * unknowns + t;
     first                = step_ == 0;
     mine                 = first && in;
@@ -70,7 +72,14 @@ public:
   template <typename V>
   __device__ __forceinline__ V Multiply(const V *__restrict__ x)
   {
-    V sum = 0;
+    return Add<V>([x](T a, size_t at) { return (V)a * x[at]; });
+  }
+
+  /* The sum of term(a, the unknown of the column) over the thread's entries */
+  template <typename V, typename Term>
+  __device__ __forceinline__ V Add(Term term)
+  {
+    V sum{};
     while (step_ < end_) {
       const Batch now  = ahead_;
       LocalInt    step = step_;
@@ -79,12 +88,12 @@ public:
 #pragma unroll
       for (int s = 0; s < kAhead; s++, step += groups_) {
         if (step >= end_) continue;
-        const V *const of = x + (size_t)now.column[s] * k_;
+        const size_t of = (size_t)now.column[s] * k_;
         if (K) {
 #pragma unroll
-          for (int c = 0; c < K; c++) sum += (V)now.value[s][c] * of[c];
+          for (int c = 0; c < K; c++) sum += term(now.value[s][c], of + c);
         } else
-          for (LocalInt c = 0; c < k_; c++) sum += (V)Value(step, c) * of[c];
+          for (LocalInt c = 0; c < k_; c++) sum += term(Value(step, c), of + c);
       }
     }
     return sum;
@@ -95,11 +104,11 @@ public:
   template <typename V>
   __device__ __forceinline__ V AddUp(V sum, V *part) const
   {
-    const int unknowns = kCMATCHSlice * k_;
-    part[threadIdx.x]  = sum;
+    const int threads = kCMATCHSlice * k_ * lanes_;
+    part[threadIdx.x] = sum;
     __syncthreads();
-    if (!first) return 0;
-    for (int g = 1; g < groups_; g++) sum += part[threadIdx.x + g * unknowns];
+    if (!first) return V{};
+    for (int g = 1; g < groups_; g++) sum += part[threadIdx.x + g * threads];
     return sum;
   }
 
@@ -118,6 +127,7 @@ private:
   }
 
   const LocalInt  k_;
+  const int       lanes_;
   LocalInt        end_, step_;
   int             groups_;
   const LocalInt *j_;

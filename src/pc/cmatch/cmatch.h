@@ -412,6 +412,13 @@ struct CMATCHHierarchy {
   CMATCHNodes *nodes = nullptr; /* of a hierarchy of nodes, see cmatch_nodes.h; null for one of rows */
 };
 
+/* The right-hand sides that a cycle on a GPU takes at once, and whether a hierarchy has such cycles. */
+constexpr LocalInt kCMATCHColumns = 8;
+inline bool        CMATCHTakesColumns(const CMATCHHierarchy &H)
+{
+  return !H.several && !CMATCHHasFactors(H.params) && H.params.coarse != PC_CMATCH_PCG;
+}
+
 /* The entries of ghosts of a level on several ranks, behind the rank's own ones. */
 inline PetscErrorCode CMATCHHaloBegin(const CMATCHLevel &level, MPI_Datatype type, void *x)
 {
