@@ -14,6 +14,7 @@ import os
 import re
 
 POINTS = 100  # of a history
+OURS = re.compile("[A-Z]*(?:FSAI|BISAI|RRB|CMATCH)")  # events of finepc's types
 # Columns, and what makes them of a result in the JSON: a key, or a function of the result
 COLUMNS = {
     "set": "label", "options": "options", "status": "status", "note": "note", "ksp_type": "ksp_type", "pc_type": "pc_type",
@@ -29,9 +30,10 @@ COLUMNS = {
     "columns": "columns", "columns_iterations": "columns_iterations", "columns_iteration_s": "columns_iteration_s",
     "columns_over_one": "columns_over_one", "columns_true_residual": "columns_true_residual",
     "communication": "communication", "exchange_s": "exchange_s", "sum_s": "sum_s",
+    "events": lambda r: " ".join(f"{e['name']}={e['s']:.3g}" for e in r.get("events", []) if OURS.match(e["name"])),
     "history_stride": "history_stride", "history": "history",
 }
-TEXTS = {"system", "kind", "set", "options", "status", "note", "ksp_type", "pc_type", "communication"}
+TEXTS = {"system", "kind", "set", "options", "status", "note", "ksp_type", "pc_type", "communication", "events"}
 WHOLE = {"rows", "nnz", "warm", "iterations", "columns", "columns_iterations", "history_stride"}
 # The first line, as finepc_bench prints it above its tables; what finepc_bench does not print stands behind the date.
 HEAD = re.compile(r"(?P<program>\w+): backend (?P<backend>\w+), (?P<device>.*?)(?:, driver (?P<driver>[\d.]+))?"

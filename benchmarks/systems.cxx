@@ -22,9 +22,10 @@
 #include <unistd.h>
 
 const char kSystemKinds[] =
-  "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
-  "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], "
-  "mtx:A.mtx[.gz], boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
+  "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, fingers2d:N:contrast, "
+  "aniso2d:N:eps:degrees, aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, elasticity3d_tets:N:contrast:cube, "
+  "block3d7:N:fields:peclet, block2d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz], "
+  "boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
 
 /*
   Makes a parallel AIJ matrix; fill(row, columns, values) writes one row, sorted, and returns its number of entries. The number of
@@ -133,20 +134,18 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
 /* ------------------------------------ jumping coefficients ------------------------------------ */
 
 /*
-  -div(k grad u) by finite volumes with two-point fluxes: k is 1 and contrast in turns, in cubes of `cube` cells a side, a face
-  carries the harmonic mean of its two cells, a face on the boundary (Dirichlet) its cell's own k. Contrast 1 is the 5- or 7-point
-  Poisson matrix.
+  -div(k grad u) by finite volumes with two-point fluxes: a face carries the harmonic mean of k of its two cells, a face on the
+  boundary (Dirichlet) its cell's own k. A periodic plane has none of these in y. k = 1 is the 5- or 7-point Poisson matrix.
 */
-static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim,
-                                     PetscReal contrast, PetscInt cube, Mat *A)
+template <typename Coefficient>
+static PetscErrorCode MatCreateFluxes(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, bool periodic,
+                                      Coefficient coefficient, Mat *A)
 {
-  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
+  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2], around = (ny - 1) * nx;
 
   PetscFunctionBeginUser;
-  const auto coefficient = [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; };
-
   PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)nx * ny * nz, 1, 7,
+    comm, backend, (PetscReal)nx * ny * nz, 1, dim == 3 ? 7 : 5,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt  x = row % nx, y = row / nx % ny, z = row / (nx * ny);
       const PetscReal here  = coefficient(x, y, z);
@@ -165,15 +164,53 @@ static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, cons
       };
 
       if (dim == 3) face(z > 0, row - nx * ny, x, y, z - 1);
-      face(y > 0, row - nx, x, y - 1, z);
+      if (periodic && y == ny - 1) face(true, row - around, x, 0, z);
+      if (!periodic || y > 0) face(y > 0, row - nx, x, y - 1, z);
       face(x > 0, row - 1, x - 1, y, z);
       diagonal  = k;
       cols[k++] = row;
       face(x < nx - 1, row + 1, x + 1, y, z);
-      face(y < ny - 1, row + nx, x, y + 1, z);
+      if (!periodic || y < ny - 1) face(y < ny - 1, row + nx, x, y + 1, z);
+      if (periodic && y == 0) face(true, row + around, x, ny - 1, z);
       if (dim == 3) face(z < nz - 1, row + nx * ny, x, y, z + 1);
       vals[diagonal] = total;
       return k;
+    },
+    A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* k is 1 and contrast in turns, in cubes of `cube` cells a side */
+static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim,
+                                     PetscReal contrast, PetscInt cube, Mat *A)
+{
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateFluxes(
+    comm, backend, grid, dim, false,
+    [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; }, A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Viscous fingers, periodic in y: a thin fluid, which is contrast times as mobile, enters along x. Its front is that of three waves,
+  and k = contrast^c, where the share c of the thin fluid falls from 1 to 0 across the front, within 1/64 of the length.
+*/
+static PetscErrorCode MatCreateFingers(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast, Mat *A)
+{
+  std::vector<PetscReal> front(grid[1]);
+
+  PetscFunctionBeginUser;
+  for (PetscInt y = 0; y < grid[1]; y++) {
+    const PetscReal angle = 2. * PETSC_PI * (PetscReal)y / (PetscReal)grid[1];
+
+    front[y] = 0.5 + 0.2 * PetscSinReal(3. * angle) + 0.1 * PetscSinReal(7. * angle + 1.) + 0.05 * PetscSinReal(17. * angle + 2.);
+  }
+  PetscCall(MatCreateFluxes(
+    comm, backend, grid, 2, true,
+    [&](PetscInt x, PetscInt y, PetscInt) {
+      const PetscReal ahead = 64. * (((PetscReal)x + 0.5) / (PetscReal)grid[0] - front[y]);
+
+      return PetscPowReal(contrast, 0.5 - 0.5 * PetscTanhReal(ahead));
     },
     A));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -185,10 +222,27 @@ static constexpr PetscInt kCorners = 8, kDim = 3;
 
 using ElementMatrix = std::array<std::array<PetscReal, kCorners * kDim>, kCorners * kDim>; /* row = corner * 3 + component */
 
+/* Adds the integral over `volume` where the shape functions of the corners have these gradients. */
+static void AddElasticity(const PetscReal grad[kCorners][kDim], PetscReal volume, ElementMatrix *K)
+{
+  const PetscReal nu = 0.3, lambda = nu / ((1. + nu) * (1. - 2. * nu)), mu = 1. / (2. * (1. + nu));
+
+  for (int c = 0; c < kCorners; c++) {
+    for (int d = 0; d < kCorners; d++) {
+      const PetscReal dot = grad[c][0] * grad[d][0] + grad[c][1] * grad[d][1] + grad[c][2] * grad[d][2];
+
+      for (int r = 0; r < kDim; r++) {
+        for (int s = 0; s < kDim; s++)
+          (*K)[c * kDim + r][d * kDim + s] +=
+            volume * (lambda * grad[c][r] * grad[d][s] + mu * grad[c][s] * grad[d][r] + (r == s ? mu * dot : 0.));
+      }
+    }
+  }
+}
+
 /* Trilinear hexahedron of side 1, Young's modulus 1, Poisson's ratio 0.3, by 2 x 2 x 2 Gauss points; corner = x + 2 y + 4 z */
 static ElementMatrix ElasticityElement()
 {
-  const PetscReal nu = 0.3, lambda = nu / ((1. + nu) * (1. - 2. * nu)), mu = 1. / (2. * (1. + nu));
   const PetscReal gauss[2] = {0.5 - 0.5 / PetscSqrtReal(3.), 0.5 + 0.5 / PetscSqrtReal(3.)};
   ElementMatrix   K{};
 
@@ -209,18 +263,32 @@ static ElementMatrix ElasticityElement()
       grad[c][1] = value[0] * slope[1] * value[2];
       grad[c][2] = value[0] * value[1] * slope[2];
     }
-    for (int c = 0; c < kCorners; c++) {
-      for (int d = 0; d < kCorners; d++) {
-        const PetscReal dot = grad[c][0] * grad[d][0] + grad[c][1] * grad[d][1] + grad[c][2] * grad[d][2];
-
-        for (int r = 0; r < kDim; r++) {
-          for (int s = 0; s < kDim; s++)
-            K[c * kDim + r][d * kDim + s] +=
-              0.125 * (lambda * grad[c][r] * grad[d][s] + mu * grad[c][s] * grad[d][r] + (r == s ? mu * dot : 0.));
-        }
-      }
-    }
+    AddElasticity(grad, 0.125, &K);
   }
+  return K;
+}
+
+/*
+  The same cube made of Kuhn's six tetrahedra with linear functions: each goes from corner 0 to corner 7 along the three axes, in
+  one of their six orders. In the k-th direction that it takes, the function of the corner before falls and that of the corner after
+  rises.
+*/
+static ElementMatrix TetrahedraElement()
+{
+  int           order[3] = {0, 1, 2};
+  ElementMatrix K{};
+
+  do {
+    PetscReal grad[kCorners][kDim] = {};
+    int       corner               = 0;
+
+    for (const int axis : order) {
+      grad[corner][axis] -= 1.;
+      corner |= 1 << axis;
+      grad[corner][axis] += 1.;
+    }
+    AddElasticity(grad, 1. / 6., &K);
+  } while (std::next_permutation(order, order + 3));
   return K;
 }
 
@@ -252,18 +320,19 @@ static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
 
 /*
   A block of grid[0] x grid[1] x grid[2] elements, clamped on the face x = 0 (those nodes are eliminated), free elsewhere, soft
-  (modulus 1) with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node.
+  (modulus 1) with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node. An element is a hexahedron or
+  six tetrahedra, along whose edges a node has no neighbour that lies ahead in one direction and behind in another.
 */
 static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast,
-                                          PetscInt cube, Mat *A)
+                                          PetscInt cube, bool tets, Mat *A)
 {
   const PetscInt      ex = grid[0], ey = grid[1], ez = grid[2]; /* elements */
   const PetscInt      nx = ex, ny = ey + 1, nz = ez + 1;        /* nodes that are unknowns */
-  const ElementMatrix K = ElasticityElement();
+  const ElementMatrix K = tets ? TetrahedraElement() : ElasticityElement();
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)nx * ny * nz * kDim, kDim, 27 * kDim,
+    comm, backend, (PetscReal)nx * ny * nz * kDim, kDim, (tets ? 15 : 27) * kDim,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt node = row / kDim, component = row % kDim;
       const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
@@ -286,8 +355,10 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
         }
       }
       for (PetscInt neighbour = 0; neighbour < 27; neighbour++) {
-        const PetscInt X = x - 1 + neighbour % 3, Y = y - 1 + neighbour / 3 % 3, Z = z - 1 + neighbour / 9;
+        const PetscInt dx = neighbour % 3 - 1, dy = neighbour / 3 % 3 - 1, dz = neighbour / 9 - 1;
+        const PetscInt X = x + dx, Y = y + dy, Z = z + dz;
 
+        if (tets && PetscMin(dx, PetscMin(dy, dz)) < 0 && PetscMax(dx, PetscMax(dy, dz)) > 0) continue;
         if (X < 1 || X > ex || Y < 0 || Y > ey || Z < 0 || Z > ez) continue;
         for (PetscInt s = 0; s < kDim; s++) {
           cols[k]   = ((X - 1) + nx * (Y + ny * Z)) * kDim + s;
@@ -338,13 +409,17 @@ static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
 /*
   Central differences, 7 points, Dirichlet conditions: the neighbour in direction +-d has the block -K +- B_d / 2, the diagonal
   block is 6 K + C. B_d and the central difference are symmetric and skew, so convection is skew, and the symmetric part of A is
-  positive definite.
+  positive definite. In a plane the points are those of a mesh of equilateral triangles, whose third direction is (1, 1).
 */
-static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields,
+static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, PetscInt fields,
                                        PetscReal peclet, Mat *A)
 {
-  const Coupling c       = MakeCoupling(fields, peclet);
-  const Stencil  stencil = StarStencil(1., 1., 1.);
+  const Coupling c = MakeCoupling(fields, peclet);
+  const Stencil  stencil =
+    dim == 3
+       ? StarStencil(1., 1., 1.)
+       : Stencil{
+           {{-1, -1, 0, -1.}, {0, -1, 0, -1.}, {-1, 0, 0, -1.}, {0, 0, 0, 6.}, {1, 0, 0, -1.}, {0, 1, 0, -1.}, {1, 1, 0, -1.}}};
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
@@ -664,22 +739,30 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentReal(fields, 3, 1e-3, &second));
     PetscCheck(first > 0. && second > 0., comm, PETSC_ERR_USER_INPUT, "eps_y and eps_z must be positive");
     PetscCall(MatCreateStencil(comm, backend, grid, StarStencil(1., first, second), &system->A));
-  } else if (kind == "elasticity3d") {
+  } else if (kind == "fingers2d") {
+    PetscCall(ArgumentGrid(fields, 2, 2, grid));
+    PetscCall(ArgumentReal(fields, 2, 33., &system->contrast));
+    PetscCheck(system->contrast > 0. && grid[1] > 2, comm, PETSC_ERR_USER_INPUT,
+               "The contrast must be positive, and the second size more than 2");
+    PetscCall(MatCreateFingers(comm, backend, grid, system->contrast, &system->A));
+  } else if (kind == "elasticity3d" || kind == "elasticity3d_tets") {
     PetscCall(ArgumentGrid(fields, 3, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
     PetscCheck(system->contrast > 0., comm, PETSC_ERR_USER_INPUT, "The contrast must be positive");
-    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, &system->A));
-  } else if (kind == "block3d7") {
-    PetscCall(ArgumentGrid(fields, 3, 3, grid));
+    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, kind == "elasticity3d_tets", &system->A));
+  } else if (kind == "block3d7" || kind == "block2d7") {
+    const PetscInt dim = kind == "block3d7" ? 3 : 2;
+
+    PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
     PetscCall(ArgumentReal(fields, 3, 1., &first));
     PetscCheck(system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "There can be 1 to %" PetscInt_FMT " fields", kMaxFields);
-    PetscCall(MatCreateCoupled(comm, backend, grid, system->fields, first, &system->A));
+    PetscCall(MatCreateCoupled(comm, backend, grid, dim, system->fields, first, &system->A));
   } else {
     SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kSystemKinds);
   }
-  if (kind != "block3d7") {
+  if (kind != "block3d7" && kind != "block2d7") {
     PetscCall(MatSetOption(system->A, MAT_SPD, PETSC_TRUE));
     PetscCall(MatSetOption(system->A, MAT_SPD_ETERNAL, PETSC_TRUE));
   }

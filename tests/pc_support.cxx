@@ -598,7 +598,7 @@ Type CMATCH()
               Call(PCCMATCHSetStrength, nan, strength)})
       .With("", Jumps),
     OptionOf("-@prolongator_row", "PCCMATCHSetProlongatorRow", "4", "2", To(PCCMATCHSetProlongatorRow, (PetscInt)2),
-             NotBetween(PCCMATCHSetProlongatorRow, 1, 32)),
+             NotBetween(PCCMATCHSetProlongatorRow, 1, 64)),
     OptionOf("-@smoother", "PCCMATCHSetSmoother", "l1jacobi", "chebyshev4", To(PCCMATCHSetSmoother, PC_CMATCH_CHEBYSHEV4),
              {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
     OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2), NotBetween(PCCMATCHSetDegree, 1, 16)),

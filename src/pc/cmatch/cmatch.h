@@ -51,7 +51,7 @@ inline PetscReal CMATCHSign(const CMATCHParams &params)
 
 /* ------------------------------------------- limits ------------------------------------------- */
 
-constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32, kCMATCHMostGathered = 1000000000;
+constexpr PetscInt kCMATCHLargestRow = 64, kCMATCHMostLevels = 32, kCMATCHMostGathered = 1000000000;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
 constexpr PetscInt kCMATCHLargestDense     = 2048;

@@ -151,7 +151,7 @@ PetscErrorCode PCCMATCHGetStrength(PC pc, PetscReal *strength)
 
   Input Parameters:
 + pc              - the preconditioner context
-- prolongator_row - between 1 and 32, 4 (default); the row keeps its sum
+- prolongator_row - between 1 and 64, 4 (default); the row keeps its sum
 
   Options Database Key:
 . -pc_cmatch_prolongator_row <prolongator_row> - how many entries a row of the smoothed prolongators has at most

@@ -196,7 +196,7 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
 . -pc_cmatch_strength <0.1> - the share of the heaviest edges of its rows that an edge must have to count; at least 0 and below 1;
   with 0 every edge of positive weight counts; levels with less than 8000 rows take at most 0.005, so that the coarsening does not
   stall there
-. -pc_cmatch_prolongator_row <4> - how many entries a row of the smoothed prolongators has at most; between 1 and 32; the row keeps
+. -pc_cmatch_prolongator_row <4> - how many entries a row of the smoothed prolongators has at most; between 1 and 64; the row keeps
   its sum
 . -pc_cmatch_smoother <l1jacobi> - the smoother of each level. `l1jacobi`: Jacobi with the l1 norm of each row in place of the
   diagonal entry; `chebyshev`: the quasi-optimal Chebyshev polynomial of the first kind of the same matrix; `chebyshev4`: the
