@@ -518,24 +518,6 @@ __global__ void __launch_bounds__(kBlockSize) RoundDiagonal(LocalInt n, const do
   if (i < n) to[i] = (float)from[i];
 }
 
-/* Of a graph of nodes, the weights in single precision, and the sum of the positive ones, -a_ij. A group takes a row. */
-template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) RoundGraph(LocalInt n, ProductRows<double> from, float *a, float *d)
-{
-  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
-  const int      lane  = threadIdx.x % GroupSize;
-  const LocalInt begin = row < n ? from.start[row] : 0, end = row < n ? begin + from.length[row] : 0;
-  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
-  double         sum     = 0;
-  for (int k = 0; k < longest; k += GroupSize) {
-    const LocalInt at    = begin + k + lane;
-    const double   value = at < end ? from.a[at] : 0.;
-    if (at < end) a[at] = (float)value;
-    AddInOrder<GroupSize>(value < 0 ? -value : 0., &sum);
-  }
-  if (row < n && lane == 0) d[row] = (float)sum;
-}
-
 /* Every vertex is free, a node alone, but for those that are left. */
 __global__ void __launch_bounds__(kBlockSize) OpenNodes(Sweep s, const unsigned char *alone, unsigned all)
 {

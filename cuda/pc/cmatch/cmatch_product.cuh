@@ -405,6 +405,24 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
+/* Of a graph of nodes, the weights in single precision, and the sum of the positive ones, -a_ij. A group takes a row. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) RoundGraph(LocalInt n, ProductRows<double> from, float *a, float *d)
+{
+  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
+  const LocalInt begin = row < n ? from.start[row] : 0, end = row < n ? begin + from.length[row] : 0;
+  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  double         sum     = 0;
+  for (int k = 0; k < longest; k += GroupSize) {
+    const LocalInt at    = begin + k + lane;
+    const double   value = at < end ? from.a[at] : 0.;
+    if (at < end) a[at] = (float)value;
+    AddInOrder<GroupSize>(value < 0 ? -value : 0., &sum);
+  }
+  if (row < n && lane == 0) d[row] = (float)sum;
+}
+
 constexpr size_t kProductWideBytes = (size_t)64 << 20; /* of the tables of the general path */
 
 /* Whether most rows list one row, and no listed row has a column twice, as a Left says by a constant kListsOneRow. */

@@ -38,14 +38,560 @@ PetscErrorCode Upload(const std::vector<V> &from, V *to)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------ the steps ----------------------------------------- */
+/* Room in the arena for the entries of a product. */
+template <typename Made>
+PetscErrorCode TakeEntries(CMATCHSetup *s, size_t entries, Made *more)
+{
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take(entries, &more->j));
+  PetscCall(s->arena.Take(entries, &more->a));
+  more->room = entries;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-class SetUp : public CMATCHRanksSetUp {
-public:
-  SetUp(CMATCHHierarchyCUDA *hierarchy, PetscBool kept, CMATCHStats *made) :
-      H(hierarchy), keep(kept), stats(*made), s(hierarchy, &hierarchy->params, made), level_mark(s.arena.mark())
-  {
+/* What rows that are sent have beside their entries. */
+PetscErrorCode WriteSumsOf(const CMATCHSentRowsCUDA &rows, const CMATCHLevelCUDA &of, double *sums, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (!of.sent) PetscFunctionReturn(PETSC_SUCCESS);
+  WriteSums<<<BlocksFor(of.sent), kBlockSize, 0, stream>>>(rows, of.sent, of.send, sums);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+MergedEntries Merged(const CMATCHLevel &L, const CMATCHMade &own, const LocalInt *place, const CMATCHCameRows &in)
+{
+  return {L.mine, L.coarse, own.start, own.length, own.j, own.a, place, in.start, in.length, in.j, in.a};
+}
+
+/* Merged rows of the operator of the matching, with room for so many entries. */
+template <typename V>
+PetscErrorCode MergeRows(CMATCHSetup *s, const MergedList &list, const MergedEntries &entries, LocalInt rows, LocalInt columns,
+                         size_t most, ProductRows<V> *out)
+{
+  LocalInt   wide = 0;
+  const auto room = [&](size_t count, auto *more) { return TakeEntries(s, count, more); };
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take(rows, &out->start));
+  PetscCall(s->arena.Take(rows, &out->length));
+  PetscCall(s->arena.Take(rows, &out->wide));
+  PetscCall(room(most, out));
+  PetscCall((Product<kGroup, 1, false, true, false>(s, list, entries, rows, columns, {false, 7}, out, &wide, room)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* ------------------------------------ of rows and of nodes ------------------------------------ */
+
+PetscErrorCode CMATCHRanksTwinCUDA::CountFound(PetscInt64 *entries)
+{
+  PetscFunctionBegin;
+  *entries = 0;
+  if (!found.rows.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+  CountEntries<<<BlocksFor(found.rows.n), kBlockSize, 0, s.stream>>>(found.rows, s.report);
+  FinePCCheckLaunch();
+  PetscCall(CMATCHReadReport(&s));
+  *entries = (PetscInt64)s.seen.entries + found.coarse;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::ShareNumbers(LocalInt n, const CMATCHLevel &L, const std::vector<LocalInt> &send,
+                                                 CMATCHHalo *halo)
+{
+  LocalInt *list = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take((size_t)n + L.ghosts, &numbers));
+  PetscCall(NumberColumns(n, L.aggregate, CMATCHNumberOf{L.coarse, L.first_coarse, nullptr}, numbers));
+  PetscCall(TakeList(send, &list));
+  PetscCall(PackValues(0, send.size(), list, sizeof(*numbers), numbers, &halo->packed));
+  halo->ghosts = numbers + n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::ShareColumns(LocalInt n, const CMATCHLevel &L, size_t sent, const LocalInt *list,
+                                                 CMATCHHalo *halo)
+{
+  const size_t own = (size_t)n * L.width;
+
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(((size_t)n + L.ghosts) * L.width, &P_numbers));
+  PetscCall(NumberColumns((long long)own, L.P_j, CMATCHNumberOf{L.coarse, L.first_coarse, column}, P_numbers));
+  PetscCall(PackValues(0, sent, list, L.width * sizeof(*P_numbers), P_numbers, &halo->packed));
+  halo->ghosts = P_numbers + own;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData received[])
+{
+  PetscFunctionBegin;
+  for (int kind = 0; kind < kinds; kind++) {
+    CMATCHCameRows &to = came[kind];
+    to.entries         = entries[kind];
+    PetscCall(s.arena.Take((size_t)rows * to.width, &to.sums));
+    for (LocalInt **array : {&to.start, &to.length, &to.at}) PetscCall(s.arena.Take(rows, array));
+    if (to.block == 1)
+      for (double **array : {&to.sum, &to.size}) PetscCall(s.arena.Take(rows, array));
+    PetscCall(s.arena.Take(to.entries, &to.number));
+    PetscCall(s.arena.Take(to.entries, &to.j));
+    PetscCall(s.arena.Take((size_t)to.entries * to.block, &to.a));
+    received[kind] = {to.sums, to.number, to.a, to.width, to.block};
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::BeginNext(LocalInt l, const CMATCHOwnedRows &next, const CMATCHRowList &receive,
+                                              LocalInt values, std::vector<LocalInt> *place, std::vector<GlobalInt> *ghost,
+                                              GlobalInt **ghosts, LocalInt **places)
+{
+  PetscFunctionBegin;
+  if (!keep) PetscCall(NumberContributions(next.rows, receive.rows, values, place, &H->level[l], &H->device[l]));
+  for (CMATCHCameRows &rows : came) PetscCall(PlaceCame(H->level[l].contributions, H->device[l].place, rows));
+  if (!keep) PetscCall(FindGhosts(l, next, ghost));
+  else *ghost = H->device[l + 1].ghost;
+  PetscCall(s.arena.Take(ghost->size(), ghosts));
+  PetscCall(Upload(*ghost, *ghosts));
+  PetscCall(PlaceColumns(H->device[l].column.size(), column, next, ghost->size(), *ghosts, places));
+  for (CMATCHCameRows &rows : came)
+    if (rows.entries) PetscCall(FindColumnsOf(rows.entries, rows.number, next, ghost->size(), *ghosts, rows.j));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NeedOutbox(int which, size_t bytes)
+{
+  PetscFunctionBegin;
+  if (H->outbox[which].size() < bytes) PetscCall(H->outbox[which].Allocate(bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::TakeList(const std::vector<LocalInt> &rows, LocalInt **list)
+{
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(rows.size(), list));
+  PetscCall(Upload(rows, *list));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::PackValues(int which, size_t rows, const LocalInt *list, size_t bytes, const void *from,
+                                               void **packed)
+{
+  const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
+  const auto     count = (long long)rows * words;
+
+  PetscFunctionBegin;
+  PetscCall(NeedOutbox(which, (size_t)count * sizeof(unsigned)));
+  *packed = H->outbox[which].data();
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, list, (const unsigned *)from, (unsigned *)*packed);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::TakeSendList(const CMATCHLevel &L, const CMATCHRowList &list, LocalInt values,
+                                                 CMATCHLevelCUDA *of)
+{
+  std::vector<LocalInt> begin;
+  Layout                layout;
+
+  PetscFunctionBegin;
+  for (const Neighbours::Part &part : list.parts) begin.push_back(part.begin);
+  begin.push_back((LocalInt)list.rows.size());
+  of->parts = (LocalInt)list.parts.size();
+  of->sent  = (LocalInt)list.rows.size();
+  layout.Place(&of->part, begin.size());
+  layout.Place(&of->send, list.rows.size());
+  layout.Place(&of->values, ((size_t)L.coarse + L.foreign) * values * FinePCPrecisionBytes(H->params.precision));
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  PetscCall(Upload(begin, of->part));
+  PetscCall(Upload(list.rows, of->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::OrderRows(LocalInt rows, int width, const double *sums, unsigned long long *all, LocalInt **at)
+{
+  LocalInt *length = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take((size_t)rows + 1, &length));
+  PetscCall(s.arena.Take((size_t)rows + 1, at));
+  ReadLengths<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, width, sums, length, all);
+  FinePCCheckLaunch();
+  PetscCall(s.cub.Run(
+    [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, *at, rows + 1, s.stream); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::BeginRows(CMATCHRowKind kind, const CMATCHLevelCUDA &of, int width, CMATCHSentRows *to)
+{
+  PetscFunctionBegin;
+  PetscCall(NeedOutbox(2 * kind, (size_t)of.sent * width * sizeof(double)));
+  to->sums  = (double *)H->outbox[2 * kind].data();
+  to->width = width;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::SendRows(CMATCHRowKind kind, const CMATCHLevelCUDA &of, const CMATCHSentRowsCUDA &rows,
+                                             const CMATCHNumberOf &number, CMATCHSentRows *to)
+{
+  LocalInt                       *at  = nullptr;
+  unsigned long long             *end = nullptr;
+  std::vector<unsigned long long> ends((size_t)of.parts + 2); /* the last one is the sum of all, which may be too large */
+
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(ends.size(), &end));
+  PetscCallCUDA(cudaMemsetAsync(end, 0, ends.size() * sizeof(*end), s.stream));
+  PetscCall(OrderRows(of.sent, to->width, to->sums, end + ends.size() - 1, &at));
+  FindEnds<<<BlocksFor((long long)of.parts + 1), kBlockSize, 0, s.stream>>>(of.parts, of.part, at, end);
+  FinePCCheckLaunch();
+  PetscCall(Download(end, &ends));
+  PetscCheck(ends.back() <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
+  to->block = rows.block;
+  to->entries.clear();
+  for (LocalInt k = 0; k < of.parts; k++) to->entries.push_back((LocalInt)(ends[k + 1] - ends[k]));
+  PetscCall(NeedOutbox(2 * kind + 1, ends.back() * (rows.block * sizeof(double) + sizeof(GlobalInt))));
+  to->a = (double *)H->outbox[2 * kind + 1].data();
+  to->j = (GlobalInt *)(to->a + ends.back() * rows.block);
+  if (ends.back()) {
+    PackEntries<<<BlocksFor((long long)of.sent * kGroup), kBlockSize, 0, s.stream>>>(rows, of.sent, of.send, at, number, to->j,
+                                                                                     to->a);
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::SendM(const CMATCHLevel &L, const CMATCHLevelCUDA &of, CMATCHSentRows *to)
+{
+  const CMATCHSentRowsCUDA rows{L.mine, L.coarse, M.start, M.length, M.j, M.a, M.rs, M.size};
+
+  PetscFunctionBegin;
+  PetscCall(BeginRows(CMATCH_MATCHING, of, kCMATCHRowSums, to));
+  PetscCall(WriteSumsOf(rows, of, to->sums, s.stream));
+  PetscCall(SendRows(CMATCH_MATCHING, of, rows, CMATCHNumberOf{L.coarse, L.first_coarse, met_column}, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::PlaceCame(LocalInt count, const LocalInt *place, const CMATCHCameRows &rows)
+{
+  LocalInt *at = nullptr;
+
+  PetscFunctionBegin;
+  if (!rows.sums || !count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(OrderRows(count, rows.width, rows.sums, nullptr, &at));
+  PlaceRows<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, place, at, rows);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NumberColumns(long long count, const LocalInt *columns, const CMATCHNumberOf &number,
+                                                  GlobalInt *to)
+{
+  PetscFunctionBegin;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  ::NumberColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, columns, number, to);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::TakeColumns(const CMATCHLevelCUDA &of)
+{
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(of.column.size(), &column));
+  PetscCall(Upload(of.column, column));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::BeginList(size_t room, GlobalInt **list)
+{
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(room, list));
+  PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::EndList(GlobalInt *list, std::vector<GlobalInt> *on_host)
+{
+  GlobalInt *sorted  = nullptr;
+  LocalInt  *counted = nullptr, count;
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHReadReport(&s));
+  on_host->clear();
+  const LocalInt listed = (LocalInt)s.seen.entries;
+  if (!listed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(s.arena.Take(listed, &sorted));
+  PetscCall(s.arena.Take(1, &counted));
+  PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortKeys(memory, bytes, list, sorted, listed, 0, (int)(8 * sizeof(GlobalInt)), s.stream);
+  }));
+  PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Unique(memory, bytes, sorted, list, counted, listed, s.stream);
+  }));
+  PetscCall(ArrayCopy_CUDA(&count, counted, sizeof(count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  on_host->resize(count);
+  PetscCall(Download(list, on_host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NumberGhosts(LocalInt n, CMATCHLevel *L, CMATCHLevelCUDA *of)
+{
+  const GlobalInt *of_ghost = numbers + n;
+  GlobalInt       *list     = nullptr;
+
+  PetscFunctionBegin;
+  met.clear();
+  of->met     = 0;
+  ghost_place = nullptr;
+  if (!L->ghosts) PetscFunctionReturn(PETSC_SUCCESS);
+  const int blocks = BlocksFor(L->ghosts);
+  PetscCall(BeginList(L->ghosts, &list));
+  ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, nullptr, L->first_coarse, L->coarse, list, s.report);
+  FinePCCheckLaunch();
+  PetscCall(EndList(list, &met));
+  of->met = (LocalInt)met.size();
+  PetscCall(s.arena.Take(L->ghosts, &ghost_place));
+  FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, L->first_coarse, L->coarse, of->met, list, ghost_place);
+  FinePCCheckLaunch();
+  PetscCallCUDA(
+    cudaMemcpyAsync(L->aggregate + n, ghost_place, (size_t)L->ghosts * sizeof(*ghost_place), cudaMemcpyDeviceToDevice, s.stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NumberForeign(LocalInt n, const std::vector<LocalInt> &entries, CMATCHLevel *L,
+                                                  CMATCHLevelCUDA *of, std::vector<LocalInt> *kept)
+{
+  std::vector<LocalInt> place(of->met);
+  LocalInt             *places = nullptr, others;
+
+  PetscFunctionBegin;
+  of->column.clear();
+  kept->clear();
+  if (of->met) {
+    for (LocalInt c = 0; c < of->met; c++)
+      if (entries[c]) {
+        place[c] = L->coarse + (LocalInt)kept->size();
+        kept->push_back(entries[c]);
+        of->column.push_back(met[c]);
+      }
+    others = L->coarse + (LocalInt)kept->size();
+    for (LocalInt c = 0; c < of->met; c++)
+      if (!entries[c]) place[c] = others++;
+    PetscCall(s.arena.Take(place.size(), &places));
+    PetscCall(Upload(place, places));
+    const long long all = (long long)n * L->width;
+    MoveColumns<<<BlocksFor(all), kBlockSize, 0, s.stream>>>(all, L->coarse, places, L->P_j);
+    FinePCCheckLaunch();
+    MoveColumns<<<BlocksFor(L->ghosts), kBlockSize, 0, s.stream>>>(L->ghosts, L->coarse, places, L->aggregate + n);
+    FinePCCheckLaunch();
+  }
+  L->foreign = (LocalInt)of->column.size();
+  L->column  = of->column.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NumberOthers(LocalInt n, CMATCHLevel *L, CMATCHLevelCUDA *of)
+{
+  const size_t           own    = (size_t)n * L->width;
+  const LocalInt         count  = L->ghosts * L->width;
+  const GlobalInt       *number = P_numbers + own;
+  LocalInt              *places = L->P_j + own;
+  GlobalInt             *list   = nullptr;
+  std::vector<GlobalInt> others;
+
+  PetscFunctionBegin;
+  if (count) {
+    const int blocks = BlocksFor(count);
+    FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->first_coarse, L->coarse, L->foreign, column, places);
+    FinePCCheckLaunch();
+    PetscCall(BeginList(count, &list));
+    ListMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, places, list, s.report);
+    FinePCCheckLaunch();
+    PetscCall(EndList(list, &others));
+    FindMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->coarse + L->foreign, (LocalInt)others.size(), list, places);
+    FinePCCheckLaunch();
+  }
+  of->column.insert(of->column.end(), others.begin(), others.end());
+  L->column = of->column.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::PlaceM(const CMATCHLevel &L, LocalInt met_count)
+{
+  const LocalInt      rows = L.coarse + L.foreign;
+  LocalInt            wide;
+  ProductRows<double> out{};
+  const auto          room = [&](size_t entries, auto *more) { return TakeEntries(&s, entries, more); };
+
+  PetscFunctionBegin;
+  M         = CMATCHMade{};
+  M_entries = 0;
+  PetscCall(s.arena.Take(met.size(), &met_column));
+  PetscCall(Upload(met, met_column));
+  PetscCall(s.arena.Take(rows, &M.rs));
+  if (rows) {
+    CopyDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(L.coarse, rows, s.rows.d, M.rs);
+    FinePCCheckLaunch();
+  }
+  if (!L.coarse) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(s.arena.Take(L.coarse, &out.start));
+  PetscCall(s.arena.Take(L.coarse, &out.length));
+  PetscCall(s.arena.Take(L.coarse, &out.wide));
+  PetscCall(room(s.rows.room, &out));
+  PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
+                                                    L.coarse + met_count, {false, 7}, &out, &wide, room)));
+  M.start   = out.start;
+  M.length  = out.length;
+  M.j       = out.j;
+  M.a       = out.a;
+  M_entries = (size_t)s.seen.entries;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, LocalInt values,
+                                                        std::vector<LocalInt> *place, CMATCHLevel *L, CMATCHLevelCUDA *of)
+{
+  const LocalInt count = (LocalInt)to.size();
+  LocalInt      *row = nullptr, *number = nullptr, *order = nullptr;
+  int            bits = 1;
+  Layout         layout;
+
+  PetscFunctionBegin;
+  L->contributions = count;
+  of->rows         = rows;
+  layout.Place(&of->place, count);
+  layout.Place(&of->add_i, (size_t)rows + 1);
+  layout.Place(&of->added, (size_t)count * values * FinePCPrecisionBytes(H->params.precision));
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  place->resize(count);
+  if (count) {
+    const int blocks = BlocksFor(count);
+    while (bits < 31 && rows >> bits) bits++;
+    PetscCall(s.arena.Take(count, &row));
+    PetscCall(s.arena.Take(count, &number));
+    PetscCall(s.arena.Take(count, &order));
+    PetscCall(Upload(to, of->place));
+    CountUp<<<blocks, kBlockSize, 0, s.stream>>>(count, number);
+    FinePCCheckLaunch();
+    /* which leaves those to the same row in the order of the neighbours */
+    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceRadixSort::SortPairs(memory, bytes, of->place, row, number, order, count, 0, bits, s.stream);
+    }));
+    PlaceContributions<<<blocks, kBlockSize, 0, s.stream>>>(count, order, of->place);
+    FinePCCheckLaunch();
+  }
+  FindContributions<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, count, row, of->add_i);
+  FinePCCheckLaunch();
+  PetscCall(Download(of->place, place));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::FindGhosts(LocalInt l, const CMATCHOwnedRows &next, std::vector<GlobalInt> *ghost)
+{
+  const CMATCHLevel    &L         = H->level[l];
+  const CMATCHCameRows &in        = came[CMATCH_PRODUCTS];
+  const LocalInt        columns   = L.mine ? (LocalInt)H->device[l].column.size() : 0;
+  LocalInt             *used      = nullptr;
+  GlobalInt            *list      = nullptr;
+  size_t                room      = columns;
+  const auto            list_came = [&]() {
+    PetscFunctionBegin;
+    ListOthers<<<BlocksFor(in.entries), kBlockSize, 0, s.stream>>>(in.entries, in.number, nullptr, next.first, next.rows, list,
+                                                                              s.report);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscFunctionBegin;
+  if (in.entries) { /* most of them are own rows */
+    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+    PetscCall(list_came());
+    PetscCall(CMATCHReadReport(&s));
+    room += (size_t)s.seen.entries;
+  }
+  ghost->clear();
+  if (!room) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(BeginList(room, &list));
+  if (columns) {
+    PetscCall(s.arena.Take(columns, &used));
+    PetscCallCUDA(cudaMemsetAsync(used, 0, columns * sizeof(*used), s.stream));
+    MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
+                                                                                   L.coarse, used);
+    FinePCCheckLaunch();
+    ListOthers<<<BlocksFor(columns), kBlockSize, 0, s.stream>>>(columns, column, used, next.first, next.rows, list, s.report);
+    FinePCCheckLaunch();
+  }
+  if (room > (size_t)columns) PetscCall(list_came());
+  PetscCall(EndList(list, ghost));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::FindColumnsOf(LocalInt count, const GlobalInt *number, const CMATCHOwnedRows &next,
+                                                  size_t ghost_count, const GlobalInt *ghosts, LocalInt *places)
+{
+  PetscFunctionBegin;
+  FindColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, number, next.first, next.rows, (LocalInt)ghost_count, ghosts,
+                                                             places);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::PlaceColumns(size_t count, const GlobalInt *number, const CMATCHOwnedRows &next,
+                                                 size_t ghost_count, const GlobalInt *ghosts, LocalInt **places)
+{
+  PetscFunctionBegin;
+  PetscCall(s.arena.Take(count, places));
+  if (count) PetscCall(FindColumnsOf((LocalInt)count, number, next, ghost_count, ghosts, *places));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksTwinCUDA::MergeM(LocalInt l, const CMATCHOwnedRows &next, const std::vector<GlobalInt> &ghost,
+                                           const GlobalInt *ghosts, bool nodes)
+{
+  const LocalInt        rows  = next.rows;
+  const CMATCHLevel    &L     = H->level[l];
+  const LocalInt       *add_i = H->device[l].add_i;
+  const CMATCHCameRows &in    = came[CMATCH_MATCHING];
+  LocalInt             *place = nullptr;
+  float                *d     = nullptr;
+  ProductRows<float>    out{};
+
+  PetscFunctionBegin;
+  s.rows = CMATCHRows{};
+  if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PlaceColumns(met.size(), met_column, next, ghost.size(), ghosts, &place));
+  PetscCall(s.arena.Take(rows, &d));
+  const MergedEntries entries = Merged(L, M, place, in);
+  const size_t        room    = M_entries + in.entries;
+  if (nodes) {
+    ProductRows<double> sums{};
+    PetscCall(MergeRows(&s, {L.mine, add_i}, entries, rows, rows + (LocalInt)ghost.size(), room, &sums));
+    out = ProductRows<float>{sums.start, sums.length, sums.j};
+    PetscCall(s.arena.Take(s.seen.entries, &out.a));
+    RoundGraph<kGroup><<<BlocksFor((long long)rows * kGroup), kBlockSize, 0, s.stream>>>(rows, sums, out.a, d);
+    FinePCCheckLaunch();
+  } else {
+    PetscCall(MergeRows(&s, {L.mine, add_i}, entries, rows, rows + (LocalInt)ghost.size(), room, &out));
+    MergeDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, M.rs, add_i, in.sum, d);
+    FinePCCheckLaunch();
+  }
+  PetscCall(CMATCHKeepRows(&s,
+                           CMATCHRows{rows, out.start, out.length, out.j, out.a, d, (size_t)s.seen.entries, (LocalInt)ghost.size()},
+                           level_mark));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- of rows ------------------------------------------ */
+
+namespace
+{
+
+class SetUp : public CMATCHRanksTwinCUDA {
+public:
+  using CMATCHRanksTwinCUDA::CMATCHRanksTwinCUDA;
 
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
@@ -123,19 +669,13 @@ public:
     transfer   = how;
     PetscCall(CMATCHFindAggregates(&s, how, &H->level[l], &found));
     *match = {found.coarse, found.left, 0};
-    if (!found.rows.n) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-    CountEntries<<<BlocksFor(found.rows.n), kBlockSize, 0, s.stream>>>(found.rows, s.report);
-    FinePCCheckLaunch();
-    PetscCall(CMATCHReadReport(&s));
-    match->entries = (PetscInt64)s.seen.entries + found.coarse;
+    PetscCall(CountFound(&match->entries));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Number(LocalInt l, GlobalInt first_coarse, const std::vector<LocalInt> &send, CMATCHHalo *halo) override
   {
-    CMATCHLevel &L    = H->level[l];
-    LocalInt    *list = nullptr;
+    CMATCHLevel &L = H->level[l];
 
     PetscFunctionBegin;
     CMATCHAdopt(H->params, transfer, found, &L);
@@ -144,11 +684,7 @@ public:
     if (found.rows.n) PetscCall(CMATCHKeepRows(&s, found.rows, level_mark));
     else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
     s.arena.Release(level_mark);
-    PetscCall(s.arena.Take((size_t)L.n + L.ghosts, &numbers));
-    PetscCall(NumberColumns(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
-    PetscCall(TakeList(send, &list));
-    PetscCall(PackValues(0, send.size(), list, sizeof(*numbers), numbers, &halo->packed));
-    halo->ghosts = numbers + L.n;
+    PetscCall(ShareNumbers(L.n, L, send, halo));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -163,19 +699,16 @@ public:
     PetscFunctionBegin;
     if (keep) s.arena.Release(level_mark);
     if (L.transfer != CMATCH_PASSED) PetscCall(CMATCHMeasureFit(&s, l, false));
-    if (!keep) PetscCall(NumberGhosts(&L, &of));
+    if (!keep) PetscCall(NumberGhosts(L.n, &L, &of));
     PetscCall(CMATCHRanksProlong(&s, l, keep, of.met, &counted));
     p1 = counted.p1;
-    if (!keep) PetscCall(NumberForeign(&L, &of, counted.count));
+    if (!keep) PetscCall(NumberForeignOf(&L, &of, counted.count));
     PetscCall(CMATCHRanksRestriction(&s, l, keep, counted));
     PetscCall(TakeList(send, &list));
     if (!keep) {
       PetscCall(TakeColumns(of));
-      PetscCall(s.arena.Take(((size_t)L.n + L.ghosts) * L.width, &P_j));
-      PetscCall(NumberColumns((long long)own, L.P_j, NumberOf{L.coarse, L.first_coarse, column}, P_j));
+      PetscCall(ShareColumns(L.n, L, send.size(), list, columns));
       if (Carries()) PetscCall(PlaceM(L, of.met));
-      PetscCall(PackValues(0, send.size(), list, L.width * sizeof(*P_j), P_j, &columns->packed));
-      columns->ghosts = P_j + own;
     }
     PetscCall(PackValues(1, send.size(), list, L.width * value, L.P_a, &values->packed));
     values->ghosts = (char *)L.P_a + own * value;
@@ -190,8 +723,8 @@ public:
     PetscFunctionBegin;
     L.mine = mine;
     if (!keep) {
-      PetscCall(NumberOthers(&L, &of));
-      PetscCall(TakeSendList(L, list, &of));
+      PetscCall(NumberOthers(L.n, &L, &of));
+      PetscCall(TakeSendList(L, list, 1, &of));
     }
     PetscCall(TakeColumns(of));
     if (L.ghosts)
@@ -206,57 +739,30 @@ public:
     s.seen.entries = 0;
     PetscCall(CMATCHRanksProducts(&s, l, keep, p1, L.coarse + (LocalInt)of.column.size(), &made));
     made_entries = (size_t)s.seen.entries;
-    for (CameRows &rows : came) rows = CameRows{};
-    const auto sent = [&](const CMATCHMade &rows, LocalInt count) {
-      return SentRows{L.mine, count, rows.start, rows.length, rows.j, rows.a, rows.rs, rows.size};
-    };
-    PetscCall(SendRows(CMATCH_PRODUCTS, of, sent(made, L.coarse + L.foreign), NumberOf{L.coarse, L.first_coarse, column},
-                       &to[CMATCH_PRODUCTS]));
-    if (kinds > 1)
-      PetscCall(
-        SendRows(CMATCH_MATCHING, of, sent(M, L.coarse), NumberOf{L.coarse, L.first_coarse, met_column}, &to[CMATCH_MATCHING]));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData received[]) override
-  {
-    PetscFunctionBegin;
-    for (int kind = 0; kind < kinds; kind++) {
-      CameRows &to = came[kind];
-      to.entries   = entries[kind];
-      PetscCall(s.arena.Take((size_t)rows * kCMATCHRowSums, &to.sums));
-      for (LocalInt **array : {&to.start, &to.length}) PetscCall(s.arena.Take(rows, array));
-      for (double **array : {&to.sum, &to.size}) PetscCall(s.arena.Take(rows, array));
-      PetscCall(s.arena.Take(to.entries, &to.number));
-      PetscCall(s.arena.Take(to.entries, &to.j));
-      PetscCall(s.arena.Take(to.entries, &to.a));
-      received[kind] = {to.sums, to.number, to.a};
-    }
+    for (CMATCHCameRows &rows : came) rows = CMATCHCameRows{};
+    const CMATCHSentRowsCUDA sent{L.mine, L.coarse + L.foreign, made.start, made.length, made.j, made.a, made.rs, made.size};
+    PetscCall(BeginRows(CMATCH_PRODUCTS, of, kCMATCHRowSums, &to[CMATCH_PRODUCTS]));
+    PetscCall(WriteSumsOf(sent, of, to[CMATCH_PRODUCTS].sums, s.stream));
+    PetscCall(SendRows(CMATCH_PRODUCTS, of, sent, CMATCHNumberOf{L.coarse, L.first_coarse, column}, &to[CMATCH_PRODUCTS]));
+    if (kinds > 1) PetscCall(SendM(L, of, &to[CMATCH_MATCHING]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Next(LocalInt l, const CMATCHOwnedRows &next, const CMATCHRowList &receive, std::vector<LocalInt> *place) override
   {
-    std::vector<GlobalInt> ghost  = keep ? H->device[l + 1].ghost : std::vector<GlobalInt>();
+    std::vector<GlobalInt> ghost;
     LocalInt              *places = nullptr;
     GlobalInt             *ghosts = nullptr;
 
     PetscFunctionBegin;
-    if (!keep) PetscCall(NumberContributions(next.rows, receive.rows, place, &H->level[l], &H->device[l]));
-    for (CameRows &rows : came) PetscCall(PlaceCame(H->level[l].contributions, H->device[l].place, rows));
-    if (!keep) PetscCall(FindGhosts(l, next, &ghost));
-    PetscCall(s.arena.Take(ghost.size(), &ghosts));
-    PetscCall(Upload(ghost, ghosts));
-    PetscCall(PlaceColumns(H->device[l].column.size(), column, next, ghost.size(), ghosts, &places));
-    for (CameRows &rows : came)
-      if (rows.entries) PetscCall(FindColumnsOf(rows.entries, rows.number, next, ghost.size(), ghosts, rows.j));
+    PetscCall(BeginNext(l, next, receive, 1, place, &ghost, &ghosts, &places));
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       PetscFunctionBegin;
       PetscCall(Merge<decltype(zero)>(l, next, ghost, places));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     H->level[l + 1].first = next.first;
-    if (!keep && Carries()) PetscCall(MergeM(l, next, ghost, ghosts));
+    if (!keep && Carries()) PetscCall(MergeM(l, next, ghost, ghosts, false));
     s.arena.Release(level_mark);
     PetscCall(CMATCHReadReport(&s));
     CMATCHRecordFailure(&s);
@@ -296,436 +802,38 @@ public:
   }
 
 private:
-  /*
-     Room in an outbox, whose contents are lost. A GPU-aware MPI lets the other process map the whole allocation that a message is
-     part of, in a time that grows with its size, unless it has done so before. So what is sent lies in memory that is small and
-     kept.
-  */
-  PetscErrorCode NeedOutbox(int which, size_t bytes)
-  {
-    PetscFunctionBegin;
-    if (H->outbox[which].size() < bytes) PetscCall(H->outbox[which].Allocate(bytes));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* A list of rows on the device. */
-  PetscErrorCode TakeList(const std::vector<LocalInt> &rows, LocalInt **list)
-  {
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(rows.size(), list));
-    PetscCall(Upload(rows, *list));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Packs rows of so many bytes, as the list has them. */
-  PetscErrorCode PackValues(int which, size_t rows, const LocalInt *list, size_t bytes, const void *from, void **packed)
-  {
-    const LocalInt words = (LocalInt)(bytes / sizeof(unsigned));
-    const auto     count = (long long)rows * words;
-
-    PetscFunctionBegin;
-    PetscCall(NeedOutbox(which, (size_t)count * sizeof(unsigned)));
-    *packed = H->outbox[which].data();
-    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-    PackWords<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, words, list, (const unsigned *)from, (unsigned *)*packed);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The list of rows that are sent, for this set-up and those that keep it, and room for values of the cycle. */
-  PetscErrorCode TakeSendList(const CMATCHLevel &L, const CMATCHRowList &list, CMATCHLevelCUDA *of)
-  {
-    std::vector<LocalInt> begin;
-    Layout                layout;
-
-    PetscFunctionBegin;
-    for (const Neighbours::Part &part : list.parts) begin.push_back(part.begin);
-    begin.push_back((LocalInt)list.rows.size());
-    of->parts = (LocalInt)list.parts.size();
-    of->sent  = (LocalInt)list.rows.size();
-    layout.Place(&of->part, begin.size());
-    layout.Place(&of->send, list.rows.size());
-    layout.Place(&of->values, ((size_t)L.coarse + L.foreign) * FinePCPrecisionBytes(H->params.precision));
-    H->memory.emplace_back(&H->meter);
-    PetscCall(layout.Allocate(&H->memory.back()));
-    PetscCall(Upload(begin, of->part));
-    PetscCall(Upload(list.rows, of->send));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Where the entries of rows with these sums begin, and behind the last row; adds up all of them if asked to. */
-  PetscErrorCode OrderRows(LocalInt rows, const double *sums, unsigned long long *all, LocalInt **at)
-  {
-    LocalInt *length = nullptr;
-
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take((size_t)rows + 1, &length));
-    PetscCall(s.arena.Take((size_t)rows + 1, at));
-    ReadLengths<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, sums, length, all);
-    FinePCCheckLaunch();
-    PetscCall(s.cub.Run(
-      [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, *at, rows + 1, s.stream); }));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Packs the rows that are sent. */
-  PetscErrorCode SendRows(CMATCHRowKind kind, const CMATCHLevelCUDA &of, const SentRows &rows, const NumberOf &number,
-                          CMATCHSentRows *to)
-  {
-    LocalInt                       *at  = nullptr;
-    unsigned long long             *end = nullptr;
-    std::vector<unsigned long long> ends((size_t)of.parts + 2); /* the last one is the sum of all, which may be too large */
-
-    PetscFunctionBegin;
-    PetscCall(NeedOutbox(2 * kind, (size_t)of.sent * kCMATCHRowSums * sizeof(double)));
-    to->sums = (double *)H->outbox[2 * kind].data();
-    if (of.sent) {
-      WriteSums<<<BlocksFor(of.sent), kBlockSize, 0, s.stream>>>(rows, of.sent, of.send, to->sums);
-      FinePCCheckLaunch();
-    }
-    PetscCall(s.arena.Take(ends.size(), &end));
-    PetscCallCUDA(cudaMemsetAsync(end, 0, ends.size() * sizeof(*end), s.stream));
-    PetscCall(OrderRows(of.sent, to->sums, end + ends.size() - 1, &at));
-    FindEnds<<<BlocksFor((long long)of.parts + 1), kBlockSize, 0, s.stream>>>(of.parts, of.part, at, end);
-    FinePCCheckLaunch();
-    PetscCall(Download(end, &ends));
-    PetscCheck(ends.back() <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "%s", kCMATCHTooManyToSend);
-    to->entries.clear();
-    for (LocalInt k = 0; k < of.parts; k++) to->entries.push_back((LocalInt)(ends[k + 1] - ends[k]));
-    PetscCall(NeedOutbox(2 * kind + 1, ends.back() * (sizeof(double) + sizeof(GlobalInt))));
-    to->a = (double *)H->outbox[2 * kind + 1].data();
-    to->j = (GlobalInt *)(to->a + ends.back());
-    if (ends.back()) {
-      PackEntries<<<BlocksFor((long long)of.sent * kGroup), kBlockSize, 0, s.stream>>>(rows, of.sent, of.send, at, number, to->j,
-                                                                                       to->a);
-      FinePCCheckLaunch();
-    }
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Rows that have come become contributions with these numbers. */
-  PetscErrorCode PlaceCame(LocalInt count, const LocalInt *place, const CameRows &rows)
-  {
-    LocalInt *at = nullptr;
-
-    PetscFunctionBegin;
-    if (!rows.sums || !count) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(OrderRows(count, rows.sums, nullptr, &at));
-    PlaceRows<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, place, at, rows);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool Carries() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
-  PetscErrorCode NumberColumns(long long count, const LocalInt *columns, const NumberOf &number, GlobalInt *to)
+  /* Foreign aggregates, from the entries that the columns of P have, `count`, which come into their order. */
+  PetscErrorCode NumberForeignOf(CMATCHLevel *L, CMATCHLevelCUDA *of, LocalInt *count)
   {
-    PetscFunctionBegin;
-    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-    ::NumberColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, columns, number, to);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The numbers of columns behind the own ones. */
-  PetscErrorCode TakeColumns(const CMATCHLevelCUDA &of)
-  {
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(of.column.size(), &column));
-    PetscCall(Upload(of.column, column));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Begins a list that ListNumber() makes. */
-  PetscErrorCode BeginList(size_t room, GlobalInt **list)
-  {
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(room, list));
-    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Brings it into ascending order, without repetitions, also to the host. */
-  PetscErrorCode EndList(GlobalInt *list, std::vector<GlobalInt> *on_host)
-  {
-    GlobalInt *sorted  = nullptr;
-    LocalInt  *counted = nullptr, count;
+    std::vector<LocalInt> entries(of->met), kept;
 
     PetscFunctionBegin;
-    PetscCall(CMATCHReadReport(&s));
-    on_host->clear();
-    const LocalInt listed = (LocalInt)s.seen.entries;
-    if (!listed) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(s.arena.Take(listed, &sorted));
-    PetscCall(s.arena.Take(1, &counted));
-    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-      return cub::DeviceRadixSort::SortKeys(memory, bytes, list, sorted, listed, 0, (int)(8 * sizeof(GlobalInt)), s.stream);
-    }));
-    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-      return cub::DeviceSelect::Unique(memory, bytes, sorted, list, counted, listed, s.stream);
-    }));
-    PetscCall(ArrayCopy_CUDA(&count, counted, sizeof(count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    on_host->resize(count);
-    PetscCall(Download(list, on_host));
+    PetscCall(Download(count + L->coarse, &entries));
+    PetscCall(NumberForeign(L->n, entries, L, of, &kept));
+    kept.push_back(0);
+    if (of->met) PetscCall(Upload(kept, count + L->coarse));
     PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The aggregates of ghosts become columns behind the own ones. */
-  PetscErrorCode NumberGhosts(CMATCHLevel *L, CMATCHLevelCUDA *of)
-  {
-    const GlobalInt *of_ghost = numbers + L->n;
-    GlobalInt       *list     = nullptr;
-
-    PetscFunctionBegin;
-    met.clear();
-    of->met     = 0;
-    ghost_place = nullptr;
-    if (!L->ghosts) PetscFunctionReturn(PETSC_SUCCESS);
-    const int blocks = BlocksFor(L->ghosts);
-    PetscCall(BeginList(L->ghosts, &list));
-    ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, nullptr, L->first_coarse, L->coarse, list, s.report);
-    FinePCCheckLaunch();
-    PetscCall(EndList(list, &met));
-    of->met = (LocalInt)met.size();
-    PetscCall(s.arena.Take(L->ghosts, &ghost_place));
-    FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, L->first_coarse, L->coarse, of->met, list, ghost_place);
-    FinePCCheckLaunch();
-    PetscCallCUDA(cudaMemcpyAsync(L->aggregate + L->n, ghost_place, (size_t)L->ghosts * sizeof(*ghost_place),
-                                  cudaMemcpyDeviceToDevice, s.stream));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /*
-     Foreign aggregates are those that are columns of P. They come before the others, which the rows of P have not kept. `count`
-     becomes that of the columns in this order.
-  */
-  PetscErrorCode NumberForeign(CMATCHLevel *L, CMATCHLevelCUDA *of, LocalInt *count)
-  {
-    std::vector<LocalInt> entries(of->met), kept, place(of->met);
-    LocalInt             *places = nullptr, others;
-
-    PetscFunctionBegin;
-    of->column.clear();
-    if (of->met) {
-      PetscCall(Download(count + L->coarse, &entries));
-      for (LocalInt c = 0; c < of->met; c++)
-        if (entries[c]) {
-          place[c] = L->coarse + (LocalInt)kept.size();
-          kept.push_back(entries[c]);
-          of->column.push_back(met[c]);
-        }
-      others = L->coarse + (LocalInt)kept.size();
-      for (LocalInt c = 0; c < of->met; c++)
-        if (!entries[c]) place[c] = others++;
-      kept.push_back(0);
-      PetscCall(Upload(kept, count + L->coarse));
-      PetscCall(s.arena.Take(place.size(), &places));
-      PetscCall(Upload(place, places));
-      const long long all = (long long)L->n * L->width;
-      MoveColumns<<<BlocksFor(all), kBlockSize, 0, s.stream>>>(all, L->coarse, places, L->P_j);
-      FinePCCheckLaunch();
-      MoveColumns<<<BlocksFor(L->ghosts), kBlockSize, 0, s.stream>>>(L->ghosts, L->coarse, places, L->aggregate + L->n);
-      FinePCCheckLaunch();
-    }
-    L->foreign = (LocalInt)of->column.size();
-    L->column  = of->column.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The rows of P of ghosts get columns; those that are neither own nor foreign aggregates come behind these. */
-  PetscErrorCode NumberOthers(CMATCHLevel *L, CMATCHLevelCUDA *of)
-  {
-    const size_t           own    = (size_t)L->n * L->width;
-    const LocalInt         count  = L->ghosts * L->width;
-    const GlobalInt       *number = P_j + own;
-    LocalInt              *places = L->P_j + own;
-    GlobalInt             *list   = nullptr;
-    std::vector<GlobalInt> others;
-
-    PetscFunctionBegin;
-    if (count) {
-      const int blocks = BlocksFor(count);
-      FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->first_coarse, L->coarse, L->foreign, column, places);
-      FinePCCheckLaunch();
-      PetscCall(BeginList(count, &list));
-      ListMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, places, list, s.report);
-      FinePCCheckLaunch();
-      PetscCall(EndList(list, &others));
-      FindMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->coarse + L->foreign, (LocalInt)others.size(), list, places);
-      FinePCCheckLaunch();
-    }
-    of->column.insert(of->column.end(), others.begin(), others.end());
-    L->column = of->column.data();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Room in the arena for the entries of a product. */
-  template <typename Made>
-  PetscErrorCode TakeEntries(size_t entries, Made *more)
-  {
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(entries, &more->j));
-    PetscCall(s.arena.Take(entries, &more->a));
-    more->room = entries;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The rows of M, with aggregates for columns of ghosts. Columns of ghosts that are left are no columns any more. */
-  PetscErrorCode PlaceM(const CMATCHLevel &L, LocalInt met_count)
-  {
-    const LocalInt      rows = L.coarse + L.foreign;
-    LocalInt            wide;
-    ProductRows<double> out{};
-    const auto          room = [&](size_t entries, auto *more) { return TakeEntries(entries, more); };
-
-    PetscFunctionBegin;
-    M         = CMATCHMade{};
-    M_entries = 0;
-    PetscCall(s.arena.Take(met.size(), &met_column));
-    PetscCall(Upload(met, met_column));
-    PetscCall(s.arena.Take(rows, &M.rs));
-    if (rows) {
-      CopyDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(L.coarse, rows, s.rows.d, M.rs);
-      FinePCCheckLaunch();
-    }
-    if (!L.coarse) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(s.arena.Take(L.coarse, &out.start));
-    PetscCall(s.arena.Take(L.coarse, &out.length));
-    PetscCall(s.arena.Take(L.coarse, &out.wide));
-    PetscCall(room(s.rows.room, &out));
-    PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
-                                                      L.coarse + met_count, {false, 7}, &out, &wide, room)));
-    M.start   = out.start;
-    M.length  = out.length;
-    M.j       = out.j;
-    M.a       = out.a;
-    M_entries = (size_t)s.seen.entries;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The numbers of contributions, which come to these rows, and where those to each row begin. */
-  PetscErrorCode NumberContributions(LocalInt rows, const std::vector<LocalInt> &to, std::vector<LocalInt> *place, CMATCHLevel *L,
-                                     CMATCHLevelCUDA *of)
-  {
-    const LocalInt count = (LocalInt)to.size();
-    LocalInt      *row = nullptr, *number = nullptr, *order = nullptr;
-    int            bits = 1;
-    Layout         layout;
-
-    PetscFunctionBegin;
-    L->contributions = count;
-    of->rows         = rows;
-    layout.Place(&of->place, count);
-    layout.Place(&of->add_i, (size_t)rows + 1);
-    layout.Place(&of->added, (size_t)count * FinePCPrecisionBytes(H->params.precision));
-    H->memory.emplace_back(&H->meter);
-    PetscCall(layout.Allocate(&H->memory.back()));
-    place->resize(count);
-    if (count) {
-      const int blocks = BlocksFor(count);
-      while (bits < 31 && rows >> bits) bits++;
-      PetscCall(s.arena.Take(count, &row));
-      PetscCall(s.arena.Take(count, &number));
-      PetscCall(s.arena.Take(count, &order));
-      PetscCall(Upload(to, of->place));
-      CountUp<<<blocks, kBlockSize, 0, s.stream>>>(count, number);
-      FinePCCheckLaunch();
-      /* which leaves those to the same row in the order of the neighbours */
-      PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
-        return cub::DeviceRadixSort::SortPairs(memory, bytes, of->place, row, number, order, count, 0, bits, s.stream);
-      }));
-      PlaceContributions<<<blocks, kBlockSize, 0, s.stream>>>(count, order, of->place);
-      FinePCCheckLaunch();
-    }
-    FindContributions<<<BlocksFor((long long)rows + 1), kBlockSize, 0, s.stream>>>(rows, count, row, of->add_i);
-    FinePCCheckLaunch();
-    PetscCall(Download(of->place, place));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The ghosts of the next level are the columns of its rows that other ranks have. */
-  PetscErrorCode FindGhosts(LocalInt l, const CMATCHOwnedRows &next, std::vector<GlobalInt> *ghost)
-  {
-    const CMATCHLevel &L         = H->level[l];
-    const CameRows    &in        = came[CMATCH_PRODUCTS];
-    const LocalInt     columns   = L.mine ? (LocalInt)H->device[l].column.size() : 0;
-    LocalInt          *used      = nullptr;
-    GlobalInt         *list      = nullptr;
-    size_t             room      = columns;
-    const auto         list_came = [&]() {
-      PetscFunctionBegin;
-      ListOthers<<<BlocksFor(in.entries), kBlockSize, 0, s.stream>>>(in.entries, in.number, nullptr, next.first, next.rows, list,
-                                                                             s.report);
-      FinePCCheckLaunch();
-      PetscFunctionReturn(PETSC_SUCCESS);
-    };
-
-    PetscFunctionBegin;
-    if (in.entries) { /* most of them are own rows */
-      PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-      PetscCall(list_came());
-      PetscCall(CMATCHReadReport(&s));
-      room += (size_t)s.seen.entries;
-    }
-    ghost->clear();
-    if (!room) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(BeginList(room, &list));
-    if (columns) {
-      PetscCall(s.arena.Take(columns, &used));
-      PetscCallCUDA(cudaMemsetAsync(used, 0, columns * sizeof(*used), s.stream));
-      MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
-                                                                                     L.coarse, used);
-      FinePCCheckLaunch();
-      ListOthers<<<BlocksFor(columns), kBlockSize, 0, s.stream>>>(columns, column, used, next.first, next.rows, list, s.report);
-      FinePCCheckLaunch();
-    }
-    if (room > (size_t)columns) PetscCall(list_came());
-    PetscCall(EndList(list, ghost));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode FindColumnsOf(LocalInt count, const GlobalInt *number, const CMATCHOwnedRows &next, size_t ghost_count,
-                               const GlobalInt *ghosts, LocalInt *places)
-  {
-    PetscFunctionBegin;
-    FindColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, number, next.first, next.rows, (LocalInt)ghost_count, ghosts,
-                                                               places);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The columns on the next level of those with these numbers, which are behind the own ones; -1 for those that are none. */
-  PetscErrorCode PlaceColumns(size_t count, const GlobalInt *number, const CMATCHOwnedRows &next, size_t ghost_count,
-                              const GlobalInt *ghosts, LocalInt **places)
-  {
-    PetscFunctionBegin;
-    PetscCall(s.arena.Take(count, places));
-    if (count) PetscCall(FindColumnsOf((LocalInt)count, number, next, ghost_count, ghosts, *places));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  MergedEntries Merged(const CMATCHLevel &L, const CMATCHMade &own, const LocalInt *place, const CameRows &in) const
-  {
-    return {L.mine, L.coarse, own.start, own.length, own.j, own.a, place, in.start, in.length, in.j, in.a};
   }
 
   /* Level l + 1, but for the operator of its matching. */
   template <typename T>
   PetscErrorCode Merge(LocalInt l, const CMATCHOwnedRows &next, const std::vector<GlobalInt> &ghost, const LocalInt *place)
   {
-    const LocalInt     rows  = next.rows;
-    const CMATCHLevel &L     = H->level[l];
-    const LocalInt    *add_i = H->device[l].add_i;
-    const CameRows    &in    = came[CMATCH_PRODUCTS];
-    LocalInt           wide  = 0;
-    double            *size  = nullptr;
-    ProductRows<T>     out{};
-    const auto         room = [&](size_t entries, auto *more) {
+    const LocalInt        rows  = next.rows;
+    const CMATCHLevel    &L     = H->level[l];
+    const LocalInt       *add_i = H->device[l].add_i;
+    const CMATCHCameRows &in    = came[CMATCH_PRODUCTS];
+    LocalInt              wide  = 0;
+    double               *size  = nullptr;
+    ProductRows<T>        out{};
+    const auto            room = [&](size_t entries, auto *more) {
       PetscFunctionBegin;
       PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-                         "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
-      PetscCall(TakeEntries(entries, more));
+                            "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
+      PetscCall(TakeEntries(&s, entries, more));
       PetscFunctionReturn(PETSC_SUCCESS);
     };
 
@@ -769,55 +877,8 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* M of the next level, from the own rows and those that have come. */
-  PetscErrorCode MergeM(LocalInt l, const CMATCHOwnedRows &next, const std::vector<GlobalInt> &ghost, const GlobalInt *ghosts)
-  {
-    const LocalInt     rows  = next.rows;
-    const CMATCHLevel &L     = H->level[l];
-    const LocalInt    *add_i = H->device[l].add_i;
-    const CameRows    &in    = came[CMATCH_MATCHING];
-    LocalInt          *place = nullptr, wide = 0;
-    float             *d = nullptr;
-    ProductRows<float> out{};
-    const auto         room = [&](size_t entries, auto *more) { return TakeEntries(entries, more); };
-
-    PetscFunctionBegin;
-    s.rows = CMATCHRows{};
-    if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(PlaceColumns(met.size(), met_column, next, ghost.size(), ghosts, &place));
-    PetscCall(s.arena.Take(rows, &out.start));
-    PetscCall(s.arena.Take(rows, &out.length));
-    PetscCall(s.arena.Take(rows, &out.wide));
-    PetscCall(s.arena.Take(rows, &d));
-    PetscCall(room(M_entries + in.entries, &out));
-    PetscCall((Product<kGroup, 1, false, true, false>(&s, MergedList{L.mine, add_i}, Merged(L, M, place, in), rows,
-                                                      rows + (LocalInt)ghost.size(), {false, 7}, &out, &wide, room)));
-    const size_t entries = (size_t)s.seen.entries;
-    MergeDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, M.rs, add_i, in.sum, d);
-    FinePCCheckLaunch();
-    PetscCall(
-      CMATCHKeepRows(&s, CMATCHRows{rows, out.start, out.length, out.j, out.a, d, entries, (LocalInt)ghost.size()}, level_mark));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  CMATCHHierarchyCUDA *const H;
-  const PetscBool            keep;
-  CMATCHStats               &stats;
-  CMATCHSetup                s;
-  CMATCHArena::Mark          level_mark; /* what is taken behind it is of the level at hand */
-
-  CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Match() has found */
-  CMATCHFound            found;
-  GlobalInt             *numbers = nullptr;                       /* [n + ghosts] of the aggregates on the next level, or -1 */
-  GlobalInt             *P_j     = nullptr;                       /* [n + ghosts][width] of the columns of P, and -1 behind them */
-  std::vector<GlobalInt> met;                                     /* the numbers of the aggregates of ghosts, ascending */
-  LocalInt              *ghost_place = nullptr;                   /* [ghosts] columns of their aggregates, in this order, or -1 */
-  GlobalInt             *met_column = nullptr, *column = nullptr; /* numbers of columns behind the own ones, of M and of products */
-  double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
-  CMATCHMade             made, M;                                 /* products, and the rows of M */
-  size_t                 made_entries = 0, M_entries = 0;
-  CameRows               came[CMATCH_ROW_KINDS];
-  CMATCHScaleWork        scale_work;
+  double         *p1 = nullptr; /* [n + ghosts] row sums of P */
+  CMATCHScaleWork scale_work;
 };
 
 } // namespace

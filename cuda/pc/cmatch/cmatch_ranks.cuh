@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cmatch_product.cuh"
+#include "cmatch_ranks_twin.cuh"
 #include "search.cuh"
 
 namespace
@@ -114,17 +115,9 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* ------------------------------------------- numbers ------------------------------------------ */
 
-/* The numbers on the next level of the columns of P, or of the products. */
-struct NumberOf {
-  LocalInt         coarse;
-  GlobalInt        first;
-  const GlobalInt *column; /* of those behind the own ones */
-
-  __device__ __forceinline__ GlobalInt operator()(LocalInt c) const { return c < coarse ? first + c : column[c - coarse]; }
-};
-
 /* The numbers of columns, and -1 for none. */
-__global__ void __launch_bounds__(kBlockSize) NumberColumns(long long count, const LocalInt *column, NumberOf number, GlobalInt *to)
+__global__ void __launch_bounds__(kBlockSize)
+  NumberColumns(long long count, const LocalInt *column, CMATCHNumberOf number, GlobalInt *to)
 {
   const long long k = GridThread();
   if (k < count) to[k] = column[k] < 0 ? -1 : number(column[k]);
@@ -195,17 +188,8 @@ __global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, LocalInt 
 
 /* ------------------------------- rows that go to other ranks ---------------------------------- */
 
-/* The rows from `first` on, of which those from `rows` on are empty. */
-struct SentRows {
-  LocalInt        first, rows;
-  const LocalInt *start, *length, *j;
-  const double   *a, *rs, *size; /* size may be null */
-
-  __device__ __forceinline__ LocalInt Length(LocalInt r) const { return first + r < rows ? length[first + r] : 0; }
-};
-
 /* What rows have beside their entries. A thread takes a row of the list. */
-__global__ void __launch_bounds__(kBlockSize) WriteSums(SentRows sent, LocalInt count, const LocalInt *list, double *sums)
+__global__ void __launch_bounds__(kBlockSize) WriteSums(CMATCHSentRowsCUDA sent, LocalInt count, const LocalInt *list, double *sums)
 {
   const long long q = GridThread();
   if (q >= count) return;
@@ -217,11 +201,11 @@ __global__ void __launch_bounds__(kBlockSize) WriteSums(SentRows sent, LocalInt 
 
 /* The lengths of rows as numbers, 0 behind them, and their sum. */
 __global__ void __launch_bounds__(kBlockSize)
-  ReadLengths(LocalInt rows, const double *sums, LocalInt *length, unsigned long long *all)
+  ReadLengths(LocalInt rows, int width, const double *sums, LocalInt *length, unsigned long long *all)
 {
   const long long q = GridThread();
   if (q > rows) return;
-  const LocalInt mine = q < rows ? (LocalInt)sums[q * kCMATCHRowSums] : 0;
+  const LocalInt mine = q < rows ? (LocalInt)sums[q * width] : 0;
   length[q]           = mine;
   if (all && mine) atomicAdd(all, (unsigned long long)mine);
 }
@@ -235,8 +219,8 @@ __global__ void __launch_bounds__(kBlockSize)
 }
 
 /* A group takes a row of the list. */
-__global__ void __launch_bounds__(kBlockSize)
-  PackEntries(SentRows sent, LocalInt count, const LocalInt *list, const LocalInt *at, NumberOf number, GlobalInt *j, double *a)
+__global__ void __launch_bounds__(kBlockSize) PackEntries(CMATCHSentRowsCUDA sent, LocalInt count, const LocalInt *list,
+                                                          const LocalInt *at, CMATCHNumberOf number, GlobalInt *j, double *a)
 {
   const long long q = GridThread() / kGroup;
   if (q >= count) return;
@@ -245,31 +229,27 @@ __global__ void __launch_bounds__(kBlockSize)
   const LocalInt from = sent.start[sent.first + r];
   for (LocalInt e = threadIdx.x % kGroup; e < length; e += kGroup) {
     j[to + e] = number(sent.j[from + e]);
-    a[to + e] = sent.a[from + e];
+    if (sent.block == 1) a[to + e] = sent.a[from + e];
   }
+  if (sent.block == 1) return;
+  const long long values = (long long)length * sent.block;
+  for (long long e = threadIdx.x % kGroup; e < values; e += kGroup)
+    a[(long long)to * sent.block + e] = sent.a[(long long)from * sent.block + e];
 }
 
-/* Rows that have come. Row k is the contribution with this number. */
-struct CameRows {
-  LocalInt   entries = 0;
-  double    *sums    = nullptr;              /* what has come beside the entries */
-  double    *sum = nullptr, *size = nullptr; /* null if no rows come */
-  LocalInt  *start = nullptr, *length = nullptr;
-  GlobalInt *number = nullptr; /* columns */
-  LocalInt  *j      = nullptr; /* the same, on the next level */
-  double    *a      = nullptr;
-};
-
 /* Where the entries of contributions begin among those that come, how many they are, and their sums. */
-__global__ void __launch_bounds__(kBlockSize) PlaceRows(LocalInt count, const LocalInt *place, const LocalInt *at, CameRows came)
+__global__ void __launch_bounds__(kBlockSize)
+  PlaceRows(LocalInt count, const LocalInt *place, const LocalInt *at, CMATCHCameRows came)
 {
   const long long q = GridThread();
   if (q >= count) return;
   const LocalInt k = place[q];
   came.start[k]    = at[q];
   came.length[k]   = at[q + 1] - at[q];
-  came.sum[k]      = came.sums[q * kCMATCHRowSums + 1];
-  came.size[k]     = came.sums[q * kCMATCHRowSums + 2];
+  came.at[k]       = (LocalInt)q;
+  if (!came.sum) return;
+  came.sum[k]  = came.sums[q * kCMATCHRowSums + 1];
+  came.size[k] = came.sums[q * kCMATCHRowSums + 2];
 }
 
 __global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
@@ -309,8 +289,9 @@ __global__ void __launch_bounds__(kBlockSize)
 {
   const long long row = GridThread() / kGroup;
   if (row >= rows) return;
-  for (LocalInt k = threadIdx.x % kGroup; k < length[row]; k += kGroup) {
-    const LocalInt column = j[start[row] + k];
+  const LocalInt end = length ? start[row] + length[row] : start[row + 1];
+  for (LocalInt k = start[row] + threadIdx.x % kGroup; k < end; k += kGroup) {
+    const LocalInt column = j[k];
     if (column >= coarse) used[column - coarse] = 1;
   }
 }
@@ -413,7 +394,7 @@ struct MergedEntries {
 
 /* The row sums of merged rows, and 1 for those without entries; and their sizes. */
 __global__ void __launch_bounds__(kBlockSize)
-  MergeSums(LocalInt rows, LocalInt mine, CMATCHMade own, const LocalInt *add_i, CameRows came, double *rs, double *size)
+  MergeSums(LocalInt rows, LocalInt mine, CMATCHMade own, const LocalInt *add_i, CMATCHCameRows came, double *rs, double *size)
 {
   const long long c = GridThread();
   if (c >= rows) return;
