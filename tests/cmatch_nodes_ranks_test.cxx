@@ -613,3 +613,179 @@ TEST_CASE("cmatch: nodes on several ranks: what the view says", "[cmatch][nodes]
   CHECK(Contains(text, "hierarchy of nodes with 3 unknowns, 6 modes: the near null space\n"));
   CHECK(!Contains(text, "single rows"));
 }
+
+/* ------------------------------------------- on GPUs ------------------------------------------ */
+
+namespace
+{
+
+/* The same rows with the same modes on the GPU. */
+MatObject OnDevice(const Body &body, const Share &share = Even)
+{
+  MatObject A = Spread(body.A, DeviceBackend().mat, InNodes(share, body.k));
+  MUST(MatSetBlockSize(A, body.k));
+  AttachModes(A, body);
+  return A;
+}
+
+void CheckSameLevels(PC pc, PC host)
+{
+  const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
+  REQUIRE(mine.A.size() == theirs.A.size());
+  for (size_t l = 0; l < mine.A.size(); l++) {
+    const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
+    CAPTURE(l);
+    CHECK((a.i == b.i && a.j == b.j));
+    CHECK(SameBits(a.a, b.a));
+    if (l + 1 == mine.A.size()) continue;
+    const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
+    CHECK((p.i == q.i && p.j == q.j));
+    CHECK(SameBits(p.a, q.a));
+  }
+}
+
+} // namespace
+
+TEST_CASE("cmatch: nodes on several GPUs have the hierarchy of the host", "[cmatch][nodes][ranks][pc][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  const auto modulus  = [](LocalInt x, LocalInt y, LocalInt z) { return Random(x + 100 * y + 10000 * z).Between(1, 2); };
+  const Body bodies[] = {Cube(9), MakeBody({25, 20, 0}), Tetrahedra(7)};
+  const Body others[] = {MakeBody({9, 9, 9, {1, 1, 1}, 0.3, modulus}), MakeBody({25, 20, 0, {1, 1, 1}, 0.3, modulus}), Body()};
+  for (size_t k = 0; k < 3; k++)
+    for (const Layout &layout : SomeLayouts())
+      for (const std::string &options : {std::string(), std::string(kWide), kGrouped + std::string("-@precision double ")}) {
+        const Body     &body   = bodies[k];
+        const bool      single = !Contains(options, "double");
+        const MatObject A = OnDevice(body, layout.share), B = WithModes(body, layout.share);
+        const PCObject  pc = MakePC(A, CMATCH(), options), host = MakePC(B, CMATCH(), options);
+        CAPTURE(k, layout.name, options);
+        for (int step = 0; step < 4; step++) {
+          CAPTURE(step);
+          if (step == 1 && others[k].A.n) { /* new values */
+            const MatObject values = SpreadBody(others[k], layout.share);
+            MUST(MatCopy(values, A, SAME_NONZERO_PATTERN));
+            MUST(MatCopy(values, B, SAME_NONZERO_PATTERN));
+          }
+          if (step == 2)
+            for (const Mat matrix : {(Mat)A, (Mat)B}) MUST(MatScale(matrix, -3));
+          if (step == 3)
+            for (const PC reset : {(PC)pc, (PC)host}) {
+              MUST(PCReset(reset));
+              MUST(PCSetOperators(reset, reset == (PC)pc ? A : B, reset == (PC)pc ? A : B));
+            }
+          MUST(PCSetUp(pc));
+          MUST(PCSetUp(host));
+          CHECK(HasNodes(pc));
+          CheckSameLevels(pc, host);
+          const auto y = Applied(pc);
+          CHECK(Difference(y, Applied(host)) <= (single ? 1e-4 : 1e-11));
+          CHECK(SameBits(y, Applied(pc)));
+        }
+        const std::string text = ViewText((PC)pc);
+        CAPTURE(text);
+        if (!Rank()) CHECK((Contains(text, "backend CUDA") && !Contains(text, "single rows")));
+      }
+}
+
+TEST_CASE("cmatch: nodes on several GPUs take the iterations of the host", "[cmatch][nodes][ranks][pc][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  const Body bodies[] = {Cube(14), MakeBody({60, 5, 5}), MakeBody({16, 16, 16, {1, 1, 1}, 0.3, RandomCells}), MakeBody({40, 40, 0}),
+                         Tetrahedra(10)};
+  for (const Body &of : bodies) {
+    const Body body = AlongX(of);
+    for (const std::string &options : {std::string(), kWide + std::string("-@precision double "), std::string(kGrouped)})
+      for (const Layout &layout : SomeLayouts()) {
+        const MatObject A = OnDevice(body, layout.share), B = WithModes(body, layout.share);
+        const Solution  host = Solve(MakeKSP(B, CMATCH(), kSolve + options));
+        CAPTURE(body.A.n, options, layout.name);
+        for (const char *solver : {"", "-ksp_type cgfused "}) {
+          const KSPObject ksp  = MakeKSP(A, CMATCH(), kSolve + (solver + options));
+          const Solution  mine = Solve(ksp);
+          CAPTURE(solver);
+          CHECK(mine.reason == KSP_CONVERGED_RTOL);
+          CHECK(mine.true_residual <= 1.05e-8);
+          CHECK(std::abs(mine.iterations - host.iterations) <= (*solver ? 1 : 0));
+          CHECK(HasNodes(PCOf(ksp)));
+        }
+      }
+  }
+}
+
+TEST_CASE("cmatch: nodes on several GPUs: NCCL gives the bits of MPI", "[cmatch][nodes][ranks][pc][mpi][two][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const Body body = Cube(12), other = MakeBody({12, 12, 12, {1, 1, 1}, 0.3, [](LocalInt x, LocalInt y, LocalInt z) {
+                                                  return Random(x + 100 * y + 10000 * z + 1).Between(1, 2);
+                                                }});
+  for (const Layout &layout : SomeLayouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), std::string(), kGrouped + std::string("-@precision double ")}) {
+      const MatObject A    = OnDevice(body, layout.share);
+      const PCObject  nccl = MakePC(A, CMATCH(), options + "-@communication nccl"),
+                     mpi   = MakePC(A, CMATCH(), options + "-@communication mpi");
+      CAPTURE(layout.name, options);
+      for (const bool changed : {false, true}) {
+        if (changed) MUST(MatCopy(SpreadBody(other, layout.share), A, SAME_NONZERO_PATTERN));
+        const auto y = Applied(nccl);
+        CHECK(SameBits(y, Applied(mpi)));
+        CHECK(SameBits(y, Applied(nccl)));
+        const VecObject x = RightVec(A, 13), z = RightVec(A, 1), of_mpi = RightVec(A, 1); /* whose norm is known */
+        PetscReal       norm;
+        MUST(VecNorm(x, NORM_2, &norm));
+        MUST(PCApply(nccl, x, z));
+        MUST(PCApply(mpi, x, of_mpi));
+        CHECK(SameBits(Values(z), Values(of_mpi)));
+      }
+      const std::string text = ViewText((PC)nccl);
+      if (!Rank()) CHECK(Contains(text, "an application communicates by nccl, version "));
+    }
+}
+
+TEST_CASE("cmatch: nodes on several GPUs: where modes come from, blocks, and failures",
+          "[cmatch][nodes][ranks][pc][gpu][bad][mpi][two]")
+{
+  NEEDS_DEVICE();
+  const Body cube = Cube(8);
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped)}) {
+    CAPTURE(options);
+    /* coordinates, and constants */
+    const MatObject A = Spread(cube.A, DeviceBackend().mat, InNodes(Even, 3)), B = SpreadBody(cube, Even);
+    for (const Mat matrix : {(Mat)A, (Mat)B}) MUST(MatSetBlockSize(matrix, 3));
+    for (const bool coordinates : {false, true}) {
+      const PCObject pc = MakePC(A, CMATCH(), options), host = MakePC(B, CMATCH(), options);
+      auto           x = PartOf(B, cube.x, cube.A.n);
+      CAPTURE(coordinates);
+      if (coordinates)
+        for (const PC to : {(PC)pc, (PC)host}) MUST(PCSetCoordinates(to, 3, (PetscInt)x.size() / 3, x.data()));
+      MUST(PCSetUp(pc));
+      MUST(PCSetUp(host));
+      CHECK(HasNodes(pc));
+      CheckSameLevels(pc, host);
+    }
+    /* a matrix of blocks */
+    MatObject blocks;
+    MUST(MatConvert(WithModes(cube, Even, MATBAIJ), MATBAIJCUDA, MAT_INITIAL_MATRIX, blocks.put()));
+    AttachModes(blocks, cube);
+    const PCObject of_blocks = MakePC(blocks, CMATCH(), options), host = MakePC(WithModes(cube), CMATCH(), options);
+    MUST(PCSetUp(of_blocks));
+    MUST(PCSetUp(host));
+    CHECK(HasNodes(of_blocks));
+    CheckSameLevels(of_blocks, host);
+    /* a bad row of one rank, and good ones again */
+    Body bad = cube;
+    for (LocalInt e = bad.A.i[301]; e < bad.A.i[302]; e++)
+      if (bad.A.j[e] == 301) bad.A.a[e] = -1;
+    const MatObject C = OnDevice(cube), wrong = SpreadBody(bad, Even), good = SpreadBody(cube, Even);
+    const KSPObject ksp = MakeKSP(C, CMATCH(), options);
+    for (int repeat = 0; repeat < 2; repeat++) {
+      CHECK(Solve(ksp).reason > 0);
+      MUST(MatCopy(wrong, C, SAME_NONZERO_PATTERN));
+      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+      CHECK(Contains(FailureOf(PCOf(ksp)), "Row 301 has a diagonal entry that is not positive"));
+      MUST(MatCopy(good, C, SAME_NONZERO_PATTERN));
+      if (kPCApplySetsUp) MUST(KSPSetOperators(ksp, C, C));
+    }
+  }
+}

@@ -3,147 +3,11 @@
    those on the host, on any number of ranks, for new values, too, and the cycles of both agree up to rounding.
 */
 #include <cstdlib>
-#include <cstring>
 
-#include "device.h"
-#include "pc/cmatch/cmatch_face.h"
-#include "sparse/csr_mat.h"
-#include "spread.h"
+#include "ranks_twin.h"
 
 namespace
 {
-
-/* A copy of rows in the memory of a twin. */
-class RowsCopy {
-public:
-  RowsCopy(const CSRView &from, PetscMemType where) : view(from)
-  {
-    MUST(CSRCreate(from.n, from.n, from.nnz, FINEPC_DOUBLE, where, &copy_));
-    if (from.n) MUST(ArrayCopy(copy_.i, from.i, ((size_t)from.n + 1) * sizeof(LocalInt), where, from.where));
-    MUST(ArrayCopy(copy_.j, from.j, from.nnz * sizeof(LocalInt), where, from.where));
-    MUST(ArrayCopy(copy_.a, from.a, from.nnz * sizeof(PetscScalar), where, from.where));
-    view = CSRView{from.n, from.nnz, copy_.i, copy_.j, (const PetscScalar *)copy_.a, where};
-  }
-  RowsCopy(const RowsCopy &)            = delete;
-  RowsCopy &operator=(const RowsCopy &) = delete;
-  ~RowsCopy() { PetscCallAbort(PETSC_COMM_SELF, CSRDestroy(&copy_)); }
-  CSRView view;
-
-private:
-  CSR copy_{};
-};
-
-/* A hierarchy of all ranks, made as PCCMATCH makes it. */
-class RanksTwin {
-public:
-  explicit RanksTwin(PetscMemType where) : where_(where) { }
-  RanksTwin(const RanksTwin &)            = delete;
-  RanksTwin &operator=(const RanksTwin &) = delete;
-  ~RanksTwin()
-  {
-    PetscCallAbort(PETSC_COMM_SELF, CMATCHRanksDestroy(&ranks_));
-    PetscCallAbort(PETSC_COMM_SELF, PetscMemTypeDevice(where_) ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
-  }
-
-  /* False if a rank has failed. */
-  bool Compute(Mat A, const CMATCHParams &params, const std::vector<double> &w, bool keep)
-  {
-    const bool     on_device = PetscMemTypeDevice(where_);
-    CMATCHEntries  w_copy;
-    PCLocalOutcome outcome;
-    PCLocalPhase   phase{PETSC_COMM_WORLD, &outcome, false};
-    CSRMat         own, others;
-    double         largest = 0;
-    if (!keep) {
-      MUST(CMATCHRanksDestroy(&ranks_));
-      MUST(on_device ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
-      MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, 1, &params, &ranks_));
-      MUST(CMATCHRanksConnect(A, ranks_));
-    }
-    MUST(MatGetOwnershipRange(A, &ranks_->first, nullptr));
-    MUST(MatGetCSR(A, &own));
-    MUST(MatGetOtherCSR(A, &others));
-    {
-      const RowsCopy own_copy(own.A, where_), others_copy(others.A, where_);
-      const size_t   with_ghosts = own.A.n + ranks_->ghost.size();
-      if (!w.empty()) { /* entries of ghosts, too */
-        std::vector<double> mine(w.begin() + ranks_->first, w.begin() + ranks_->first + own.A.n);
-        for (PetscInt g : ranks_->ghost) mine.push_back(w[g]);
-        CMATCHEntries on_host;
-        MUST(on_host.Assign(PETSC_MEMTYPE_HOST, with_ghosts, mine.data(), with_ghosts));
-        MUST(w_copy.Assign(where_, with_ghosts, nullptr, 0));
-        MUST(ArrayCopy(w_copy.data(), on_host.data(), with_ghosts * sizeof(double), where_, PETSC_MEMTYPE_HOST));
-      }
-      MUST((on_device ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host)(&own_copy.view, w_copy.data(), params.zero,
-                                                                                 &largest));
-      MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
-      CMATCHRanksSetUp *setup;
-      MUST((on_device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&params, (PetscBool)keep, &ranks_->stats, &H, &setup));
-      ranks_->setup.reset(setup);
-      ranks_->keep      = (PetscBool)keep;
-      ranks_->keep_work = PETSC_TRUE;
-      H->level[0].first = ranks_->first;
-      H->level[0].all   = ranks_->level[0].all;
-      MUST(setup->Begin(&own_copy.view, &others_copy.view, ranks_->ghost, w_copy.data(), largest));
-    }
-    MUST(MatRestoreCSR(&others));
-    MUST(MatRestoreCSR(&own));
-    int failed = ranks_->stats.failure != CMATCH_OK;
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-    if (!failed) {
-      MUST(CMATCHRanksMakeLevels(&phase, H, ranks_));
-      REQUIRE(outcome.code == PETSC_SUCCESS);
-      failed = ranks_->stats.failure != CMATCH_OK;
-    }
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-    if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(&phase, ranks_));
-    stats = ranks_->stats;
-    ranks_->setup.reset();
-    return !failed;
-  }
-
-  /* Exchanges of the cycle by NCCL from now on; false where that is not possible. */
-  bool UseNCCL()
-  {
-    const char *why;
-    MUST(NCCLOf(PETSC_COMM_WORLD, &ranks_->nccl, &why));
-    if (!ranks_->nccl) return false;
-    MUST(CMATCHRanksMakeRoom(ranks_, H));
-    MUST(CMATCHConnect_CUDA(H, PETSC_COMM_WORLD, &direct));
-    return true;
-  }
-
-  std::vector<double> Apply(const std::vector<double> &r)
-  {
-    const size_t        bytes = r.size() * sizeof(double);
-    std::vector<double> z(r.size(), std::nan(""));
-    void               *r_copy, *z_copy;
-    MUST(ArrayCreate(bytes, where_, &r_copy));
-    MUST(ArrayCreate(bytes, where_, &z_copy));
-    MUST(ArrayCopy(r_copy, r.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(z_copy, z.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, (const PetscScalar *)r_copy, (PetscScalar *)z_copy));
-    MUST(ArrayCopy(z.data(), z_copy, bytes, PETSC_MEMTYPE_HOST, where_));
-    MUST(ArrayDestroy(where_, &r_copy));
-    MUST(ArrayDestroy(where_, &z_copy));
-    return z;
-  }
-
-  std::vector<char> Bytes(const void *from, size_t bytes) const
-  {
-    std::vector<char> copy(bytes);
-    if (bytes) MUST(ArrayCopy(copy.data(), from, bytes, PETSC_MEMTYPE_HOST, where_));
-    return copy;
-  }
-
-  CMATCHHierarchy *H = nullptr;
-  CMATCHStats      stats{};
-  bool             direct = false; /* kernels write to the other GPUs themselves */
-
-private:
-  PetscMemType where_;
-  CMATCHRanks *ranks_ = nullptr;
-};
 
 void CheckSame(const RanksTwin &x, const RanksTwin &y)
 {
@@ -197,19 +61,6 @@ void CheckSame(const RanksTwin &x, const RanksTwin &y)
   }
 }
 
-/* The largest difference of all ranks, relative to the largest entry of all. */
-double DifferenceOfAll(const std::vector<double> &x, const std::vector<double> &y)
-{
-  double most[2] = {0, 0};
-  for (size_t i = 0; i < x.size(); i++) {
-    const double difference = std::fabs(x[i] - y[i]);
-    if (!(difference <= most[0])) most[0] = std::isfinite(difference) ? difference : 1e300;
-    most[1] = std::max(most[1], std::fabs(y[i]));
-  }
-  MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
-  return most[1] > 0 ? most[0] / most[1] : most[0];
-}
-
 struct Case {
   const char         *name;
   HostMatrix          A;
@@ -244,8 +95,8 @@ void Compare(const Case &c, const Layout &layout)
   for (const bool keep : {false, true}) {
     CAPTURE(keep);
     if (keep) SetValues(A, Changed(Blocks(c.A), 5));
-    const bool made = host.Compute(A, c.params, c.w, keep);
-    REQUIRE(device.Compute(A, c.params, c.w, keep) == made);
+    const bool made = host.Compute(A, c.params, {c.w}, keep);
+    REQUIRE(device.Compute(A, c.params, {c.w}, keep) == made);
     CHECK(device.stats.failure == host.stats.failure);
     CHECK(device.stats.level == host.stats.level);
     CHECK(device.stats.row == host.stats.row);
@@ -259,7 +110,7 @@ void Compare(const Case &c, const Layout &layout)
     CHECK(SameBits(z, again));
     CHECK(DifferenceOfAll(z, host.Apply(r)) <= (single ? 1e-4 : 1e-11));
     /* NCCL brings the same values, in the graph of the set-up before, too */
-    REQUIRE(nccl.Compute(A, c.params, c.w, keep));
+    REQUIRE(nccl.Compute(A, c.params, {c.w}, keep));
     if (!keep && !nccl.UseNCCL()) break;
     /* symmetric matrices have all that kernels need for exchanges of their own */
     if (const char *words = std::getenv("FINEPC_EMULATOR_WORDS"); words && *words != 's') CHECK(nccl.direct == (*words == '1'));

@@ -53,7 +53,6 @@ static PetscErrorCode GetSides(PetscSF sf, PetscInt *roots, PetscInt *leaves)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Entries have eight bytes at most. */
 static PetscErrorCode MakeStaging_Exchange(LocalInt columns, Exchange *exchange)
 {
   PetscInt rows, leaves, packed = 0, same;
@@ -62,8 +61,9 @@ static PetscErrorCode MakeStaging_Exchange(LocalInt columns, Exchange *exchange)
   PetscCall(DropStaging(exchange));
   PetscCall(GetSides(exchange->sf, &rows, &leaves));
   if (exchange->packed) PetscCall(GetSides(exchange->packed, &packed, &same));
-  PetscCall(PetscMalloc(PetscMax((size_t)rows, (size_t)packed * columns) * sizeof(PetscScalar), &exchange->host_x));
-  PetscCall(PetscMalloc((size_t)leaves * columns * sizeof(PetscScalar), &exchange->host_ghosts));
+  const size_t values = exchange->values;
+  PetscCall(PetscMalloc(PetscMax(rows * values, (size_t)packed * columns) * sizeof(PetscScalar), &exchange->host_x));
+  PetscCall(PetscMalloc(leaves * PetscMax((size_t)columns, values) * sizeof(PetscScalar), &exchange->host_ghosts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

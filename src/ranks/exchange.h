@@ -26,7 +26,8 @@ struct Exchange {
   PetscScalar *block   = nullptr; /* [columns * sent] their entries, interleaved */
 
   /* where PetscSF takes no memory of the GPU: what it takes instead, of `sf` or of `packed` */
-  char *host_x = nullptr, *host_ghosts = nullptr;
+  char    *host_x = nullptr, *host_ghosts = nullptr;
+  LocalInt values = 1; /* of eight bytes in an entry of `sf`, at most */
 
   /* for exchanges without the host */
   PetscObjectId id     = 0; /* another one for each sf: all ranks see it change at the same time */

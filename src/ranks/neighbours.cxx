@@ -95,15 +95,17 @@ PetscErrorCode NeighboursWiden(const Neighbours &lists, LocalInt columns, Neighb
   LocalInt most = 0;
 
   PetscFunctionBegin;
-  for (const std::vector<LocalInt> *list : {&lists.entries, &lists.places})
+  for (const std::vector<LocalInt> *list : {&lists.entries, &lists.places, &lists.own_from, &lists.own_to})
     for (LocalInt number : *list) most = PetscMax(most, number);
   for (const std::vector<Neighbours::Part> *parts : {&lists.to, &lists.from})
     for (const Neighbours::Part &part : *parts) most = PetscMax(most, part.end);
   PetscCall(LocalIntCast(((PetscInt64)most + 1) * columns, "entries of several right-hand sides", &most));
-  wide->entries = Widened(lists.entries, columns);
-  wide->places  = Widened(lists.places, columns);
-  wide->to      = lists.to;
-  wide->from    = lists.from;
+  wide->entries  = Widened(lists.entries, columns);
+  wide->places   = Widened(lists.places, columns);
+  wide->own_from = Widened(lists.own_from, columns);
+  wide->own_to   = Widened(lists.own_to, columns);
+  wide->to       = lists.to;
+  wide->from     = lists.from;
   for (std::vector<Neighbours::Part> *parts : {&wide->to, &wide->from})
     for (Neighbours::Part &part : *parts) part = {part.rank, part.begin * columns, part.end * columns};
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -56,21 +56,23 @@ struct CMATCHLevelCUDA {
   LocalInt      longest = 0;       /* blocks of the longest row, of a hierarchy of nodes */
 
   /* what follows is of levels on several ranks */
-  std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
-  std::vector<GlobalInt> column;    /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
-  LocalInt               met   = 0; /* aggregates of ghosts, whether they are columns of P or not */
-  LocalInt              *inner = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending */
-  LocalInt               inners = 0, borders = 0;
-  LocalInt              *add_i  = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
-  LocalInt               rows   = 0;       /* own ones of the next level */
-  void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
-  void                  *added  = nullptr; /* [contributions] */
-  const LocalInt        *order  = nullptr; /* [contributions] where each of them is in `added`, or null if they are in order */
+  std::vector<GlobalInt> ghost;                 /* see CMATCHLevel */
+  std::vector<GlobalInt> column;                /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
+  LocalInt               met = 0;               /* aggregates of ghosts, whether they are columns of P or not */
+  LocalInt *inner = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending; slices of nodes */
+  LocalInt  inners = 0, borders = 0;
+  LocalInt *add_i       = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
+  LocalInt  rows        = 0;       /* own ones of the next level */
+  void     *values      = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  void     *added       = nullptr; /* [contributions] */
+  const LocalInt *order = nullptr; /* [contributions] where each of them is in `added`, or null if they are in order */
 
   /* Of the CMATCHRowList of rows that are sent: the neighbours, [parts + 1] where the rows of each begin, and the rows. */
   LocalInt  parts = 0, sent = 0;
   LocalInt *part = nullptr, *send = nullptr;
   LocalInt *place = nullptr; /* [contributions] the number of each row that comes */
+
+  std::shared_ptr<CMATCHNodeType> type, coarse_type; /* of nodes: of the vectors, and of those of the next level */
 
   /* of the level's factor, if it has one */
   double        *inverse_psi = nullptr; /* [n] until the factor is scaled */

@@ -178,7 +178,7 @@ PetscErrorCode AddUpGraph(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, M
     <<<BlocksFor((long long)aggregates * kGraphGroup), kBlockSize, 0, s->stream>>>(aggregates, out, made->a, made->d);
   FinePCCheckLaunch();
   s->arena.Release(mark);
-  *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries, 0};
+  *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries, w.M.foreign};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -259,17 +259,7 @@ struct Four<double> {
   using Type = double4_16a;
 };
 
-/* The correction of a rank's own aggregates, of which it has so many on the next level, and behind them what other ranks have sent.
- */
-template <typename T>
-struct SharedCorrection {
-  LocalInt mine;
-  const T *__restrict__ const own, *__restrict__ const values;
-
-  __device__ __forceinline__ T operator[](LocalInt j) const { return j < mine ? own[j] : values[j]; }
-};
-
-/* x = x + P e, with e as an array or a SharedCorrection. A thread takes a row. */
+/* x = x + P e, with e as an array or a CMATCHSharedCorrection. A thread takes a row. */
 template <typename T, bool OfFour, typename Correction>
 __global__ void __launch_bounds__(kBlockSize)
   Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a, const Correction e, T *x, const CMATCHControl *control)
@@ -331,8 +321,7 @@ public:
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
-    if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll()); /* with NCCL it is known when the graph is launched */
-    else if (!H_->several && !solver.square) PetscCall(LaunchFindLargest(&H_->control->largest));
+    PetscCall(FindLargest(solver));
     /* the kernel before may be the caller's, which does not know that this one could start early */
     PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, solver,
                           (const T *)L.l, V(0).b, First(0), H_->control));
@@ -340,6 +329,15 @@ public:
     if (!ended_ && L.n)
       PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
                             ends_, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The largest magnitude of the entries of W r, where the cycle finds it: with NCCL it is known when the graph is launched. */
+  PetscErrorCode FindLargest(const CMATCHSolverState &solver)
+  {
+    PetscFunctionBegin;
+    if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll());
+    else if (!H_->several && !solver.square) PetscCall(LaunchFindLargest(&H_->control->largest));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -702,7 +700,7 @@ private:
     PetscCall(SolveNext(l, &e));
     PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_UP, e, values + L.mine, stream_));
     PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_UP, e, values + L.mine, stream_));
-    PetscCall(Correct(l, SharedCorrection<T>{L.mine, e, values}));
+    PetscCall(Correct(l, CMATCHSharedCorrection<T>{L.mine, e, values}));
     if (!Passed(l)) PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -719,7 +717,8 @@ PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, con
 {
   PetscFunctionBegin;
   if (H->nodes) {
-    if (!solver.square) PetscCall(LaunchFindLargest(H, ends, &H->control->largest, stream));
+    PetscCall(CMATCHWithPrecision(H->params.precision,
+                                  [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).FindLargest(solver); }));
     PetscCall(CMATCHNodesLaunchCycle(H, ends, solver, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -784,6 +783,7 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
     &H->capture,
     [&](cudaStream_t stream) {
       if (!by_host) return LaunchCycle(H, CMATCHCaller{nullptr, nullptr, H->caller}, CMATCHSolverState{}, stream);
+      if (H->nodes) return CMATCHNodesLaunchAlone(H, stream);
       return CMATCHWithPrecision(H->params.precision,
                                  [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, stream).RunAlone(); });
     },

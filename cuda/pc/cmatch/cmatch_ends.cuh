@@ -51,5 +51,16 @@ struct CMATCHToVector {
   __device__ __forceinline__ void operator()(LocalInt i, T value) const { x[i] = value; }
 };
 
+/* The correction of a rank's own aggregates, so many values on the next level, and behind them what other ranks have sent. */
+template <typename T>
+struct CMATCHSharedCorrection {
+  LocalInt mine;
+  const T *__restrict__ const own, *__restrict__ const values;
+
+  __device__ __forceinline__ T operator[](LocalInt j) const { return j < mine ? own[j] : values[j]; }
+};
+
 /* Launches a cycle of a hierarchy of nodes; the largest entry of r is known, unless the solver passes the size of r. */
 PetscErrorCode CMATCHNodesLaunchCycle(CMATCHHierarchyCUDA *, const CMATCHCaller &, const CMATCHSolverState &, cudaStream_t);
+/* The part of one rank alone of a hierarchy of several ranks: from what has come for its finest level to its correction there. */
+PetscErrorCode CMATCHNodesLaunchAlone(CMATCHHierarchyCUDA *, cudaStream_t);

@@ -4,11 +4,23 @@
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
 
+/* The values of an entry of an exchange: of a node, as many as it has unknowns. */
+static LocalInt ValuesOf(const CMATCHHierarchyCUDA *H, LocalInt level, CMATCHKind kind)
+{
+  return H->nodes ? H->nodes->level[kind == CMATCH_HALO ? level : level + 1].k : 1;
+}
+
+static MPI_Datatype TypeOf_CMATCH(const CMATCHHierarchyCUDA *H, LocalInt level, CMATCHKind kind)
+{
+  if (!H->nodes) return CMATCHType(H->params.precision);
+  return (kind == CMATCH_HALO ? H->device[level].type : H->device[level].coarse_type)->Get();
+}
+
 PetscErrorCode CMATCHExchangeBegin(CMATCHHierarchyCUDA *H, LocalInt level, CMATCHKind kind, const void *from, void *to,
                                    cudaStream_t stream)
 {
   const CMATCHLevel &L    = H->level[level];
-  const MPI_Datatype type = CMATCHType(H->params.precision);
+  const MPI_Datatype type = TypeOf_CMATCH(H, level, kind);
 
   PetscFunctionBegin;
   if (H->ranks.nccl)
@@ -23,7 +35,7 @@ PetscErrorCode CMATCHExchangeEnd(CMATCHHierarchyCUDA *H, LocalInt level, CMATCHK
                                  cudaStream_t stream)
 {
   const CMATCHLevel &L    = H->level[level];
-  const MPI_Datatype type = CMATCHType(H->params.precision);
+  const MPI_Datatype type = TypeOf_CMATCH(H, level, kind);
 
   PetscFunctionBegin;
   if (H->ranks.nccl)
@@ -77,6 +89,11 @@ PetscErrorCode CMATCHMakeRoom_CUDA(CMATCHHierarchy *hierarchy, NCCL *nccl, std::
   for (LocalInt l = 0; l < H->several; l++) H->device[l].order = begin[l + 1] > begin[l] ? H->orders.data() + begin[l] : nullptr;
   ExchangeRanksUse(&H->ranks, nccl);
   H->exchanges.bytes = FinePCPrecisionBytes(H->params.precision);
+  for (size_t k = 0; k < lists->size() && H->nodes; k++) {
+    Neighbours wide;
+    PetscCall(NeighboursWiden((*lists)[k], ValuesOf(H, (LocalInt)(k / CMATCH_KINDS), (CMATCHKind)(k % CMATCH_KINDS)), &wide));
+    std::swap((*lists)[k], wide);
+  }
   PetscCall(DeviceExchangesMakeRoom(&H->ranks, &H->exchanges, *lists, back.data(), (size_t)kCMATCHMostLevels * CMATCH_KINDS));
   H->bytes += H->exchanges.memory.bytes() + H->orders.bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -94,7 +111,7 @@ PetscErrorCode CMATCHConnect_CUDA(CMATCHHierarchy *hierarchy, MPI_Comm comm, boo
   for (LocalInt l = 0; l < H->several; l++) {
     const CMATCHLevelCUDA &of     = H->device[l];
     char *const            x      = (char *)H->device[l].vectors.x[0];
-    char *const            values = (char *)of.values + (size_t)H->level[l].mine * value;
+    char *const            values = (char *)of.values + (size_t)H->level[l].mine * ValuesOf(H, l, CMATCH_UP) * value;
     const void *const      next   = of.rows ? H->device[l + 1].vectors.x[0] : nullptr;
     /* what the vectors have now is of no use, and nobody reads what comes */
     PetscCall(CMATCHExchangeBegin(H, l, CMATCH_HALO, x, x + H->level[l].n * value, stream));

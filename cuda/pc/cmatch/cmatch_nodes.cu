@@ -44,6 +44,16 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, double sign, 
   if (threadIdx.x == 0 && largest) atomicMax(&report->largest, largest);
 }
 
+/* The first row with an entry that is not finite in columns of ghosts. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CheckForeign(LocalInt n, CSRView A, CMATCHReport *report)
+{
+  const long long row    = GridThread();
+  bool            finite = true;
+  if (row >= n) return;
+  for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) finite = finite && isfinite(A.a[e]);
+  if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, (LocalInt)row, CMATCH_NOT_FINITE));
+}
+
 /* The largest magnitude of each mode, and the first entry that is not finite, by modes and then by rows. */
 __global__ void __launch_bounds__(kBlockSize) CheckModes(LocalInt rows, LocalInt m, const double *B, CMATCHReport *report)
 {
@@ -71,8 +81,9 @@ __global__ void __launch_bounds__(kBlockSize) CheckModes(LocalInt rows, LocalInt
 /* The blocks in which the rows of a node have entries, and the diagonal one */
 template <int K>
 struct NodeColumns {
-  CSRView  A;
-  LocalInt known_k;
+  CSRView         A, foreign;
+  const LocalInt *columns; /* of those of ghosts */
+  LocalInt        known_k;
 
   template <typename F>
   __device__ __forceinline__ void ForColumns(LocalInt i, F f) const
@@ -80,6 +91,9 @@ struct NodeColumns {
     const LocalInt k = K ? K : known_k, end = A.i[(i + 1) * k];
     if (threadIdx.x % kWarpSize == 0) f(i);
     for (LocalInt e = A.i[i * k] + (LocalInt)(threadIdx.x % kWarpSize); e < end; e += kWarpSize) f(A.j[e] / k);
+    if (!foreign.nnz) return;
+    for (LocalInt e = foreign.i[i * k] + (LocalInt)(threadIdx.x % kWarpSize); e < foreign.i[(i + 1) * k]; e += kWarpSize)
+      f(columns[foreign.j[e]] / k);
   }
 };
 
@@ -141,6 +155,44 @@ __global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale
   if (lane != 0) return;
   to.alone[i] = (unsigned char)(~other & ((1u << k) - 1));
   if (wrong) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, i * k + __ffs((int)wrong) - 1, CMATCH_TOO_LARGE));
+}
+
+/* The same in columns of ghosts, when the others are there. A thread takes a node. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  FillForeign(LocalInt n, CSRView A, const LocalInt *columns, double scale, Finest to, CMATCHReport *report)
+{
+  const long long at    = GridThread();
+  unsigned        other = 0;
+  if (at >= n) return;
+  const LocalInt i = (LocalInt)at, k = to.k;
+  for (LocalInt r = 0; r < k; r++)
+    for (LocalInt e = A.i[i * k + r]; e < A.i[i * k + r + 1]; e++) {
+      const LocalInt column = columns[A.j[e]], block = CMATCHFindBlock(to.A_i, to.A_j, i, column / k);
+      const double   value                           = A.a[e] * scale;
+      to.A[((size_t)block * k + r) * k + column % k] = value;
+      if (!isfinite((T)value)) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, i * k + r, CMATCH_TOO_LARGE));
+      if (value != 0) other |= 1u << r;
+    }
+  to.alone[i] &= (unsigned char)~other;
+}
+
+/* Magnitudes of scaled diagonal entries. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) ScaleDiagonal(LocalInt count, const double *from, double scale, double *to)
+{
+  const long long at = GridThread();
+  if (at < count) to[at] = fabs(from[at] * scale);
+}
+
+/* The diagonal entries of A. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) TakeDiagonal(CSRView A, double *to)
+{
+  const long long row = GridThread();
+  double          a   = 0;
+  if (row >= A.n) return;
+  for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++)
+    if (A.j[e] == row) a = A.a[e];
+  to[row] = a;
 }
 
 /* The slices of a level, from its operator in double precision. Threads of a block have the unknowns of a slice, step by step. */
@@ -240,23 +292,28 @@ __global__ void __launch_bounds__(kBlockSize)
 /* -------------------------------------------- steps ------------------------------------------- */
 
 /* Checks A and the modes, and finds the scale of A and of these. */
-PetscErrorCode Check(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes, Exponents *exponents)
+PetscErrorCode Check(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A, const CMATCHModes &modes, Exponents *exponents)
 {
-  CMATCHSetup *s = t->s;
-  double       largest;
-  int          exponent = 0;
+  CMATCHSetup   *s        = t->s;
+  const LocalInt n        = A.own.n;
+  double         largest  = A.largest;
+  int            exponent = 0;
 
   PetscFunctionBegin;
   PetscCall(CMATCHBeginReport(s));
-  CheckRows<<<BlocksFor((long long)A.n * kRowGroup), kBlockSize, 0, s->stream>>>(A, CMATCHSign(*s->params), s->report);
-  CheckModes<<<PetscMin(BlocksFor(A.n), 4 * s->H->processors), kBlockSize, 0, s->stream>>>(A.n, modes.m, modes.B, s->report);
-  FinePCCheckLaunch();
-  PetscCall(CMATCHReadReport(s));
-  memcpy(&largest, &s->seen.largest, sizeof(largest));
-  std::frexp(largest, &exponent);
+  if (n) {
+    CheckRows<<<BlocksFor((long long)n * kRowGroup), kBlockSize, 0, s->stream>>>(A.own, CMATCHSign(*s->params), s->report);
+    if (A.foreign.nnz) CheckForeign<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, A.foreign, s->report);
+    CheckModes<<<PetscMin(BlocksFor(n), 4 * s->H->processors), kBlockSize, 0, s->stream>>>(n, modes.m, modes.B, s->report);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(s));
+  }
+  if (!A.ghost) memcpy(&largest, &s->seen.largest, sizeof(largest));
+  if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
   s->H->scale = std::ldexp(CMATCHSign(*s->params), kCMATCHExponent - exponent);
   for (LocalInt c = 0; c < modes.m; c++) {
-    memcpy(&largest, &s->seen.modes[c], sizeof(largest));
+    if (modes.largest) largest = modes.largest[c];
+    else memcpy(&largest, &s->seen.modes[c], sizeof(largest));
     exponents->of[c] = 0;
     if (largest > 0) std::frexp(largest, &exponents->of[c]);
   }
@@ -264,22 +321,28 @@ PetscErrorCode Check(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &m
 }
 
 /* The pattern of the finest level */
-PetscErrorCode CreateFinest(CMATCHNodesSetup *t, const CSRView &A, LocalInt k)
+PetscErrorCode CreateFinest(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A, LocalInt k)
 {
-  CMATCHSetup   *s     = t->s;
-  const LocalInt n     = A.n / k;
+  CMATCHSetup   *s = t->s;
+  const LocalInt n = A.own.n / k, ghosts = A.ghost ? (LocalInt)A.ghost->size() : 0;
+  const double   mean  = ((double)A.own.nnz + A.foreign.nnz) / PetscMax(A.own.n, 1) / k;
   const auto     mark  = s->arena.mark();
   LocalInt      *start = nullptr, *width = nullptr;
 
   PetscFunctionBegin;
+  if (!n) {
+    PetscCall(CMATCHNodesCreateLevel(t, 0, k, 0, 0, A.ghost));
+    PetscCall(CMATCHNodesFinishEmpty(t));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(s->arena.Take((size_t)n + 1, &start));
   PetscCall(s->arena.Take((size_t)CMATCHSliceCount(n) + 1, &width));
   PetscCall(CMATCHForUnknowns(k, [&](auto known) {
-    const NodeColumns<known> columns{A, k};
+    const NodeColumns<known> columns{A.own, A.foreign, A.columns, k};
     PetscFunctionBegin;
-    PetscCall(FindPattern(s, columns, n, n, (double)A.nnz / A.n / k, start, width, [&](LocalInt blocks, LocalInt **j) {
+    PetscCall(FindPattern(s, columns, n, n + ghosts, mean, start, width, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
-      PetscCall(CMATCHNodesCreateLevel(t, n, k, blocks, (LocalInt)s->seen.steps));
+      PetscCall(CMATCHNodesCreateLevel(t, n, k, blocks, (LocalInt)s->seen.steps, A.ghost));
       *j = t->N->level[0].A_j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -321,12 +384,12 @@ PetscErrorCode MakeGraph(CMATCHNodesSetup *t)
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  s->rows = CMATCHRows{g.n, g.start, nullptr, g.j, g.a, g.d, edges, 0};
+  s->rows = CMATCHRows{g.n, g.start, nullptr, g.j, g.a, g.d, edges, s->H->level[0].ghosts};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The values of the finest level */
-PetscErrorCode Fill(CMATCHNodesSetup *t, const CSRView &A)
+PetscErrorCode Fill(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
 {
   CMATCHSetup            *s      = t->s;
   const CMATCHNodesLevel &L      = t->N->level[0];
@@ -339,56 +402,14 @@ PetscErrorCode Fill(CMATCHNodesSetup *t, const CSRView &A)
       using T = decltype(zero);
       const Finest to{L.k, L.A_i, L.A_j, t->A, t->diagonal, t->alone};
       PetscFunctionBegin;
-      FillFinest<T, k><<<blocks, kBlockSize, 0, s->stream>>>(A, s->H->scale, to, s->report);
+      FillFinest<T, k><<<blocks, kBlockSize, 0, s->stream>>>(A.own, s->H->scale, to, s->report);
+      if (A.foreign.nnz)
+        FillForeign<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, A.foreign, A.columns, s->H->scale, to, s->report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The slices of the level, when its operator is there */
-PetscErrorCode MakeSlices(CMATCHNodesSetup *t)
-{
-  CMATCHSetup            *s = t->s;
-  const CMATCHNodesLevel &L = t->Level();
-
-  PetscFunctionBegin;
-  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
-    using T = decltype(zero);
-    PetscFunctionBegin;
-    FillSlices<T><<<CMATCHSliceCount(L.n), CMATCHSliceBlock(L, s->H->processors), 0, s->stream>>>(CMATCHSlices<T>(L), L.A_j, t->A,
-                                                                                                  L.slice_j, (T *)L.A_a);
-    FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Makes the finest level, with its graph. */
-PetscErrorCode MakeFinest(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes)
-{
-  CMATCHSetup *s = t->s;
-  Exponents    exponents;
-
-  PetscFunctionBegin;
-  PetscCall(Check(t, A, modes, &exponents));
-  t->N->level[0].k = modes.k;
-  if (s->seen.failure >> 40 == kCMATCHStageCheck) PetscFunctionReturn(PETSC_SUCCESS); /* others may come before those of modes */
-  if (!t->keep) PetscCall(CreateFinest(t, A, modes.k));
-  const long long entries = (long long)A.n * modes.m;
-  PetscCall(CMATCHNodesTakeOperator(t, 0, &t->A, &t->alone));
-  PetscCall(s->arena.Take(A.n, &t->diagonal));
-  PetscCall(s->arena.Take(entries, &t->B));
-  PetscCall(Fill(t, A));
-  PetscCall(CMATCHReadReport(s));
-  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
-  ScaleModes<<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, modes.m, modes.B, exponents, t->B);
-  FinePCCheckLaunch();
-  if (!t->keep || s->H->levels > 1) PetscCall(MakeGraph(t));
-  MaskModes<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, modes.k, modes.m, t->alone, t->B);
-  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -406,14 +427,7 @@ PetscErrorCode Aggregate(CMATCHNodesSetup *t, bool *end)
   PetscFunctionBegin;
   *end = CMATCHNodesEnd(params, t->level, L.n, L.k, &t->N->end);
   if (*end) PetscFunctionReturn(PETSC_SUCCESS);
-  const CMATCHSweeps sweeps{CMATCHNodesSweeps(params, t->level, m),
-                            CMATCHNodesStrength(params, t->level),
-                            false,
-                            t->alone,
-                            (1u << L.k) - 1,
-                            (PetscReal)m,
-                            (PetscReal)CMATCHNodesCoarseSize(params)};
-  PetscCall(CMATCHMatchNodes(s, sweeps, L.n, L.aggregate, &found));
+  PetscCall(CMATCHNodesFindAggregates(t, (PetscReal)m, &found));
   if (!t->level && t->work) PetscCall(CMATCHNodesMeasureFit(s, graph, L.aggregate));
   if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
   s->arena.Release(mark);
@@ -431,53 +445,15 @@ PetscErrorCode Aggregate(CMATCHNodesSetup *t, bool *end)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the levels below the finest one, and what the cycle needs. */
-PetscErrorCode MakeLevels(CMATCHNodesSetup *t)
-{
-  CMATCHSetup         *s   = t->s;
-  CMATCHHierarchyCUDA *H   = s->H;
-  bool                 end = false;
-
-  PetscFunctionBegin;
-  while (true) {
-    PetscCall(MakeSlices(t));
-    if (t->keep) end = t->level + 1 == H->levels;
-    else PetscCall(Aggregate(t, &end));
-    if (end || CMATCHHasFailed(s)) break;
-    PetscCall(CMATCHNodesSmoother(t, CMATCHNodesSteps(*s->params)));
-    if (CMATCHHasFailed(s)) break;
-    PetscCall(CMATCHNodesProlong(t));
-    PetscCall(CMATCHNodesGalerkin(t));
-  }
-  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
-  t->Level().coarse = 0;
-  t->Level().lambda = 0;
-  H->inverted       = (PetscBool)(H->level[t->level].n <= kCMATCHLargestDense);
-  if (H->inverted) {
-    PetscCall(CMATCHInvertNodes(s, t->level, t->Level(), t->A));
-  } else {
-    H->inverse.Free();
-    PetscCall(CMATCHNodesSmoother(t, PolynomialChebyshev(kCMATCHStalledDegree)));
-  }
-  if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode Compute(CMATCHNodesSetup *t, const CSRView &A, const CMATCHModes &modes)
 {
   CMATCHSetup *s = t->s;
 
   PetscFunctionBegin;
-  t->N->coupled = 0;
-  PetscCall(MakeFinest(t, A, modes));
+  PetscCall(CMATCHNodesMakeFinest(t, {A}, modes));
   if (!CMATCHHasFailed(s)) {
-    const CMATCHNodesLevel &L = t->N->level[0];
-    if (t->keep && s->H->levels > 1) {
-      CountCoupled<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, (1u << L.k) - 1, t->alone, L.aggregate, s->report);
-      FinePCCheckLaunch();
-      PetscCall(CMATCHNodesMeasureFit(s, s->rows, L.aggregate));
-    }
-    PetscCall(MakeLevels(t));
+    PetscCall(CMATCHNodesCountFit(t));
+    PetscCall(CMATCHNodesMakeLevels(t));
     t->N->coupled = s->seen.coupled;
     t->N->fit     = s->H->levels > 1 ? s->seen.fit[0] : CMATCHFit{};
     if (!t->keep) t->N->first_fit = t->N->fit;
@@ -499,15 +475,182 @@ void Count(CMATCHHierarchyCUDA *H)
     const CMATCHNodesLevel &L = N->level[l];
     const size_t            n = (size_t)L.n * L.k, block = (size_t)L.k * L.k * value;
     const size_t            step = (L.n + 1) * index + L.blocks * (index + block) + L.n * block + 4 * n * value;
-    if (l + 1 < H->levels)
-      H->apply_bytes += 2 * steps.degree * step + 2 * (size_t)L.n * kCMATCHSlots * (index + L.k * N->m * value) +
-                        (L.coarse + 1 + L.P_blocks) * index + (3 * n + (size_t)2 * L.coarse * N->m) * value;
+    if (l < H->several || l + 1 < H->levels)
+      H->apply_bytes += 2 * steps.degree * step + 2 * (size_t)L.n * kCMATCHSlots * (index + L.k * N->level[l + 1].k * value) +
+                        (L.coarse + 1 + L.P_blocks) * index + (3 * n + (size_t)2 * L.coarse * N->level[l + 1].k) * value;
     else if (!H->inverted) H->apply_bytes += kCMATCHStalledDegree * step;
   }
 }
 
-/* Ends a set-up. */
-PetscErrorCode Close(CMATCHNodesSetup *t, bool keep_work)
+} // namespace
+
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps,
+                                      const std::vector<GlobalInt> *ghost)
+{
+  CMATCHHierarchyCUDA *H     = t->s->H;
+  const LocalInt       level = H->levels++, m = PetscMax(t->N->m, k); /* a level that is passed on has P = I */
+  const size_t         value = FinePCPrecisionBytes(t->s->params->precision), unknowns = (size_t)n * k;
+  CMATCHNodesLevel    &L  = t->N->level[level];
+  CMATCHLevel         &R  = H->level[level];
+  CMATCHLevelCUDA     &of = H->device[level];
+  CMATCHVectors       &v  = of.vectors;
+  CMATCHEnd            end;
+  Layout               layout;
+
+  PetscFunctionBegin;
+  L        = CMATCHNodesLevel{};
+  L.n      = n;
+  L.k      = k;
+  L.blocks = blocks;
+  L.steps  = steps;
+  if (ghost) {
+    of.ghost = *ghost;
+    R.ghosts = (LocalInt)ghost->size();
+    R.ghost  = of.ghost.data();
+    for (LocalInt **array : {&of.inner, &of.border}) layout.Place(array, CMATCHSliceCount(n));
+  }
+  const size_t with_ghosts = (size_t)n + R.ghosts, slots = with_ghosts * kCMATCHSlots;
+  layout.Place(&L.A_i, (size_t)n + 1);
+  layout.Place(&L.A_j, blocks);
+  layout.Place(&L.slice, (size_t)CMATCHSliceCount(n) + 1);
+  layout.Place(&L.slice_j, (size_t)steps * kCMATCHSlice);
+  layout.Place(&L.A_a, (size_t)steps * kCMATCHSlice * k * k * value);
+  layout.Place(&L.D, unknowns * k * value);
+  if (ghost || !CMATCHNodesEnd(*t->s->params, level, n, k, &end)) {
+    layout.Place(&L.aggregate, with_ghosts);
+    layout.Place(&L.P_j, slots);
+    layout.Place(&L.P_a, slots * k * (ghost ? m : t->N->m) * value);
+    layout.Place(&L.R_i, with_ghosts + 1); /* a ghost brings one foreign aggregate at most */
+    layout.Place(&L.R_j, (size_t)n * kCMATCHSlots);
+  }
+  for (void **vector : {&v.b, &v.r}) layout.Place(vector, unknowns * value);
+  for (void **vector : {&v.x[0], &v.x[1], &v.z[0], &v.z[1]}) layout.Place(vector, with_ghosts * k * value);
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  R.n = n * k;
+  if (!ghost) R.all = R.n;
+  R.aggregate = L.aggregate;
+  R.P_j       = L.P_j;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A, const CMATCHModes &modes)
+{
+  CMATCHSetup   *s = t->s;
+  const LocalInt n = A.own.n;
+  Exponents      exponents;
+
+  PetscFunctionBegin;
+  t->N->coupled = 0;
+  PetscCall(Check(t, A, modes, &exponents));
+  t->N->level[0].k = modes.k;
+  if (s->seen.failure >> 40 == kCMATCHStageCheck) PetscFunctionReturn(PETSC_SUCCESS); /* others may come before those of modes */
+  if (!t->keep) PetscCall(CreateFinest(t, A, modes.k));
+  const LocalInt  with_ghosts = n + s->H->level[0].ghosts * modes.k;
+  const long long entries     = (long long)with_ghosts * modes.m;
+  PetscCall(CMATCHNodesTakeOperator(t, 0, &t->A, &t->alone, A.ghost ? &t->B : nullptr));
+  PetscCall(s->arena.Take(with_ghosts, &t->diagonal));
+  if (!A.ghost) PetscCall(s->arena.Take(entries, &t->B));
+  s->rows = CMATCHRows{};
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Fill(t, A));
+  if (with_ghosts > n && t->N->graph == CMATCH_FROBENIUS) {
+    ScaleDiagonal<<<BlocksFor(with_ghosts - n), kBlockSize, 0, s->stream>>>(with_ghosts - n, modes.diagonal + n, s->H->scale,
+                                                                            t->diagonal + n);
+    FinePCCheckLaunch();
+  }
+  PetscCall(CMATCHReadReport(s));
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  ScaleModes<<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, modes.m, modes.B, exponents, t->B);
+  FinePCCheckLaunch();
+  if (!t->keep || s->H->levels > 1 || s->H->several) PetscCall(MakeGraph(t));
+  MaskModes<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, modes.k, modes.m, t->alone, t->B);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesCountFit(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->N->level[0];
+
+  PetscFunctionBegin;
+  if (!t->keep || !L.n || (!s->H->several && s->H->levels == 1) || s->H->level[0].transfer != CMATCH_MATCHED)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  CountCoupled<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, (1u << L.k) - 1, t->alone, L.aggregate, s->report);
+  FinePCCheckLaunch();
+  if (t->work) PetscCall(CMATCHNodesMeasureFit(s, s->rows, L.aggregate));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMakeSlices(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->Level();
+
+  PetscFunctionBegin;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    FillSlices<T><<<CMATCHSliceCount(L.n), CMATCHSliceBlock(L, s->H->processors), 0, s->stream>>>(CMATCHSlices<T>(L), L.A_j, t->A,
+                                                                                                  L.slice_j, (T *)L.A_a);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesFindAggregates(CMATCHNodesSetup *t, PetscReal each, CMATCHFound *found)
+{
+  const CMATCHParams     &params = *t->s->params;
+  const CMATCHNodesLevel &L      = t->Level();
+  const LocalInt          kind   = t->Kind();
+  const CMATCHSweeps      sweeps{CMATCHNodesSweeps(params, kind, t->N->m),
+                            CMATCHNodesStrength(params, kind),
+                            false,
+                            t->alone,
+                            (1u << L.k) - 1,
+                            each,
+                            (PetscReal)CMATCHNodesCoarseSize(params)};
+
+  PetscFunctionBegin;
+  *found = CMATCHFound{};
+  if (L.n) PetscCall(CMATCHMatchNodes(t->s, sweeps, L.n, L.aggregate, found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMakeLevels(CMATCHNodesSetup *t)
+{
+  CMATCHSetup         *s   = t->s;
+  CMATCHHierarchyCUDA *H   = s->H;
+  bool                 end = false;
+
+  PetscFunctionBegin;
+  while (true) {
+    PetscCall(CMATCHNodesMakeSlices(t));
+    if (t->keep) end = t->level + 1 == H->levels;
+    else PetscCall(Aggregate(t, &end));
+    if (end || CMATCHHasFailed(s)) break;
+    PetscCall(CMATCHNodesSmoother(t, CMATCHNodesSteps(*s->params)));
+    if (CMATCHHasFailed(s)) break;
+    PetscCall(CMATCHNodesProlong(t));
+    PetscCall(CMATCHNodesGalerkin(t));
+  }
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  t->Level().coarse = 0;
+  t->Level().lambda = 0;
+  H->inverted       = (PetscBool)(H->level[t->level].n <= kCMATCHLargestDense);
+  if (H->inverted && t->Level().n) PetscCall(CMATCHInvertNodes(s, t->level, t->Level(), t->A));
+  else {
+    H->inverse.Free();
+    if (!H->inverted) PetscCall(CMATCHNodesSmoother(t, PolynomialChebyshev(kCMATCHStalledDegree)));
+  }
+  if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesClose(CMATCHNodesSetup *t, bool keep_work)
 {
   CMATCHSetup         *s = t->s;
   CMATCHHierarchyCUDA *H = s->H;
@@ -527,46 +670,6 @@ PetscErrorCode Close(CMATCHNodesSetup *t, bool keep_work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-} // namespace
-
-PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *t, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps)
-{
-  CMATCHHierarchyCUDA *H     = t->s->H;
-  const LocalInt       level = H->levels++, m = t->N->m;
-  const size_t         value = FinePCPrecisionBytes(t->s->params->precision), unknowns = (size_t)n * k;
-  const size_t         slots = (size_t)n * kCMATCHSlots;
-  CMATCHNodesLevel    &L     = t->N->level[level];
-  CMATCHVectors       &v     = H->device[level].vectors;
-  CMATCHEnd            end;
-  Layout               layout;
-
-  PetscFunctionBegin;
-  L        = CMATCHNodesLevel{};
-  L.n      = n;
-  L.k      = k;
-  L.blocks = blocks;
-  L.steps  = steps;
-  layout.Place(&L.A_i, (size_t)n + 1);
-  layout.Place(&L.A_j, blocks);
-  layout.Place(&L.slice, (size_t)CMATCHSliceCount(n) + 1);
-  layout.Place(&L.slice_j, (size_t)steps * kCMATCHSlice);
-  layout.Place(&L.A_a, (size_t)steps * kCMATCHSlice * k * k * value);
-  layout.Place(&L.D, unknowns * k * value);
-  if (!CMATCHNodesEnd(*t->s->params, level, n, k, &end)) {
-    layout.Place(&L.aggregate, n);
-    layout.Place(&L.P_j, slots);
-    layout.Place(&L.P_a, slots * k * m * value);
-    layout.Place(&L.R_i, (size_t)n + 1);
-    layout.Place(&L.R_j, slots);
-  }
-  for (void **vector : {&v.b, &v.r, &v.x[0], &v.x[1], &v.z[0], &v.z[1]}) layout.Place(vector, unknowns * value);
-  H->memory.emplace_back(&H->meter);
-  PetscCall(layout.Allocate(&H->memory.back()));
-  H->level[level]   = CMATCHLevel{};
-  H->level[level].n = H->level[level].all = n * k;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CMATCHNodesFinishPattern(CMATCHNodesSetup *t, const LocalInt *start, const LocalInt *width)
 {
   CMATCHSetup            *s = t->s;
@@ -580,7 +683,16 @@ PetscErrorCode CMATCHNodesFinishPattern(CMATCHNodesSetup *t, const LocalInt *sta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *t, LocalInt level, double **A, unsigned char **alone)
+PetscErrorCode CMATCHNodesFinishEmpty(CMATCHNodesSetup *t)
+{
+  const CMATCHNodesLevel &L = t->N->level[t->s->H->levels - 1];
+
+  PetscFunctionBegin;
+  for (LocalInt *start : {L.A_i, L.slice}) PetscCallCUDA(cudaMemsetAsync(start, 0, sizeof(*start), t->s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *t, LocalInt level, double **A, unsigned char **alone, double **B)
 {
   const CMATCHNodesLevel &L    = t->N->level[level];
   Buffer<char>           &work = t->s->H->nodes_work[level % 2];
@@ -589,6 +701,7 @@ PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *t, LocalInt level, doub
   PetscFunctionBegin;
   layout.Place(A, (size_t)L.blocks * L.k * L.k);
   layout.Place(alone, L.n);
+  if (B) layout.Place(B, ((size_t)L.n + t->s->H->level[level].ghosts) * L.k * t->N->m);
   if (work.size() < layout.bytes()) PetscCall(work.Allocate(layout.bytes()));
   layout.Bind(work.data());
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -607,30 +720,59 @@ PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *modes, Local
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode CMATCHTakeModes_CUDA(const CSRView *A, LocalInt m, const double *B, double *diagonal, double largest[])
+{
+  Buffer<CMATCHReport> report;
+  CMATCHReport         seen{};
+  cudaStream_t         stream;
+  int                  processors;
+
+  PetscFunctionBegin;
+  std::fill_n(largest, m, 0.);
+  if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  PetscCall(ProcessorCount(&processors));
+  PetscCall(report.Allocate(1));
+  PetscCallCUDA(cudaMemsetAsync(report.data(), 0, report.bytes(), stream));
+  TakeDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, diagonal);
+  CheckModes<<<PetscMin(BlocksFor(A->n), 4 * processors), kBlockSize, 0, stream>>>(A->n, m, B, report.data());
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&seen, report.data(), sizeof(seen), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  for (LocalInt c = 0; c < m; c++) memcpy(&largest[c], &seen.modes[c], sizeof(largest[c]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesOpen(const CMATCHParams *params, const CMATCHModes &modes, PetscBool keep, CMATCHHierarchy **hierarchy)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHOpen(params, keep, hierarchy));
+  CMATCHHierarchyCUDA *const H = (CMATCHHierarchyCUDA *)*hierarchy;
+  if (!keep) {
+    H->nodes_kept = std::make_shared<CMATCHNodes>();
+    H->nodes      = H->nodes_kept.get();
+  }
+  H->nodes->m     = modes.m;
+  H->nodes->graph = CMATCHNodesGraphOf(modes.k, modes.m);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *modes, const CMATCHParams *params, PetscBool keep,
                                        PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
 {
   PetscFunctionBegin;
   *stats = CMATCHStats{};
-  PetscCall(CMATCHOpen(params, keep, hierarchy));
+  PetscCall(CMATCHNodesOpen(params, *modes, keep, hierarchy));
   CMATCHHierarchyCUDA *const H = (CMATCHHierarchyCUDA *)*hierarchy;
   CMATCHSetup                s(H, params, stats);
-  if (!keep) {
-    H->nodes_kept = std::make_shared<CMATCHNodes>();
-    H->nodes      = H->nodes_kept.get();
-  }
-  CMATCHNodesSetup t{&s, H->nodes, (bool)keep, (bool)work};
-  t.N->m     = modes->m;
-  t.N->graph = CMATCHNodesGraphOf(modes->k, modes->m);
+  CMATCHNodesSetup           t{&s, H->nodes, (bool)keep, (bool)work};
   PetscCall(DeviceGetStream(&s.stream));
   PetscCall(CMATCHOpenWork(&s, (size_t)(kWork * (double)A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)))));
   if (A->n) PetscCall(Compute(&t, *A, *modes));
   else if (!keep) {
     PetscCall(CMATCHNodesCreateLevel(&t, 0, modes->k, 0, 0));
-    PetscCallCUDA(cudaMemsetAsync(t.N->level[0].A_i, 0, sizeof(LocalInt), s.stream));
-    PetscCallCUDA(cudaMemsetAsync(t.N->level[0].slice, 0, sizeof(LocalInt), s.stream));
+    PetscCall(CMATCHNodesFinishEmpty(&t));
     H->inverted = PETSC_TRUE;
   }
-  PetscCall(Close(&t, work));
+  PetscCall(CMATCHNodesClose(&t, work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,6 +6,7 @@
      cmatch_nodes_prolong.cu   the tentative prolongator, the prolongator and its transpose
      cmatch_nodes_galerkin.cu  the Galerkin product
      cmatch_nodes_cycle.cu     the cycle
+     cmatch_nodes_ranks.cu     the set-up of levels on several ranks
 
    Lanes own entries of the results: the entry (r, c) of a block gets all of its products from one lane, or from lanes between which
    a warp meets, in the order of the host twin.
@@ -23,33 +24,99 @@ struct CMATCHNodesSetup {
   LocalInt     level = 0;
 
   double        *A        = nullptr; /* [blocks][k][k] */
-  double        *B        = nullptr; /* [n][k][m] the modes, 0 where an unknown is alone */
+  double        *B        = nullptr; /* [n][k][m] the modes, 0 where an unknown is alone; of ghosts, too, until there is a graph */
   double        *inverse  = nullptr; /* [n][k][k] D^{-1} */
-  double        *diagonal = nullptr; /* [n][k] magnitudes of the diagonal entries of A */
+  double        *diagonal = nullptr; /* [n][k] magnitudes of the diagonal entries of A; of ghosts, too, until there is a graph */
   unsigned char *alone    = nullptr; /* [n] a bit for each unknown */
 
   CMATCHNodesLevel &Level() const { return N->level[level]; }
+  CMATCHLevel      &Ranks() const { return s->H->level[level]; }
+  /* The same level, or 0 if its nodes are those of the finest level: levels on several ranks may pass them on. */
+  LocalInt Kind() const
+  {
+    for (LocalInt above = 0; above < level; above++)
+      if (s->H->level[above].transfer != CMATCH_PASSED) return level;
+    return 0;
+  }
 };
 
-/* Makes the memory of a level that follows the last one, whose slices have so many steps, with room for its transfer to a next one.
- */
-PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps);
+/* The rows of A, and on several ranks what else there is of it. */
+struct CMATCHNodesMatrix {
+  CSRView                       own, foreign{};    /* in columns of the rank, and of ghosts */
+  const LocalInt               *columns = nullptr; /* of columns of ghosts: those of the level, (n + ghost) k + r */
+  const std::vector<GlobalInt> *ghost   = nullptr; /* the numbers of the level's ghosts, which are nodes; null on one rank */
+  double                        largest = 0;       /* diagonal entry of all ranks */
+};
 
-/* Finishes the pattern of the last level: row starts and steps of slices, which FindPattern() has found. */
+/* The finest level, with its graph in s->rows; how well the aggregates fit in a set-up with keep. There may be a failure. */
+PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *, const CMATCHNodesMatrix &, const CMATCHModes &);
+PetscErrorCode CMATCHNodesCountFit(CMATCHNodesSetup *);
+/* The slices of the level, when its operator is there */
+PetscErrorCode CMATCHNodesMakeSlices(CMATCHNodesSetup *);
+/* Finds the aggregates of the level, where `each` times the vertices are its unknowns on the next level of all ranks. */
+PetscErrorCode CMATCHNodesFindAggregates(CMATCHNodesSetup *, PetscReal each, CMATCHFound *);
+/* Makes the levels below this one, which is on one rank, and what the cycle needs. */
+PetscErrorCode CMATCHNodesMakeLevels(CMATCHNodesSetup *);
+/* Ends a set-up. */
+PetscErrorCode CMATCHNodesClose(CMATCHNodesSetup *, bool keep_work);
+
+/* Begins a hierarchy in the place of *H unless keep, for modes of this kind. */
+PetscErrorCode CMATCHNodesOpen(const CMATCHParams *, const CMATCHModes &, PetscBool keep, CMATCHHierarchy **H);
+
+/*
+   Makes the memory of a level that follows the last one, whose slices have so many steps, with room for its transfer to a next one;
+   with the numbers of its ghosts, if it is on several ranks.
+*/
+PetscErrorCode CMATCHNodesCreateLevel(CMATCHNodesSetup *, LocalInt n, LocalInt k, LocalInt blocks, LocalInt steps,
+                                      const std::vector<GlobalInt> *ghost = nullptr);
+
+/* Finishes the pattern of the last level: row starts and steps of slices, which FindPattern() has found; or an empty one. */
 PetscErrorCode CMATCHNodesFinishPattern(CMATCHNodesSetup *, const LocalInt *start, const LocalInt *width);
+PetscErrorCode CMATCHNodesFinishEmpty(CMATCHNodesSetup *);
 
-/* Work memory for A and `alone` of a level, which stays while the next level is made. */
-PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *, LocalInt level, double **A, unsigned char **alone);
+/* Work memory for A and `alone` of a level, and if need be its modes, which stays while the next level is made. */
+PetscErrorCode CMATCHNodesTakeOperator(CMATCHNodesSetup *, LocalInt level, double **A, unsigned char **alone, double **B = nullptr);
 
 /* How well the aggregates fit the graph of the finest level: the result is in fit[0] of the report. cmatch_fit.cu has it. */
 PetscErrorCode CMATCHNodesMeasureFit(CMATCHSetup *, const CMATCHRows &graph, const LocalInt *aggregate);
 
 /* D^{-1}, the estimate, and with this root of the polynomial M^{-1} */
 PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *, const PolynomialSteps &);
+/*
+   The same in parts on several ranks: D^{-1} and what the estimate needs, the estimate of all ranks of the level, which takes no
+   memory, and M^{-1}. There may be a failure after the first two.
+*/
+struct CMATCHNodesVectors {
+  double *r = nullptr, *z = nullptr, *p = nullptr, *q = nullptr; /* p and q have ghosts, too */
+  double *partial = nullptr;
+};
+PetscErrorCode CMATCHNodesInvertDiagonals(CMATCHNodesSetup *, CMATCHNodesVectors *);
+PetscErrorCode CMATCHNodesEstimate(CMATCHNodesSetup *, const CMATCHNodesVectors &, MPI_Datatype node);
+PetscErrorCode CMATCHNodesScaleInverses(CMATCHNodesSetup *, const PolynomialSteps &);
+
 /* The modes of the next level, and P and R */
 PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *);
+/* The same in parts: the modes of the next level and Q; P from that of all nodes; and R, of so many rows. */
+PetscErrorCode CMATCHNodesTentative(CMATCHNodesSetup *, double *Q);
+PetscErrorCode CMATCHNodesMakeRows(CMATCHNodesSetup *, const double *Q);
+PetscErrorCode CMATCHNodesRestriction(CMATCHNodesSetup *, LocalInt rows);
+
 /* The next level, at which the set-up is then */
 PetscErrorCode CMATCHNodesGalerkin(CMATCHNodesSetup *);
+/* The same in parts on several ranks: the rows of R (A P), of which P has so many columns; and the next level, of merged rows. */
+PetscErrorCode CMATCHNodesMultiply(CMATCHNodesSetup *, LocalInt columns, CMATCHMade *, size_t *entries);
+struct CMATCHNodesMerge {
+  LocalInt                      rows, mine, coarse; /* of the next level, and see CMATCHLevel */
+  const LocalInt               *add_i;
+  CMATCHMade                    own;   /* the own products */
+  const LocalInt               *place; /* of their columns behind the own ones on the next level */
+  const LocalInt               *came_start, *came_length, *came_j;
+  const double                 *came_a;
+  const std::vector<GlobalInt> *ghost; /* of the next level */
+};
+PetscErrorCode CMATCHNodesMergeRows(CMATCHNodesSetup *, const CMATCHNodesMerge &, double **A, unsigned char **alone, double **B);
+/* What follows for the blocks of the level, when it is there. */
+PetscErrorCode CMATCHNodesComplete(CMATCHNodesSetup *);
 
 /*
    Calls f with the unknowns k of a node and the modes m as constants that the compiler knows, for the usual ones; otherwise they

@@ -1,4 +1,7 @@
-/* The hierarchy of nodes on the GPU: the cycle. It is that of rows, with blocks in the place of entries, and plain products. */
+/*
+   The hierarchy of nodes on the GPU: the cycle. It is that of rows, on several ranks, too, with blocks in the place of entries, and
+   plain products. There slices without columns of ghosts are computed while the entries of ghosts are under way.
+*/
 #include "cmatch_ends.cuh"
 #include "cmatch_nodes_rows.cuh"
 
@@ -81,16 +84,16 @@ struct Step {
   To       to;
 };
 
-/* A block takes a slice. */
+/* A block takes a slice, or one of a list. */
 template <typename T, int K, typename To>
 __global__ void __launch_bounds__(kCMATCHSliceThreads)
-  MultiplyNodes(CMATCHSlices<T> A, const T *__restrict__ y_of, Step<T, To> step, const CMATCHControl *control)
+  MultiplyNodes(CMATCHSlices<T> A, const LocalInt *list, const T *__restrict__ y_of, Step<T, To> step, const CMATCHControl *control)
 {
   __shared__ T   part[kCMATCHSliceThreads];
   const LocalInt k = K ? K : A.k;
   T              D[K ? K : kCMATCHMostModes], r = 0, z = 0, x = 0;
 
-  CMATCHSliceRow<T, K> row(A, (LocalInt)blockIdx.x);
+  CMATCHSliceRow<T, K> row(A, list ? list[blockIdx.x] : (LocalInt)blockIdx.x);
   if (row.mine && step.D)
     for (LocalInt q = 0; q < k; q++) D[q] = step.D[(size_t)row.u * k + q];
   WaitForPrevious();
@@ -151,10 +154,42 @@ __global__ void __launch_bounds__(kBlockSize)
   if (first.z) first.z[(size_t)node * m + lane] = z;
 }
 
-/* x = x + P e. A thread takes an unknown. */
-template <typename T, int K, int M>
+/*
+   b on the next level, from the rank's own part, of `mine` nodes, and contributions in the order of ranks; and the first step of
+   its smoother. Where these are in another order, `order` says where each of them is. A warp takes a node.
+*/
+template <typename T>
+struct Contributions {
+  LocalInt        nodes, mine, m;
+  const T        *own;
+  const LocalInt *add_i, *order;
+  const T        *added;
+};
+
+template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  Interpolate(Transfer<T> P, const T *__restrict__ e, T *x, const CMATCHControl *control)
+  AddContributions(Contributions<T> from, T *b, FirstStep<T> first, const CMATCHControl *control)
+{
+  const LocalInt c = (LocalInt)(GridThread() / kWarpSize), m = from.m;
+  const int      q   = threadIdx.x % kWarpSize;
+  T              sum = 0;
+  if (control->skip || c >= from.nodes) return;
+  if (q < m) {
+    if (c < from.mine) sum = from.own[(size_t)c * m + q];
+    for (LocalInt k = from.add_i[c]; k < from.add_i[c + 1]; k++)
+      sum += from.added[(size_t)(from.order ? from.order[k] : k) * m + q];
+    b[(size_t)c * m + q] = sum;
+  }
+  if (!first.x) return;
+  const T z = first.c * TimesInverse(first.D + (size_t)c * m * m, m, q, sum);
+  if (q >= m) return;
+  first.x[(size_t)c * m + q] = first.beta * z;
+  if (first.z) first.z[(size_t)c * m + q] = z;
+}
+
+/* x = x + P e, with e as an array or a CMATCHSharedCorrection. A thread takes an unknown. */
+template <typename T, int K, int M, typename Correction>
+__global__ void __launch_bounds__(kBlockSize) Interpolate(Transfer<T> P, const Correction e, T *x, const CMATCHControl *control)
 {
   const LocalInt  k = K ? K : P.k, m = M ? M : P.m;
   const long long u = GridThread(), i = u / k;
@@ -170,7 +205,7 @@ __global__ void __launch_bounds__(kBlockSize)
 #pragma unroll
   for (int s = 0; s < kCMATCHSlots; s++) {
     if (columns[s] < 0) continue;
-    for (LocalInt q = 0; q < m; q++) sum += row[(size_t)s * k * m + q] * e[(size_t)columns[s] * m + q];
+    for (LocalInt q = 0; q < m; q++) sum += row[(size_t)s * k * m + q] * e[columns[s] * m + q];
   }
   x[u] = sum;
 }
@@ -191,11 +226,22 @@ public:
 
     PetscFunctionBegin;
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(n), kBlockSize, stream_, n, N_->level[0].k, ends_, solver, V(0).b,
-                          First(0), H_->control));
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(n, 1)), kBlockSize, stream_, n, N_->level[0].k, ends_, solver,
+                          V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
-    if (!ended_)
-      PetscCall(LaunchEarly(H_->early, EndCycle<T>, BlocksFor(n), kBlockSize, stream_, n, (const T *)V(0).x[now_[0]], Caller()));
+    if (!ended_ && n)
+      PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(n), kBlockSize, stream_, n, (const T *)V(0).x[now_[0]], Caller()));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode RunAlone()
+  {
+    const LocalInt l = H_->several;
+
+    PetscFunctionBegin;
+    PetscCall(AddUp(l - 1));
+    PetscCall(Visit(l));
+    H_->graph_x = now_[l];
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -210,14 +256,18 @@ private:
   }
   CMATCHToCaller<T> Caller() const { return {ends_, nullptr, H_->control}; }
   const T          *D(LocalInt l) const { return (const T *)N_->level[l].D; }
-  bool              Last(LocalInt l) const { return l + 1 == H_->levels; }
-  bool              Inverted(LocalInt l) const { return Last(l) && H_->inverted; }
-  PolynomialSteps   Steps(LocalInt l) const { return Last(l) ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_; }
+  bool              Several(LocalInt l) const { return l < H_->several; }
+  /* Kernels on several ranks follow exchanges, which do not know that a kernel could start early. */
+  bool            Early(LocalInt l) const { return H_->early && !Several(l); }
+  bool            Last(LocalInt l) const { return !Several(l) && l + 1 == H_->levels; }
+  bool            Passed(LocalInt l) const { return H_->level[l].transfer == CMATCH_PASSED; }
+  bool            Inverted(LocalInt l) const { return Last(l) && H_->inverted; }
+  PolynomialSteps Steps(LocalInt l) const { return Last(l) ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_; }
   /* The first step of a level from zero, which the kernel that makes b does. */
   FirstStep<T> First(LocalInt l)
   {
     now_[l] = 0;
-    if (Inverted(l)) return {nullptr, T(0), T(0), nullptr, nullptr};
+    if (Inverted(l) || Passed(l)) return {nullptr, T(0), T(0), nullptr, nullptr};
     const PolynomialSteps p = Steps(l);
     return {D(l), (T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
   }
@@ -225,12 +275,31 @@ private:
   template <typename To>
   PetscErrorCode Multiply(LocalInt l, const T *x, const Step<T, To> &step)
   {
+    const CMATCHLevelCUDA &of = H_->device[l];
+
+    PetscFunctionBegin;
+    if (!Several(l)) {
+      PetscCall(MultiplySlices(l, CMATCHSliceCount(N_->level[l].n), nullptr, x, step));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    T *const ghosts = (T *)x + H_->level[l].n;
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_HALO, x, ghosts, stream_));
+    PetscCall(MultiplySlices(l, of.inners, of.inner, x, step));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_HALO, x, ghosts, stream_));
+    PetscCall(MultiplySlices(l, of.borders, of.border, x, step));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* So many slices, or those of a list. */
+  template <typename To>
+  PetscErrorCode MultiplySlices(LocalInt l, LocalInt count, const LocalInt *list, const T *x, const Step<T, To> &step)
+  {
     const CMATCHNodesLevel &L = N_->level[l];
 
     PetscFunctionBegin;
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
-      return LaunchEarly(H_->early, MultiplyNodes<T, k, To>, CMATCHSliceCount(L.n), CMATCHSliceBlock(L, H_->processors), stream_,
-                         CMATCHSlices<T>(L), x, step, H_->control);
+      return LaunchEarly(Early(l), MultiplyNodes<T, k, To>, count, CMATCHSliceBlock(L, H_->processors), stream_, CMATCHSlices<T>(L),
+                         list, x, step, H_->control);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -289,28 +358,132 @@ private:
     const Vectors           v = V(l);
     const CMATCHNodesLevel &L = N_->level[l];
     const PolynomialSteps   p = Steps(l);
-    const Transfer<T>       P{L.n, L.k, N_->m, L.R_i, L.R_j, L.P_j, (const T *)L.P_a};
 
     PetscFunctionBegin;
     if (Inverted(l)) {
       PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], stream_));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
+    if (Several(l)) {
+      PetscCall(VisitShared(l, p));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     PetscCall(SmoothOnwards(l, p, v.b, false));
     if (Last(l)) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Multiply(l, v.x[now_[l]], Step<T, CMATCHToVector<T>>{v.b, nullptr, nullptr, nullptr, T(0), T(0), T(0), v.r}));
-    PetscCall(CMATCHForSizes(L.k, N_->m, [&](auto k, auto m) {
-      Transfer<T> R = P;
-      R.n           = L.coarse;
-      PetscFunctionBegin;
-      PetscCall(LaunchEarly(H_->early, Restrict<T, k, m>, BlocksFor((long long)R.n * kWarpSize), kBlockSize, stream_, R,
-                            (const T *)v.r, V(l + 1).b, First(l + 1), H_->control));
-      PetscCall(Visit(l + 1));
-      PetscCall(LaunchEarly(H_->early, Interpolate<T, k, m>, BlocksFor((long long)L.n * L.k), kBlockSize, stream_, P,
-                            (const T *)V(l + 1).x[now_[l + 1]], v.x[now_[l]], H_->control));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
+    PetscCall(Residual(l));
+    PetscCall(RestrictSome(l, 0, L.coarse, v.r, V(l + 1).b, First(l + 1)));
+    PetscCall(Visit(l + 1));
+    using Array = const T *__restrict__;
+    PetscCall(Correct<Array>(l, V(l + 1).x[now_[l + 1]]));
     PetscCall(SmoothAgain(l, p, l == 0));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* r = b - A x */
+  PetscErrorCode Residual(LocalInt l)
+  {
+    const Vectors v = V(l);
+
+    PetscFunctionBegin;
+    PetscCall(Multiply(l, v.x[now_[l]], Step<T, CMATCHToVector<T>>{v.b, nullptr, nullptr, nullptr, T(0), T(0), T(0), v.r}));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* R r for the aggregates from `begin` to `end` - 1, and the first step of the smoother there. */
+  PetscErrorCode RestrictSome(LocalInt l, LocalInt begin, LocalInt end, const T *r, T *to, const FirstStep<T> &first)
+  {
+    const CMATCHNodesLevel &L    = N_->level[l];
+    const LocalInt          next = N_->level[l + 1].k;
+
+    PetscFunctionBegin;
+    if (begin == end) PetscFunctionReturn(PETSC_SUCCESS);
+    const Transfer<T> R{end - begin, L.k, next, L.R_i + begin, L.R_j, nullptr, (const T *)L.P_a};
+    PetscCall(CMATCHForSizes(L.k, next, [&](auto k, auto m) {
+      return LaunchEarly(Early(l), Restrict<T, k, m>, BlocksFor((long long)R.n * kWarpSize), kBlockSize, stream_, R, r, to, first,
+                         H_->control);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* x = x + P e */
+  template <typename Correction>
+  PetscErrorCode Correct(LocalInt l, Correction e)
+  {
+    const CMATCHNodesLevel &L    = N_->level[l];
+    const LocalInt          next = N_->level[l + 1].k;
+    const Transfer<T>       P{L.n, L.k, next, nullptr, nullptr, L.P_j, (const T *)L.P_a};
+
+    PetscFunctionBegin;
+    if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CMATCHForSizes(L.k, next, [&](auto k, auto m) {
+      return LaunchEarly(Early(l), Interpolate<T, k, m, Correction>, BlocksFor((long long)L.n * L.k), kBlockSize, stream_, P, e,
+                         V(l).x[now_[l]], H_->control);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* ------------------------------------- several ranks ---------------------------------------- */
+
+  /* b of the next level, from the own part and contributions. */
+  PetscErrorCode AddUp(LocalInt l)
+  {
+    const CMATCHLevelCUDA &of = H_->device[l];
+
+    PetscFunctionBegin;
+    if (!of.rows) PetscFunctionReturn(PETSC_SUCCESS);
+    const Contributions<T> from{of.rows,  H_->level[l].mine, N_->level[l + 1].k, (const T *)of.values,
+                                of.add_i, of.order,          (const T *)of.added};
+    const FirstStep<T>     first = First(l + 1);
+    PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor((long long)of.rows * kWarpSize), kBlockSize, stream_, from,
+                          V(l + 1).b, first, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The correction of the next level, where this rank has nodes of it. */
+  PetscErrorCode SolveNext(LocalInt l, const T **e)
+  {
+    PetscFunctionBegin;
+    *e = nullptr;
+    if (!H_->device[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
+    if (Several(l + 1) || H_->ranks.nccl) { /* a graph cannot be launched while another one is captured */
+      PetscCall(AddUp(l));
+      PetscCall(Visit(l + 1));
+    } else {
+      PetscCallCUDA(cudaGraphLaunch(H_->graph, stream_));
+      now_[l + 1] = H_->graph_x;
+    }
+    *e = V(l + 1).x[now_[l + 1]];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Visit() of a level on several ranks. */
+  PetscErrorCode VisitShared(LocalInt l, const PolynomialSteps &p)
+  {
+    const Vectors          v    = V(l);
+    const CMATCHLevel     &L    = H_->level[l];
+    const CMATCHLevelCUDA &of   = H_->device[l];
+    const LocalInt         mine = L.mine * N_->level[l + 1].k; /* values */
+    const FirstStep<T>     nothing{nullptr, T(0), T(0), nullptr, nullptr};
+    T *const values = (T *)of.values, *const added = (T *)of.added;
+    const T *r = v.r, *e;
+
+    PetscFunctionBegin;
+    if (!Passed(l)) {
+      PetscCall(SmoothOnwards(l, p, v.b, false));
+      PetscCall(Residual(l));
+    } else {
+      r = v.b;
+      PetscCallCUDA(cudaMemsetAsync(v.x[now_[l]], 0, L.n * sizeof(T), stream_));
+    }
+    PetscCall(RestrictSome(l, L.mine, L.coarse + L.foreign, r, values + mine, nothing));
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_DOWN, values + mine, added, stream_));
+    PetscCall(RestrictSome(l, 0, L.mine, r, values, nothing));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_DOWN, values + mine, added, stream_));
+    PetscCall(SolveNext(l, &e));
+    PetscCall(CMATCHExchangeBegin(H_, l, CMATCH_UP, e, values + mine, stream_));
+    PetscCall(CMATCHExchangeEnd(H_, l, CMATCH_UP, e, values + mine, stream_));
+    PetscCall(Correct(l, CMATCHSharedCorrection<T>{mine, e, values}));
+    if (!Passed(l)) PetscCall(SmoothAgain(l, p, l == 0));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -331,5 +504,13 @@ PetscErrorCode CMATCHNodesLaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller
   PetscFunctionBegin;
   PetscCall(
     CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(solver); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesLaunchAlone(CMATCHHierarchyCUDA *H, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(H->params.precision,
+                                [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, stream).RunAlone(); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

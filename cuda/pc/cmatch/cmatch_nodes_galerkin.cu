@@ -38,15 +38,16 @@ struct APColumns {
   }
 };
 
-/* Columns of R (A P), with the diagonal */
+/* Columns of R (A P), with the diagonal or without */
 struct CoarseColumns {
   const LocalInt *R_i, *R_j, *AP_i, *AP_j;
+  bool            diagonal;
 
   template <typename F>
   __device__ __forceinline__ void ForColumns(LocalInt c, F f) const
   {
     const int lane = threadIdx.x % kWarpSize;
-    if (lane == 0) f(c);
+    if (diagonal && lane == 0) f(c);
     for (LocalInt e = R_i[c] + lane / kGroup; e < R_i[c + 1]; e += kGroups) {
       const LocalInt i = R_j[e] / kCMATCHSlots;
       for (LocalInt q = AP_i[i] + lane % kGroup; q < AP_i[i + 1]; q += kGroup) f(AP_j[q]);
@@ -206,12 +207,12 @@ struct Ahead {
 };
 
 /*
-   Adds up the places' blocks of row c. Of the warps of a block each takes some of the places. A group takes a block of A P, and a
-   lane a column of it. `staged` [k][m] and `picked` [kWarpSize] are of the warp.
+   Adds up the places' blocks of row c in columns from `least` on. Of the warps of a block each takes some of the places. A group
+   takes a block of A P, and a lane a column of it. `staged` [k][m] and `picked` [kWarpSize] are of the warp.
 */
 template <typename T, int K, int M>
-__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, const Places &places, double *staged,
-                                            int *picked)
+__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, LocalInt least, const Places &places,
+                                            double *staged, int *picked)
 {
   constexpr int  kK = K ? K : kCMATCHMostModes, kM = M ? M : kCMATCHMostModes;
   constexpr int  kAhead = K == 2 || K == 3 ? 3 : 1; /* blocks of A P that a group loads at once */
@@ -244,7 +245,7 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
       for (LocalInt first = 0; first < now.count; first += kWarpSize) {
         LocalInt J = now.J;
         if (first) J = first + lane < now.count ? p.AP_j[now.begin + first + lane] : -1;
-        const int      own       = J >= c ? places.Find(J) : -1;
+        const int      own       = J >= least ? places.Find(J) : -1;
         const bool     takes     = own >= 0 && own % warps == warp;
         const unsigned some_take = __ballot_sync(kFullWarp, takes);
         if (takes) picked[__popc(some_take & ((1u << lane) - 1u))] = own * kWarpSize + lane;
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(Second
   for (LocalInt first = diagonal; first < end; first += most) {
     const int count = min(most, end - first);
     places.Take(p.C_j + first, count, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-    AddUpCoarse<T, K, M>(p, c, places, own, (int *)(own + k * m));
+    AddUpCoarse<T, K, M>(p, c, c, places, own, (int *)(own + k * m));
     __syncthreads();
     for (int at = threadIdx.x; at < count * entries; at += blockDim.x) {
       const int           number = at / entries, r = at % entries / m, s = at % m;
@@ -315,6 +316,26 @@ __global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(Second
   for (LocalInt r = 0; r < m; r++)
     if (B_c[r * m + r] == 0) alone |= 1u << r;
   p.alone[c] = (unsigned char)alone;
+}
+
+/* All blocks of rows of R (A P), of which some columns may be those of other ranks. A block takes a row. */
+template <typename T, int K, int M>
+__global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyWhole(SecondProduct<T> p, int most)
+{
+  extern __shared__ double shared[];
+  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = m * m, c = blockIdx.x;
+  const size_t             each = WarpBytes(k * m);
+  double *const            own  = (double *)((char *)shared + threadIdx.x / kWarpSize * each);
+  const Places             places((char *)shared + blockDim.x / kWarpSize * each, most, entries);
+  for (LocalInt first = p.C_i[c]; first < p.C_i[c + 1]; first += most) {
+    const int count = min(most, p.C_i[c + 1] - first);
+    places.Take(p.C_j + first, count, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    AddUpCoarse<T, K, M>(p, c, 0, places, own, (int *)(own + k * m));
+    __syncthreads();
+    for (int at = threadIdx.x; at < count * entries; at += blockDim.x)
+      p.C[(size_t)first * entries + at] = places.sum[(size_t)(at / entries) * places.stride + at % entries];
+    __syncthreads();
+  }
 }
 
 /* The blocks below the diagonal; those without a transpose are listed. A warp takes a row, a group a block. */
@@ -359,6 +380,77 @@ __global__ void __launch_bounds__(kBlockSize) AddUpLonely(SecondProduct<T> p, co
   }
 }
 
+/* ---------------------------------------- several ranks --------------------------------------- */
+
+/* Columns of merged rows, with the diagonal: of the own products, and of contributions */
+struct MergedColumns {
+  CMATCHNodesMerge in;
+
+  __device__ __forceinline__ LocalInt Own(LocalInt j) const { return j < in.coarse ? j : in.place[j - in.coarse]; }
+
+  template <typename F>
+  __device__ __forceinline__ void ForColumns(LocalInt c, F f) const
+  {
+    const int lane = threadIdx.x % kWarpSize;
+    if (lane == 0) f(c);
+    if (c < in.mine)
+      for (LocalInt e = in.own.start[c] + lane; e < in.own.start[c + 1]; e += kWarpSize) f(Own(in.own.j[e]));
+    for (LocalInt k = in.add_i[c]; k < in.add_i[c + 1]; k++)
+      for (LocalInt e = lane; e < in.came_length[k]; e += kWarpSize) f(in.came_j[in.came_start[k] + e]);
+  }
+};
+
+/* The blocks of merged rows, in the order of the ranks. A warp takes a row, a group a block. */
+__global__ void __launch_bounds__(kBlockSize)
+  MergeBlocks(MergedColumns from, int entries, const LocalInt *C_i, const LocalInt *C_j, double *C)
+{
+  const LocalInt          c    = (LocalInt)(GridThread() / kWarpSize);
+  const int               lane = threadIdx.x % kWarpSize, q = lane % kGroup;
+  const CMATCHNodesMerge &in = from.in;
+  if (c >= in.rows) return;
+  for (long long at = (long long)C_i[c] * entries + lane; at < (long long)C_i[c + 1] * entries; at += kWarpSize) C[at] = 0;
+  __syncwarp();
+  const auto add = [&](LocalInt column, const double *block) {
+    double *const to = C + (size_t)CMATCHFindBlock(C_i, C_j, c, column) * entries;
+    for (int at = q; at < entries; at += kGroup) to[at] += block[at];
+  };
+  if (c < in.mine)
+    for (LocalInt e = in.own.start[c] + lane / kGroup; e < in.own.start[c + 1]; e += kGroups)
+      add(from.Own(in.own.j[e]), in.own.a + (size_t)e * entries);
+  for (LocalInt k = in.add_i[c]; k < in.add_i[c + 1]; k++) {
+    __syncwarp(); /* the columns of a contribution differ from one another */
+    for (LocalInt e = lane / kGroup; e < in.came_length[k]; e += kGroups) {
+      const size_t place = (size_t)in.came_start[k] + e;
+      add(in.came_j[place], in.came_a + place * entries);
+    }
+  }
+}
+
+/* Blocks below the diagonal become the transposes of those above it, where both are there; unknowns that are dead get 1. */
+__global__ void __launch_bounds__(kBlockSize)
+  MirrorOwn(LocalInt n, LocalInt k, const LocalInt *C_i, const LocalInt *C_j, double *C, const unsigned char *dead)
+{
+  const LocalInt c = (LocalInt)(GridThread() / kWarpSize), entries = k * k;
+  const int      lane = threadIdx.x % kMirrorGroup;
+  if (c >= n) return;
+  for (LocalInt e = C_i[c] + threadIdx.x % kWarpSize / kMirrorGroup; e < C_i[c + 1]; e += kWarpSize / kMirrorGroup) {
+    const LocalInt d     = C_j[e];
+    double *const  block = C + (size_t)e * entries;
+    if (d > c) break;
+    if (d == c) {
+      for (int at = lane; at < entries; at += kMirrorGroup) {
+        const int r = at / k, q = at % k;
+        if (r > q) block[at] = block[q * k + r];
+        if (r == q && dead && (dead[c] >> r & 1)) block[at] = 1;
+      }
+      continue;
+    }
+    const LocalInt other = CMATCHFindBlock(C_i, C_j, d, c);
+    if (other < 0) continue;
+    for (int at = lane; at < entries; at += kMirrorGroup) block[at] = C[(size_t)other * entries + at % k * k + at / k];
+  }
+}
+
 /* -------------------------------------------- steps ------------------------------------------- */
 
 /* Places for rows of so many columns on average, so that few of them are gone through twice. */
@@ -370,7 +462,7 @@ int MostPlaces(double mean)
 template <typename T, int K, int M>
 class Products {
 public:
-  explicit Products(CMATCHNodesSetup *t) : t_(t), s_(t->s), L_(t->Level()), m_(t->N->m) { }
+  explicit Products(CMATCHNodesSetup *t) : t_(t), s_(t->s), L_(t->Level()), m_(t->N->level[t->level + 1].k) { }
 
   PetscErrorCode Run()
   {
@@ -378,22 +470,7 @@ public:
     const auto           mark = s_->arena.mark();
 
     PetscFunctionBegin;
-    PetscCall(s_->arena.Take((size_t)L_.n + 1, &AP_i_));
-    const APColumns columns{L_.A_i, L_.A_j, L_.P_j};
-    const double    mean = kAPColumns * L_.blocks / L_.n;
-    PetscCall(FindPattern(s_, columns, L_.n, L_.coarse, mean, AP_i_, nullptr, [&](LocalInt blocks, LocalInt **j) {
-      PetscFunctionBegin;
-      PetscCall(s_->arena.Take(blocks, j));
-      AP_j_ = *j;
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
-    L_.wide += s_->seen.wide;
-    L_.P_blocks         = s_->seen.P_nnz;
-    L_.cut              = s_->seen.cut;
-    L_.dead             = s_->seen.dead;
-    const size_t blocks = (size_t)s_->seen.entries;
-    PetscCall(s_->arena.Take(blocks * L_.k * m_, &AP_a_));
-    PetscCall(MakeAP((double)blocks / L_.n));
+    PetscCall(FindAP(L_.coarse));
     if (!t_->keep) PetscCall(CreateNext());
     double        *C;
     unsigned char *alone;
@@ -407,7 +484,66 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The rows of R (A P) of own and of foreign aggregates, of which P has so many columns. */
+  PetscErrorCode RunOnRanks(LocalInt columns, CMATCHMade *made, size_t *count)
+  {
+    const LocalInt rows = L_.coarse + t_->Ranks().foreign;
+
+    PetscFunctionBegin;
+    *made  = CMATCHMade{};
+    *count = 0;
+    PetscCall(s_->arena.Take((size_t)rows + 1, &made->start));
+    if (!rows) PetscCallCUDA(cudaMemsetAsync(made->start, 0, sizeof(LocalInt), s_->stream));
+    if (!L_.n) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(FindAP(columns));
+    if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+    const CoarseColumns of{L_.R_i, L_.R_j, AP_i_, AP_j_, false};
+    PetscCall(FindPattern(s_, of, rows, columns, kCoarseColumns, made->start, nullptr, [&](LocalInt blocks, LocalInt **j) {
+      PetscFunctionBegin;
+      PetscCall(s_->arena.Take(blocks, j));
+      made->j = *j;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    L_.wide += s_->seen.wide;
+    *count = (size_t)s_->seen.entries;
+    PetscCall(s_->arena.Take(*count * m_ * m_, &made->a));
+    const int        most   = MostPlaces((double)*count / rows);
+    const size_t     shared = Places::Bytes(most, m_ * m_) + Warps(rows) * WarpBytes(L_.k * m_);
+    SecondProduct<T> p{rows,  L_.k,    m_,          L_.R_i,  L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
+                       AP_a_, nullptr, made->start, made->j, made->a};
+    PetscCallCUDA(cudaFuncSetAttribute(MultiplyWhole<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    MultiplyWhole<T, K, M><<<rows, Warps(rows) * kWarpSize, shared, s_->stream>>>(p, most);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
 private:
+  /* Warps that have a row of the next operator together. */
+  int Warps(LocalInt rows) const { return rows > 24 * s_->H->processors ? 1 : rows > 2 * s_->H->processors ? 4 : kCoarseWarps; }
+
+  /* A P, in which P has so many columns. */
+  PetscErrorCode FindAP(LocalInt all_columns)
+  {
+    PetscFunctionBegin;
+    PetscCall(s_->arena.Take((size_t)L_.n + 1, &AP_i_));
+    const APColumns columns{L_.A_i, L_.A_j, L_.P_j};
+    const double    mean = kAPColumns * L_.blocks / L_.n;
+    PetscCall(FindPattern(s_, columns, L_.n, all_columns, mean, AP_i_, nullptr, [&](LocalInt blocks, LocalInt **j) {
+      PetscFunctionBegin;
+      PetscCall(s_->arena.Take(blocks, j));
+      AP_j_ = *j;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    L_.wide += s_->seen.wide;
+    L_.P_blocks         = s_->seen.P_nnz;
+    L_.cut              = s_->seen.cut;
+    L_.dead             = s_->seen.dead;
+    const size_t blocks = (size_t)s_->seen.entries;
+    PetscCall(s_->arena.Take(blocks * L_.k * m_, &AP_a_));
+    PetscCall(MakeAP((double)blocks / L_.n));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   PetscErrorCode MakeAP(double mean)
   {
     const LocalInt        entries = L_.k * m_;
@@ -431,7 +567,7 @@ private:
     PetscFunctionBegin;
     PetscCall(s_->arena.Take((size_t)coarse + 1, &start));
     PetscCall(s_->arena.Take((size_t)CMATCHSliceCount(coarse) + 1, &width));
-    const CoarseColumns columns{L_.R_i, L_.R_j, AP_i_, AP_j_};
+    const CoarseColumns columns{L_.R_i, L_.R_j, AP_i_, AP_j_, true};
     PetscCall(FindPattern(s_, columns, coarse, coarse, kCoarseColumns, start, width, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
       PetscCall(CMATCHNodesCreateLevel(t_, coarse, m_, blocks, (LocalInt)s_->seen.steps));
@@ -448,7 +584,7 @@ private:
   {
     const CMATCHNodesLevel &next   = t_->N->level[t_->level + 1];
     const int               most   = MostPlaces(0.5 * next.blocks / next.n + 1);
-    const int               warps  = L_.coarse > 24 * H->processors ? 1 : L_.coarse > 2 * H->processors ? 4 : kCoarseWarps;
+    const int               warps  = Warps(L_.coarse);
     const size_t            shared = Places::Bytes(most, m_ * m_) + warps * WarpBytes(L_.k * m_);
     SecondProduct<T>        p{L_.coarse, L_.k,     m_,       L_.R_i, L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_,
                        L_.B_c,    next.A_i, next.A_j, C,      alone};
@@ -474,18 +610,76 @@ private:
 
 } // namespace
 
+template <typename F>
+static PetscErrorCode WithProducts(CMATCHNodesSetup *t, F f)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHForSizes(t->Level().k, t->N->level[t->level + 1].k, [&](auto k, auto m) {
+    return CMATCHWithPrecision(t->s->params->precision, [&](auto zero) {
+      Products<decltype(zero), k, m> products(t);
+      PetscFunctionBegin;
+      PetscCall(f(products));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CMATCHNodesGalerkin(CMATCHNodesSetup *t)
 {
   PetscFunctionBegin;
-  PetscCall(CMATCHForSizes(t->Level().k, t->N->m, [&](auto k, auto m) {
-    PetscFunctionBegin;
-    PetscCall(CMATCHWithPrecision(t->s->params->precision, [&](auto zero) {
-      Products<decltype(zero), k, m> products(t);
+  t->N->level[t->level + 1].k = t->N->m;
+  PetscCall(WithProducts(t, [](auto &products) { return products.Run(); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMultiply(CMATCHNodesSetup *t, LocalInt columns, CMATCHMade *made, size_t *entries)
+{
+  PetscFunctionBegin;
+  PetscCall(WithProducts(t, [&](auto &products) { return products.RunOnRanks(columns, made, entries); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMergeRows(CMATCHNodesSetup *t, const CMATCHNodesMerge &in, double **A, unsigned char **alone, double **B)
+{
+  CMATCHSetup        *s     = t->s;
+  const LocalInt      level = t->level + 1, k = t->N->level[level].k, columns = in.rows + (LocalInt)in.ghost->size();
+  const MergedColumns from{in};
+  LocalInt           *start = nullptr, *width = nullptr;
+
+  PetscFunctionBegin;
+  if (!t->keep && !in.rows) {
+    PetscCall(CMATCHNodesCreateLevel(t, 0, k, 0, 0, in.ghost));
+    PetscCall(CMATCHNodesFinishEmpty(t));
+  } else if (!t->keep) {
+    PetscCall(s->arena.Take((size_t)in.rows + 1, &start));
+    PetscCall(s->arena.Take((size_t)CMATCHSliceCount(in.rows) + 1, &width));
+    PetscCall(FindPattern(s, from, in.rows, columns, kCoarseColumns, start, width, [&](LocalInt blocks, LocalInt **j) {
       PetscFunctionBegin;
-      PetscCall(products.Run());
+      PetscCall(CMATCHNodesCreateLevel(t, in.rows, k, blocks, (LocalInt)s->seen.steps, in.ghost));
+      *j = t->N->level[level].A_j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
+    t->Level().wide += s->seen.wide;
+    s->H->device[level].longest = s->seen.longest;
+    PetscCall(CMATCHNodesFinishPattern(t, start, width));
+  }
+  const CMATCHNodesLevel &C = t->N->level[level];
+  PetscCall(CMATCHNodesTakeOperator(t, level, A, alone, B));
+  if (!in.rows) PetscFunctionReturn(PETSC_SUCCESS);
+  MergeBlocks<<<BlocksFor((long long)in.rows * kWarpSize), kBlockSize, 0, s->stream>>>(from, k * k, C.A_i, C.A_j, *A);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesComplete(CMATCHNodesSetup *t)
+{
+  const CMATCHNodesLevel &L = t->Level();
+
+  PetscFunctionBegin;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  MirrorOwn<<<BlocksFor((long long)L.n * kWarpSize), kBlockSize, 0, t->s->stream>>>(L.n, L.k, L.A_i, L.A_j, t->A,
+                                                                                    t->Kind() ? t->alone : nullptr);
+  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

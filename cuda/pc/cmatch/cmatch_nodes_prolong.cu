@@ -515,30 +515,38 @@ PetscErrorCode MakeTentative(CMATCHNodesSetup *t, double *Q)
 
 } // namespace
 
-PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *t)
+PetscErrorCode CMATCHNodesTentative(CMATCHNodesSetup *t, double *Q)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->Level();
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->dead, 0, sizeof(LocalInt), s->stream));
+  if (!L.coarse) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHForSizes(L.k, t->N->m, [&](auto k, auto m) { return MakeTentative<k, m>(t, Q); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesMakeRows(CMATCHNodesSetup *t, const double *Q)
 {
   CMATCHSetup      *s = t->s;
   CMATCHNodesLevel &L = t->Level();
   const LocalInt    k = L.k, m = t->N->m;
   const size_t      entries = (size_t)k * m, slots = (size_t)L.n * kCMATCHSlots;
   const auto        mark = s->arena.mark();
-  double           *Q    = nullptr;
-  Prolong p{L.n, k, m, L.A_i, L.A_j, L.aggregate, t->A, nullptr, t->inverse, L.B_c, kCMATCHNodesOmega / L.lambda, t->keep, L.P_j};
+  Prolong p{L.n, k, m, L.A_i, L.A_j, L.aggregate, t->A, Q, t->inverse, L.B_c, kCMATCHNodesOmega / L.lambda, t->keep, L.P_j};
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, sizeof(LocalInt), s->stream));
-  PetscCallCUDA(cudaMemsetAsync(&s->report->dead, 0, sizeof(LocalInt), s->stream));
-  PetscCall(s->arena.Take(L.n * entries, &Q));
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(s->arena.Take(slots * entries, &p.P));
   PetscCall(s->arena.Take(L.n * entries, &p.defect));
   PetscCall(s->arena.Take(L.n, &p.cut));
   PetscCall(s->arena.Take(L.n, &p.wide));
-  p.Q = Q;
   if (!t->keep) PetscCallCUDA(cudaMemsetAsync(L.P_j, 0xff, slots * sizeof(LocalInt), s->stream)); /* -1 */
   PetscCall(CMATCHForSizes(k, m, [&](auto of_k, auto of_m) {
     LocalInt wide = 0;
     PetscFunctionBegin;
-    PetscCall((MakeTentative<of_k, of_m>(t, Q)));
     PetscCall((MakeAllRows<of_k, of_m>(s, p, s->H->device[t->level].longest, &wide)));
     L.wide = wide;
     PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
@@ -551,7 +559,34 @@ PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *t)
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   s->arena.Release(mark);
-  if (!t->keep) PetscCall(ListByKeys(s, (LocalInt)slots, L.P_j, L.coarse, L.R_i, L.R_j));
-  PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + L.coarse, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesRestriction(CMATCHNodesSetup *t, LocalInt rows)
+{
+  CMATCHSetup            *s     = t->s;
+  const CMATCHNodesLevel &L     = t->Level();
+  const LocalInt          slots = L.n * kCMATCHSlots;
+
+  PetscFunctionBegin;
+  if (!L.n) PetscCallCUDA(cudaMemsetAsync(L.R_i, 0, sizeof(LocalInt), s->stream));
+  else if (!t->keep) PetscCall(ListByKeys(s, slots, L.P_j, rows, L.R_i, L.R_j));
+  PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s    = t->s;
+  const CMATCHNodesLevel &L    = t->Level();
+  const auto              mark = s->arena.mark();
+  double                 *Q    = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take((size_t)L.n * L.k * t->N->m, &Q));
+  PetscCall(CMATCHNodesTentative(t, Q));
+  PetscCall(CMATCHNodesMakeRows(t, Q));
+  s->arena.Release(mark);
+  PetscCall(CMATCHNodesRestriction(t, L.coarse));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

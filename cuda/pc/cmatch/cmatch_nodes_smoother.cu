@@ -21,6 +21,7 @@ struct Diagonals {
   const unsigned char *alone;
   double              *inverse, *diagonal;
   LocalInt             level;
+  bool                 finest;
 };
 
 /* D^{-1}, and the magnitudes of diagonal entries. A thread takes a node. */
@@ -35,9 +36,9 @@ __global__ void __launch_bounds__(kBlockSize) InvertDiagonals(Diagonals d, CMATC
     const double *const a       = d.A + (size_t)CMATCHFindBlock(d.A_i, d.A_j, i, i) * k * k;
     double *const       inverse = d.inverse + (size_t)i * k * k;
     for (LocalInt r = 0; r < k; r++) d.diagonal[(size_t)i * k + r] = fabs(a[r * k + r]);
-    if (d.level == 0) {
+    if (d.finest) {
       if (CMATCHInvertDiagonal(k, a, d.alone[i], 0, inverse) >= 0)
-        atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse, i, CMATCH_BLOCK_NOT_POSITIVE));
+        atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse + d.level, i, CMATCH_BLOCK_NOT_POSITIVE));
     } else {
       double block[kCMATCHMostModes * kCMATCHMostModes];
       for (LocalInt e = 0; e < k * k; e++) block[e] = a[e];
@@ -92,14 +93,15 @@ __device__ __forceinline__ double Quotient(int blocks, const double *above, cons
   return quotient;
 }
 
-/* The vector of which A makes the residual at the beginning. A thread takes an entry. */
+/* The vector of which A makes the residual at the beginning; `first` is the number of the first unknown. A thread takes an entry.
+ */
 __global__ void __launch_bounds__(kBlockSize)
-  BeginVector(LocalInt n, LocalInt k, const double *diagonal, const unsigned char *alone, double *x)
+  BeginVector(LocalInt n, LocalInt k, long long first, const double *diagonal, const unsigned char *alone, double *x)
 {
-  const long long u = GridThread();
+  const long long u = GridThread(), number = first + u;
   if (u >= n) return;
-  const double h = (double)(int)CMATCHMix((LocalInt)u, (LocalInt)((u + 7) & LOCAL_INT_MAX)) * 0x1p-31; /* CMATCHSeed() */
-  x[u]           = (alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]);
+  const double h = (double)(int)CMATCHMix((LocalInt)(number & LOCAL_INT_MAX), (LocalInt)((number + 7) & LOCAL_INT_MAX)) * 0x1p-31;
+  x[u]           = (alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]); /* CMATCHSeed() */
 }
 
 /* y = A x, and the parts of x . y. Blocks take slices in turns. */
@@ -188,7 +190,7 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   PetscCallCUDA(cudaMemsetAsync(partial, 0, parts.size() * sizeof(double), s->stream));
   const auto rz = [&](LocalInt step) { return step < 0 ? nullptr : partial + 2 * step * kSumBlocks; };
   const auto pq = [&](LocalInt step) { return step < 0 ? nullptr : partial + (2 * step + 1) * kSumBlocks; };
-  BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, t->diagonal, t->alone, v.q);
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, 0, t->diagonal, t->alone, v.q);
   MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, v.q, v.r, pq(0));
   for (LocalInt step = 0;; step++) {
     StepResidual<K><<<blocks, kBlockSize, 0, s->stream>>>(L.n, L.k, t->inverse, rz(step - 1), pq(step - 1), v, rz(step));
@@ -209,41 +211,187 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   The same of all ranks of the level, by steps between which they exchange entries and sum up. What the kernels take for the parts
+   of a sum is the sum of all ranks then, and zeros.
+*/
+template <typename T, int K>
+class EstimateOnRanks {
+public:
+  EstimateOnRanks(CMATCHNodesSetup *t, const CMATCHNodesVectors &v, MPI_Datatype node) :
+      t_(t), s_(t->s), L_(t->Level()), A_(t->Level()), v_(v), node_(node), n_(L_.n * L_.k)
+  {
+  }
+
+  PetscErrorCode Run(PetscReal *lambda)
+  {
+    const long long first = (long long)t_->Ranks().first * L_.k;
+    const Vectors   v{v_.r, v_.z, v_.p, v_.q};
+    PetscReal       rz[kSteps + 1] = {}, pq[kSteps] = {};
+
+    PetscFunctionBegin;
+    if (n_) BeginVector<<<BlocksFor(n_), kBlockSize, 0, s_->stream>>>(n_, L_.k, first, t_->diagonal, t_->alone, v.q);
+    PetscCall(Multiply(v.q, v.r, Part(1)));
+    for (LocalInt step = 0;; step++) {
+      const double *const above = step ? Part(2 * step - 2) : nullptr, *const below = step ? Part(2 * step - 1) : nullptr;
+      PetscCallCUDA(cudaMemsetAsync(Part(2 * step), 0, kSumBlocks * sizeof(double), s_->stream));
+      if (n_)
+        StepResidual<K><<<PetscMin(kSumBlocks, BlocksFor(L_.n)), kBlockSize, 0, s_->stream>>>(L_.n, L_.k, t_->inverse, above, below,
+                                                                                              v, Part(2 * step));
+      FinePCCheckLaunch();
+      PetscCall(Sum(Part(2 * step), &rz[step]));
+      if (step == kSteps || !(rz[step] > 0)) break;
+      if (n_)
+        StepDirection<<<BlocksFor(n_), kBlockSize, 0, s_->stream>>>(n_, Part(2 * step), step ? Part(2 * step - 2) : nullptr, v.z,
+                                                                    v.p);
+      FinePCCheckLaunch();
+      PetscCall(Multiply(v.p, v.q, Part(2 * step + 1)));
+      PetscCall(Sum(Part(2 * step + 1), &pq[step]));
+      if (!(pq[step] > 0)) break;
+    }
+    *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, rz, pq));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  double *Part(LocalInt sum) const { return v_.partial + (size_t)sum * kSumBlocks; }
+
+  PetscErrorCode Multiply(double *x, double *y, double *partial)
+  {
+    PetscFunctionBegin;
+    PetscCall(ExchangeBegin(t_->Ranks().halo, node_, x, x + n_));
+    PetscCall(ExchangeEnd(t_->Ranks().halo, node_, x, x + n_));
+    PetscCallCUDA(cudaMemsetAsync(partial, 0, kSumBlocks * sizeof(double), s_->stream));
+    if (n_)
+      MultiplyVector<T, K>
+        <<<PetscMin(kSumBlocks, CMATCHSliceCount(L_.n)), CMATCHSliceBlock(L_, s_->H->processors), 0, s_->stream>>>(A_, x, y,
+                                                                                                                   partial);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The sum of parts, over all ranks, which takes their place. */
+  PetscErrorCode Sum(double *partial, PetscReal *sum)
+  {
+    double parts[kSumBlocks];
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(parts, partial, sizeof(parts), cudaMemcpyDeviceToHost, s_->stream));
+    PetscCallCUDA(cudaStreamSynchronize(s_->stream));
+    *sum = 0;
+    for (double part : parts) *sum += part;
+    PetscCall(CMATCHReduce(t_->Ranks(), MPI_SUM, sum));
+    PetscCallCUDA(cudaMemsetAsync(partial, 0, sizeof(parts), s_->stream));
+    PetscCallCUDA(cudaMemcpyAsync(partial, sum, sizeof(*sum), cudaMemcpyHostToDevice, s_->stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHNodesSetup         *t_;
+  CMATCHSetup              *s_;
+  const CMATCHNodesLevel   &L_;
+  const CMATCHSlices<T>     A_;
+  const CMATCHNodesVectors &v_;
+  const MPI_Datatype        node_;
+  const LocalInt            n_;
+};
+
+/* Launches the inverses of the diagonal blocks. */
+PetscErrorCode LaunchInvertDiagonals(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s = t->s;
+  const CMATCHNodesLevel &L = t->Level();
+  const Diagonals         d{L.n, L.k, L.A_i, L.A_j, t->A, t->alone, t->inverse, t->diagonal, t->level, !t->Kind()};
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->raised, 0, 2 * sizeof(LocalInt), s->stream)); /* and whole */
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
+    PetscFunctionBegin;
+    InvertDiagonals<k><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(d, s->report);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether the estimate is one. */
+void CheckEstimate(CMATCHNodesSetup *t)
+{
+  const PetscReal lambda = t->Level().lambda;
+  if (!(lambda > 0) || !std::isfinite(lambda))
+    t->s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)t->level, 0, CMATCH_BLOCK_NOT_POSITIVE);
+}
+
 } // namespace
 
 PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *t, const PolynomialSteps &steps)
 {
-  CMATCHSetup      *s       = t->s;
-  CMATCHNodesLevel &L       = t->Level();
-  const size_t      entries = (size_t)L.n * L.k * L.k;
+  CMATCHSetup      *s = t->s;
+  CMATCHNodesLevel &L = t->Level();
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemsetAsync(&s->report->raised, 0, 2 * sizeof(LocalInt), s->stream)); /* and whole */
-  PetscCall(s->arena.Take(entries, &t->inverse));
+  PetscCall(s->arena.Take((size_t)L.n * L.k * L.k, &t->inverse));
   if (t->level) PetscCall(s->arena.Take((size_t)L.n * L.k, &t->diagonal));
+  PetscCall(LaunchInvertDiagonals(t));
   PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
-    PetscFunctionBegin;
-    InvertDiagonals<k><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(Diagonals{L.n, L.k, L.A_i, L.A_j, t->A, t->alone, t->inverse,
-                                                                               t->diagonal, t->level},
-                                                                     s->report);
-    FinePCCheckLaunch();
-    PetscCall(
-      CMATCHWithPrecision(s->params->precision, [&](auto zero) { return LargestEigenvalue<decltype(zero), k>(t, &L.lambda); }));
-    PetscFunctionReturn(PETSC_SUCCESS);
+    return CMATCHWithPrecision(s->params->precision, [&](auto zero) { return LargestEigenvalue<decltype(zero), k>(t, &L.lambda); });
   }));
   if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
   L.raised = s->seen.raised;
   if (s->seen.whole == L.n) L.lambda = 1;
-  if (!(L.lambda > 0) || !std::isfinite(L.lambda)) {
-    s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)t->level, 0, CMATCH_BLOCK_NOT_POSITIVE);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
+  CheckEstimate(t);
+  if (!CMATCHHasFailed(s)) PetscCall(CMATCHNodesScaleInverses(t, steps));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesInvertDiagonals(CMATCHNodesSetup *t, CMATCHNodesVectors *v)
+{
+  CMATCHSetup      *s = t->s;
+  CMATCHNodesLevel &L = t->Level();
+  const size_t      n = (size_t)L.n * L.k, with_ghosts = n + (size_t)t->Ranks().ghosts * L.k;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Take(n * L.k, &t->inverse));
+  for (double **vector : {&t->diagonal, &v->r, &v->z}) PetscCall(s->arena.Take(n, vector));
+  for (double **vector : {&v->p, &v->q}) PetscCall(s->arena.Take(with_ghosts, vector));
+  PetscCall(s->arena.Take((size_t)kSums * kSumBlocks, &v->partial));
+  PetscCall(LaunchInvertDiagonals(t));
+  PetscCall(CMATCHReadReport(s));
+  L.raised = s->seen.raised;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesEstimate(CMATCHNodesSetup *t, const CMATCHNodesVectors &v, MPI_Datatype node)
+{
+  CMATCHSetup      *s    = t->s;
+  CMATCHNodesLevel &L    = t->Level();
+  double            some = s->seen.whole < L.n; /* whether there is an unknown that is not alone */
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHReduce(t->Ranks(), MPI_MAX, &some));
+  L.lambda = 1;
+  if (some > 0)
+    PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
+      return CMATCHWithPrecision(s->params->precision,
+                                 [&](auto zero) { return EstimateOnRanks<decltype(zero), k>(t, v, node).Run(&L.lambda); });
+    }));
+  CheckEstimate(t);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesScaleInverses(CMATCHNodesSetup *t, const PolynomialSteps &steps)
+{
+  CMATCHSetup            *s       = t->s;
+  const CMATCHNodesLevel &L       = t->Level();
+  const auto              entries = (long long)L.n * L.k * L.k;
+
+  PetscFunctionBegin;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    ScaleInverses<T><<<BlocksFor((long long)entries), kBlockSize, 0, s->stream>>>((long long)entries, L.k, t->inverse, t->alone,
-                                                                                  steps.root, kCMATCHNodesMargin * L.lambda,
-                                                                                  (T *)L.D);
+    ScaleInverses<T><<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, L.k, t->inverse, t->alone, steps.root,
+                                                                       kCMATCHNodesMargin * L.lambda, (T *)L.D);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

@@ -487,7 +487,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   rigid body modes of elasticity, that of the near null vector. They are the vectors of `MatSetNearNullSpace()`, if there are two or
   more, else the rigid body modes of the coordinates of `PCSetCoordinates()`, else the vectors of `MatSetNullSpace()`, else each
   unknown has the constants. A block size must divide the rows of a rank that has a hierarchy of its own. A hierarchy of several
-  ranks is one of rows where it does not, or where the matrix is on GPUs.
+  ranks is one of rows where it does not.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetBlockSize()`, `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`
 @*/

@@ -95,7 +95,7 @@ struct CMATCHNodesChoice {
   LocalInt              k = 0;
   std::array<double, 4> coordinates{};
 };
-PetscErrorCode PCCMATCHChooseNodesTogether(PC, PCLocalPhase *, LocalInt rows, PetscMemType, CMATCHNodesChoice *);
+PetscErrorCode PCCMATCHChooseNodesTogether(PC, PCLocalPhase *, LocalInt rows, CMATCHNodesChoice *);
 
 /* The modes of own nodes, with room for those of so many ghosts, and whether the hierarchy of all ranks can be kept. */
 PetscErrorCode PCCMATCHTakeModes(PC, const CSRView *A, const CMATCHNodesChoice &, LocalInt ghosts, CMATCHRanksModes *,

@@ -83,8 +83,8 @@ struct CMATCHModes {
   const double *B; /* [rows][m] in the memory of A, row-major, as the user has given them */
 
   /* On several ranks B has rows of ghosts, too, and there are, for own rows and those of ghosts, */
-  const double *diagonal = nullptr; /* [rows] the diagonal entries of A, */
-  const double *largest  = nullptr; /* and [m] the largest magnitudes in the columns of B on all ranks. */
+  const double *diagonal = nullptr; /* [rows] the diagonal entries of A, in the same memory, */
+  const double *largest  = nullptr; /* and [m] the largest magnitudes in the columns of B on all ranks, on the host. */
 };
 
 /*
@@ -234,6 +234,9 @@ PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *, co
 /* B of mode c becomes `from` on the GPU; without that 1, or with unknown >= 0, 1 in the rows of this unknown, and 0 in others. */
 PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *, LocalInt c, const PetscScalar *from, LocalInt unknown,
                                   double *B);
+
+/* What else a set-up on several ranks takes of own rows: the diagonal entries of A, and the largest magnitude of each mode. */
+PetscErrorCode CMATCHTakeModes_CUDA(const CSRView *A, LocalInt m, const double *B, double *diagonal, double largest[]);
 
 /* z = M^{-1} r by one cycle of a hierarchy of nodes; CMATCHApply_Host() calls it */
 PetscErrorCode CMATCHNodesApply_Host(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);

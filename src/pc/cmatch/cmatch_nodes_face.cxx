@@ -50,9 +50,9 @@ static std::array<double, 4> SumCoordinates(const PC_CMATCH *cmatch)
   return sums;
 }
 
-PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt rows, PetscMemType where, CMATCHNodesChoice *choice)
+PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt rows, CMATCHNodesChoice *choice)
 {
-  enum { UNEVEN, DEVICE, SUMS, COUNTS = SUMS + 4 };
+  enum { UNEVEN, SUMS, COUNTS = SUMS + 4 };
   PC_CMATCH *cmatch      = (PC_CMATCH *)pc->data;
   double     all[COUNTS] = {};
   PetscInt   bs;
@@ -62,14 +62,11 @@ PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt 
   if (bs == 1 || cmatch->why_rows) PetscFunctionReturn(PETSC_SUCCESS);
   const std::array<double, 4> sums = SumCoordinates(cmatch);
   all[UNEVEN]                      = rows % bs != 0;
-  all[DEVICE]                      = PetscMemTypeDevice(where);
   std::copy(sums.begin(), sums.end(), all + SUMS);
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, COUNTS, MPI_DOUBLE, MPI_SUM, phase->comm));
   phase->outcome->exchanging = false;
   if (all[UNEVEN] > 0) cmatch->why_rows = "ranks have parts of nodes";
-  else if (all[DEVICE] > 0)
-    cmatch->why_rows = "a hierarchy of nodes is on one GPU, or of several ranks on the host: compare -pc_cmatch_reach local";
   else choice->k = (LocalInt)bs;
   std::copy(all + SUMS, all + COUNTS, choice->coordinates.begin());
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -313,14 +310,20 @@ PetscErrorCode PCCMATCHTakeModes(PC pc, const CSRView *A, const CMATCHNodesChoic
   *keep          = (PetscBool)CanKeepNodes(cmatch, true, A, modes.view);
   const size_t m = (size_t)modes.view.m;
   to->m          = modes.view.m;
-  to->B.assign(modes.view.B, modes.view.B + rows * m);
-  to->B.resize(with_ghosts * m);
-  to->diagonal.assign(with_ghosts, 0.);
-  for (LocalInt row = 0; row < rows; row++)
+  PetscCall(to->B.Assign(A->where, with_ghosts * m, modes.view.B, rows * m));
+  PetscCall(to->diagonal.Assign(A->where, with_ghosts, nullptr, 0));
+  double *const B = to->B.data(), *const diagonal = to->diagonal.data();
+  if (PetscMemTypeDevice(A->where)) {
+    PetscCall(CMATCHTakeModes_CUDA(A, to->m, B, diagonal, to->largest));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (LocalInt row = 0; row < rows; row++) {
+    diagonal[row] = 0;
     for (LocalInt e = A->i[row]; e < A->i[row + 1]; e++)
-      if (A->j[e] == row) to->diagonal[row] = A->a[e];
+      if (A->j[e] == row) diagonal[row] = A->a[e];
+  }
   for (size_t e = 0; e < rows * m; e++)
-    if (std::isfinite(to->B[e])) to->largest[e % m] = PetscMax(to->largest[e % m], std::fabs(to->B[e]));
+    if (std::isfinite(B[e])) to->largest[e % m] = PetscMax(to->largest[e % m], std::fabs(B[e]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -86,33 +86,6 @@ void CMATCHAddTransposed(LocalInt k, LocalInt l, LocalInt m, const A *a, const B
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */
 
-/* The values of a node as one entry of an exchange. */
-class CMATCHNodeType {
-public:
-  CMATCHNodeType()                                  = default;
-  CMATCHNodeType(const CMATCHNodeType &)            = delete;
-  CMATCHNodeType &operator=(const CMATCHNodeType &) = delete;
-  ~CMATCHNodeType() { Free(); }
-
-  PetscErrorCode Make(MPI_Datatype value, LocalInt values)
-  {
-    PetscFunctionBegin;
-    Free();
-    PetscCallMPI(MPI_Type_contiguous(values, value, &type_));
-    PetscCallMPI(MPI_Type_commit(&type_));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  MPI_Datatype Get() const { return type_; }
-
-private:
-  void Free()
-  {
-    if (type_ != MPI_DATATYPE_NULL) (void)MPI_Type_free(&type_);
-  }
-
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
 /* The arrays that a CMATCHNodesLevel shows, which are explained there, and the vectors of the cycle. */
 template <typename T>
 struct CMATCHNodesArrays : CMATCHColumns {

@@ -116,7 +116,7 @@ static const Option<PC> kOptions[] = {
      rigid body modes of elasticity, that of the near null vector. They are the vectors of `MatSetNearNullSpace()`, if there are
      two or more, else the rigid body modes of the coordinates of `PCSetCoordinates()`, else the vectors of `MatSetNullSpace()`,
      else each unknown has the constants. A block size must divide the rows of a rank that has a hierarchy of its own. A
-     hierarchy of several ranks is one of rows where it does not, or where the matrix is on GPUs.
+     hierarchy of several ranks is one of rows where it does not.
 
      See also: `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()` */
   {"-pc_cmatch_block_size", "how many unknowns a node has", "PCCMATCHSetBlockSize",
@@ -246,8 +246,8 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   energy of the stretch between them, in one more sweep on the finest level with more than three modes. The prolongator is made of
   the modes on each aggregate, smoothed by block Jacobi, and cut to four blocks a node, corrected so that it does not change what
   it makes of the modes. The smoother is block Jacobi with the Chebyshev polynomial of `PCCMATCHSetDegree()`, at least 2 with the
-  default smoother, scaled by an estimate of the largest eigenvalue. With one hierarchy of several ranks on GPUs, and with `mis2`,
-  `pcg` or a factored smoother the hierarchy is one of single rows, and the view says why.
+  default smoother, scaled by an estimate of the largest eigenvalue. With `mis2`, `pcg` or a
+  factored smoother, and on several ranks that have parts of nodes the hierarchy is one of single rows, and the view says why.
 
   Of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and
   the constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as an

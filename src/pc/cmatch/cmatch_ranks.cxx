@@ -611,7 +611,7 @@ PetscErrorCode ConnectNext(RanksSetUp *s, LocalInt l, const std::vector<PetscInt
     if (made.size > 1) {
       PetscSF sf;
       PetscCall(CreateSF(made.comm, made.range.data(), ghost, &sf));
-      PetscCall(CMATCHGiveSF(s->ranks->where, sf, &made.halo));
+      PetscCall(CMATCHGiveSF(s->ranks->where, sf, CMATCHMostValues(*s->ranks), &made.halo));
     }
   }
   s->outcome->exchanging = false;
@@ -739,7 +739,7 @@ PetscErrorCode CMATCHRanksConnect(Mat A, CMATCHRanks *ranks)
   PetscFunctionBegin;
   if (ranks->k == 1) PetscCall(MatGetGhostSF(A, (PetscInt)ranks->ghost.size(), ranks->ghost.data(), &sf));
   else PetscCall(CreateSF(ranks->level[0].comm, ranks->level[0].range.data(), ranks->ghost_nodes, &sf));
-  PetscCall(CMATCHGiveSF(ranks->where, sf, &ranks->level[0].halo));
+  PetscCall(CMATCHGiveSF(ranks->where, sf, ranks->k, &ranks->level[0].halo));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

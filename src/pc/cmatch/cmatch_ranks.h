@@ -145,6 +145,36 @@ PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMAT
 PetscErrorCode CMATCHNodesRanksCreate_Host(const CMATCHParams *, const CMATCHModes *, PetscBool keep, PetscBool work, CMATCHStats *,
                                            CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
 
+PetscErrorCode CMATCHNodesRanksCreate_CUDA(const CMATCHParams *, const CMATCHModes *, PetscBool keep, PetscBool work, CMATCHStats *,
+                                           CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+
+/* The values of a node as one entry of an exchange. */
+class CMATCHNodeType {
+public:
+  CMATCHNodeType()                                  = default;
+  CMATCHNodeType(const CMATCHNodeType &)            = delete;
+  CMATCHNodeType &operator=(const CMATCHNodeType &) = delete;
+  ~CMATCHNodeType() { Free(); }
+
+  PetscErrorCode Make(MPI_Datatype value, LocalInt values)
+  {
+    PetscFunctionBegin;
+    Free();
+    PetscCallMPI(MPI_Type_contiguous(values, value, &type_));
+    PetscCallMPI(MPI_Type_commit(&type_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  MPI_Datatype Get() const { return type_; }
+
+private:
+  void Free()
+  {
+    if (type_ != MPI_DATATYPE_NULL) (void)MPI_Type_free(&type_);
+  }
+
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
 /* The exchanges of a level in a cycle, see CMATCHLevel. */
 enum CMATCHKind { CMATCH_HALO, CMATCH_DOWN, CMATCH_UP, CMATCH_KINDS };
 

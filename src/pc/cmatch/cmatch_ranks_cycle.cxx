@@ -54,12 +54,13 @@ PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *ranks, CMATCHHierarchy *H)
 
 /* --------------------------------------------- by MPI ----------------------------------------- */
 
-PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, Exchange *exchange)
+PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, LocalInt values, Exchange *exchange)
 {
   PetscFunctionBegin;
-  exchange->sf    = sf;
-  exchange->where = where;
-  exchange->fence = true; /* PetscSF may work in another stream */
+  exchange->sf     = sf;
+  exchange->where  = where;
+  exchange->fence  = true; /* PetscSF may work in another stream */
+  exchange->values = values;
   PetscCall(PetscObjectGetId((PetscObject)sf, &exchange->id));
   PetscCall(ExchangeMakeStaging(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -67,17 +68,27 @@ PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, Exchange *exchange)
 
 PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *ranks, LocalInt entries, PetscScalar *x)
 {
-  const CMATCHRanksLevel &level  = ranks->level[0];
-  PetscScalar *const      ghosts = x + (size_t)level.rows * entries;
-  MPI_Datatype            type   = MPIU_SCALAR;
+  const CMATCHRanksLevel &level = ranks->level[0];
+  const size_t own = (size_t)level.rows * entries, others = (ranks->k > 1 ? ranks->ghost_nodes : ranks->ghost).size() * entries;
+  const bool   staged = PetscMemTypeDevice(ranks->where) && entries > level.halo.values && !DeviceMemoryGoesToMPI();
+  MPI_Datatype type   = MPIU_SCALAR;
+  std::vector<PetscScalar> host;
 
   PetscFunctionBegin;
   if (entries > 1) {
     PetscCallMPI(MPI_Type_contiguous(entries, MPIU_SCALAR, &type));
     PetscCallMPI(MPI_Type_commit(&type));
   }
-  PetscCall(ExchangeBegin(&level.halo, type, x, ghosts));
-  PetscCall(ExchangeEnd(&level.halo, type, x, ghosts));
+  if (staged) { /* the exchange has no room on the host for so many */
+    host.resize(own + others);
+    PetscCall(ArrayCopy(host.data(), x, own * sizeof(*x), PETSC_MEMTYPE_HOST, ranks->where));
+    PetscCall(PetscSFBcastBegin(level.halo.sf, type, host.data(), host.data() + own, MPI_REPLACE));
+    PetscCall(PetscSFBcastEnd(level.halo.sf, type, host.data(), host.data() + own, MPI_REPLACE));
+    PetscCall(ArrayCopy(x + own, host.data() + own, others * sizeof(*x), ranks->where, PETSC_MEMTYPE_HOST));
+  } else {
+    PetscCall(ExchangeBegin(&level.halo, type, x, x + own));
+    PetscCall(ExchangeEnd(&level.halo, type, x, x + own));
+  }
   if (entries > 1) PetscCallMPI(MPI_Type_free(&type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -106,7 +117,7 @@ static PetscErrorCode MakeSFLists(const CMATCHRanks *ranks, std::vector<SFLists>
 }
 
 /* A PetscSF from rows that are sent, which are its leaves, to these roots of their owners. */
-static PetscErrorCode Connect_CMATCHRanks(const CMATCHRanksLevel &level, PetscInt roots, const PetscInt number[],
+static PetscErrorCode Connect_CMATCHRanks(const CMATCHRanksLevel &level, LocalInt values, PetscInt roots, const PetscInt number[],
                                           PetscSFNode remote[], Exchange *exchange)
 {
   PetscSF sf;
@@ -117,12 +128,13 @@ static PetscErrorCode Connect_CMATCHRanks(const CMATCHRanksLevel &level, PetscIn
   PetscCall(PetscSFCreate(level.comm, &sf));
   PetscCall(PetscSFSetGraph(sf, roots, (PetscInt)level.send.rows.size(), nullptr, PETSC_OWN_POINTER, remote, PETSC_COPY_VALUES));
   PetscCall(PetscSFSetUp(sf));
-  PetscCall(CMATCHGiveSF(level.halo.where, sf, exchange));
+  PetscCall(CMATCHGiveSF(level.halo.where, sf, values, exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *phase, CMATCHRanks *ranks)
 {
+  const LocalInt       values = CMATCHMostValues(*ranks);
   std::vector<SFLists> all_lists;
 
   PetscFunctionBegin;
@@ -132,9 +144,10 @@ PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *phase, CMATCHRanks *ranks)
   for (size_t l = 0; l < ranks->level.size() && ranks->level[l].size > 1; l++) {
     CMATCHRanksLevel &level = ranks->level[l];
     SFLists          &lists = all_lists[l];
-    PetscCall(Connect_CMATCHRanks(level, level.next.rows, level.number.data(), lists.remote.data(), &level.up));
+    PetscCall(Connect_CMATCHRanks(level, values, level.next.rows, level.number.data(), lists.remote.data(), &level.up));
     PetscCall(lists.numbers.Deliver(level));
-    PetscCall(Connect_CMATCHRanks(level, (PetscInt)level.place.size(), lists.number.data(), lists.remote.data(), &level.down));
+    PetscCall(
+      Connect_CMATCHRanks(level, values, (PetscInt)level.place.size(), lists.number.data(), lists.remote.data(), &level.down));
   }
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -44,6 +44,11 @@ public:
   CMATCHEntries()                                 = default;
   CMATCHEntries(const CMATCHEntries &)            = delete;
   CMATCHEntries &operator=(const CMATCHEntries &) = delete;
+  CMATCHEntries &operator=(CMATCHEntries &&other)
+  {
+    Swap(&other);
+    return *this;
+  }
   ~CMATCHEntries() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
   /* Room for `count` entries, of which the first n are those of `from`, in the same memory. */
   PetscErrorCode Assign(PetscMemType where, size_t count, const PetscScalar *from, size_t n)
@@ -101,11 +106,11 @@ private:
   std::vector<MPI_Request> requests_;
 };
 
-/* What CMATCHModes shows, on the host, of own rows and those of ghosts. */
+/* What CMATCHModes shows, in the memory of the matrix, of own rows and those of ghosts. */
 struct CMATCHRanksModes {
-  LocalInt            m = 0;
-  std::vector<double> B, diagonal;
-  double              largest[kCMATCHMostModes] = {};
+  LocalInt      m = 0;
+  CMATCHEntries B, diagonal;
+  double        largest[kCMATCHMostModes] = {};
 
   CMATCHModes View(LocalInt k) const { return {k, m, B.data(), diagonal.data(), largest}; }
 };
@@ -150,11 +155,17 @@ PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *, CMATCHHierarchy *);
 /* Makes the PetscSFs of a cycle that communicates by MPI, unless a rank has failed. Collective. */
 PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *, CMATCHRanks *);
 
-/* An exchange has this PetscSF from now on. */
-PetscErrorCode CMATCHGiveSF(PetscMemType, PetscSF, Exchange *);
+/* An exchange has this PetscSF from now on, for entries of so many values at most. */
+PetscErrorCode CMATCHGiveSF(PetscMemType, PetscSF, LocalInt values, Exchange *);
 
 /* Destroys all but the finest level and its PetscSF. */
 PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
+
+/* The values of an entry of exchanges below the finest level at most. */
+inline LocalInt CMATCHMostValues(const CMATCHRanks &ranks)
+{
+  return ranks.k > 1 ? kCMATCHMostModes : 1;
+}
 
 /* So many entries of each ghost of the finest level, behind the rank's own ones. Collective. */
 PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, LocalInt entries, PetscScalar *x);

@@ -407,14 +407,17 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
   CMATCHRanks       *ranks  = cmatch->ranks;
   CMATCHRanksSetUp  *setup;
   const PetscScalar *w      = ranks->has_w ? ranks->w.data() : nullptr;
-  const auto         create = PetscMemTypeDevice(own->where) ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host;
+  const bool         device = PetscMemTypeDevice(own->where);
   const CMATCHModes  modes  = ranks->modes.View(ranks->k);
 
   PetscFunctionBegin;
   if (modes.m)
-    PetscCall(CMATCHNodesRanksCreate_Host(&cmatch->params, &modes, ranks->keep, ranks->keep_work, &ranks->stats, &cmatch->hierarchy,
-                                          &setup));
-  else PetscCall(create(&cmatch->params, ranks->keep, &ranks->stats, &cmatch->hierarchy, &setup));
+    PetscCall((device ? CMATCHNodesRanksCreate_CUDA : CMATCHNodesRanksCreate_Host)(&cmatch->params, &modes, ranks->keep,
+                                                                                   ranks->keep_work, &ranks->stats,
+                                                                                   &cmatch->hierarchy, &setup));
+  else
+    PetscCall((device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&cmatch->params, ranks->keep, &ranks->stats,
+                                                                         &cmatch->hierarchy, &setup));
   ranks->setup.reset(setup);
   cmatch->hierarchy->level[0].first = ranks->first / ranks->k;
   cmatch->hierarchy->level[0].all   = ranks->level[0].all;
@@ -515,7 +518,7 @@ static PetscErrorCode ReadRows(PC pc, const CSRView *A, OwnData *data)
   if (data->nodes.k) {
     const LocalInt ghost_nodes = (LocalInt)CMATCHGhostNodes(ghosts, data->nodes.k).size();
     PetscCall(PCCMATCHTakeModes(pc, A, data->nodes, ghost_nodes, &data->modes, &data->keep));
-    PetscCall(CMATCHLargestDiagonal_Host(A, nullptr, 1, &data->largest));
+    PetscCall(largest(A, nullptr, 1, &data->largest));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode code = GetNearNullVector(pc, &data->sums, A, &data->w);
@@ -609,37 +612,17 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the matrix lends its rows. */
-static PetscErrorCode FindWhere(PC pc, PetscMemType *where)
-{
-  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
-  CSRMat     own;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->points, &own));
-  cmatch->has_points = true;
-  *where             = own.A.where;
-  PetscCall(MatRestoreCSR(&own));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Chooses between nodes and rows for a hierarchy of all ranks. All ranks together. */
 static PetscErrorCode ChooseNodes(PC pc, PCLocalPhase *phase, CMATCHNodesChoice *choice)
 {
-  PCLocalOutcome *outcome = phase->outcome;
-  PetscMemType    where   = PETSC_MEMTYPE_HOST;
-  PetscBool       global;
-  PetscInt        rows;
+  PetscBool global;
+  PetscInt  rows;
 
   PetscFunctionBegin;
   PetscCall(PCCMATCHIsGlobal(pc, &global));
   if (!global) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
-  if (!outcome->code) {
-    outcome->code = CallGuarded(FindWhere, pc, &where);
-    if (outcome->code) outcome->text[0] = 0; /* it has been reported */
-  }
-  PetscCall(PCCMATCHChooseNodesTogether(pc, phase, rows, where, choice));
+  PetscCall(PCCMATCHChooseNodesTogether(pc, phase, rows, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,0 +1,182 @@
+/* Twins of PCCMATCH's hierarchies of all ranks, made as PCCMATCH makes them, on the host or on the GPU. */
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "device.h"
+#include "pc/cmatch/cmatch_face.h"
+#include "sparse/csr_mat.h"
+#include "spread.h"
+
+/* A copy of rows in the memory of a twin. */
+class RowsCopy {
+public:
+  RowsCopy(const CSRView &from, PetscMemType where) : view(from)
+  {
+    MUST(CSRCreate(from.n, from.n, from.nnz, FINEPC_DOUBLE, where, &copy_));
+    if (from.n) MUST(ArrayCopy(copy_.i, from.i, ((size_t)from.n + 1) * sizeof(LocalInt), where, from.where));
+    MUST(ArrayCopy(copy_.j, from.j, from.nnz * sizeof(LocalInt), where, from.where));
+    MUST(ArrayCopy(copy_.a, from.a, from.nnz * sizeof(PetscScalar), where, from.where));
+    view = CSRView{from.n, from.nnz, copy_.i, copy_.j, (const PetscScalar *)copy_.a, where};
+  }
+  RowsCopy(const RowsCopy &)            = delete;
+  RowsCopy &operator=(const RowsCopy &) = delete;
+  ~RowsCopy() { PetscCallAbort(PETSC_COMM_SELF, CSRDestroy(&copy_)); }
+  CSRView view;
+
+private:
+  CSR copy_{};
+};
+
+/* A hierarchy of all ranks, made as PCCMATCH makes it. */
+class RanksTwin {
+public:
+  explicit RanksTwin(PetscMemType where) : where_(where) { }
+  RanksTwin(const RanksTwin &)            = delete;
+  RanksTwin &operator=(const RanksTwin &) = delete;
+  ~RanksTwin()
+  {
+    PetscCallAbort(PETSC_COMM_SELF, CMATCHRanksDestroy(&ranks_));
+    PetscCallAbort(PETSC_COMM_SELF, PetscMemTypeDevice(where_) ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
+  }
+
+  /* What the hierarchy is made of beside the matrix, of all rows: w, if there is one, or the modes of nodes with k rows. */
+  struct Data {
+    std::vector<double> w = {};
+    LocalInt            k = 1, m = 0;
+    std::vector<double> B = {}, diagonal = {}; /* [rows][m], and of the matrix */
+  };
+
+  /* False if a rank has failed. */
+  bool Compute(Mat A, const CMATCHParams &params, const Data &of, bool keep)
+  {
+    const bool     on_device = PetscMemTypeDevice(where_);
+    CMATCHEntries  w_copy;
+    PCLocalOutcome outcome;
+    PCLocalPhase   phase{PETSC_COMM_WORLD, &outcome, false};
+    CSRMat         own, others;
+    double         largest = 0;
+    if (!keep) {
+      MUST(CMATCHRanksDestroy(&ranks_));
+      MUST(on_device ? CMATCHDestroy_CUDA(&H) : CMATCHDestroy_Host(&H));
+      MUST(CMATCHRanksCreate(A, on_device ? ExchangedMemory() : PETSC_MEMTYPE_HOST, of.k, &params, &ranks_));
+      MUST(CMATCHRanksConnect(A, ranks_));
+    }
+    MUST(MatGetOwnershipRange(A, &ranks_->first, nullptr));
+    MUST(MatGetCSR(A, &own));
+    MUST(MatGetOtherCSR(A, &others));
+    {
+      const RowsCopy own_copy(own.A, where_), others_copy(others.A, where_);
+      if (!of.w.empty()) Place(of.w, 1, own.A.n, false, &w_copy);
+      if (of.m) TakeModes(of, own.A.n);
+      MUST((on_device ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host)(&own_copy.view, w_copy.data(), params.zero,
+                                                                                 &largest));
+      MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
+      CMATCHRanksSetUp *setup;
+      const CMATCHModes modes = ranks_->modes.View(of.k);
+      if (of.m)
+        MUST((on_device ? CMATCHNodesRanksCreate_CUDA : CMATCHNodesRanksCreate_Host)(&params, &modes, (PetscBool)keep, PETSC_TRUE,
+                                                                                     &ranks_->stats, &H, &setup));
+      else
+        MUST((on_device ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host)(&params, (PetscBool)keep, &ranks_->stats, &H, &setup));
+      ranks_->setup.reset(setup);
+      ranks_->keep      = (PetscBool)keep;
+      ranks_->keep_work = PETSC_TRUE;
+      H->level[0].first = ranks_->first / of.k;
+      H->level[0].all   = ranks_->level[0].all;
+      MUST(setup->Begin(&own_copy.view, &others_copy.view, ranks_->ghost, w_copy.data(), largest));
+    }
+    MUST(MatRestoreCSR(&others));
+    MUST(MatRestoreCSR(&own));
+    int failed = ranks_->stats.failure != CMATCH_OK;
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+    if (!failed) {
+      MUST(CMATCHRanksMakeLevels(&phase, H, ranks_));
+      REQUIRE(outcome.code == PETSC_SUCCESS);
+      failed = ranks_->stats.failure != CMATCH_OK;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+    if (!failed && !keep) MUST(CMATCHRanksConnectByMPI(&phase, ranks_));
+    stats = ranks_->stats;
+    ranks_->setup.reset();
+    return !failed;
+  }
+
+  /* Exchanges of the cycle by NCCL from now on; false where that is not possible. */
+  bool UseNCCL()
+  {
+    const char *why;
+    MUST(NCCLOf(PETSC_COMM_WORLD, &ranks_->nccl, &why));
+    if (!ranks_->nccl) return false;
+    MUST(CMATCHRanksMakeRoom(ranks_, H));
+    MUST(CMATCHConnect_CUDA(H, PETSC_COMM_WORLD, &direct));
+    return true;
+  }
+
+  std::vector<double> Apply(const std::vector<double> &r)
+  {
+    const size_t        bytes = r.size() * sizeof(double);
+    std::vector<double> z(r.size(), std::nan(""));
+    void               *r_copy, *z_copy;
+    MUST(ArrayCreate(bytes, where_, &r_copy));
+    MUST(ArrayCreate(bytes, where_, &z_copy));
+    MUST(ArrayCopy(r_copy, r.data(), bytes, where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(z_copy, z.data(), bytes, where_, PETSC_MEMTYPE_HOST));
+    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, (const PetscScalar *)r_copy, (PetscScalar *)z_copy));
+    MUST(ArrayCopy(z.data(), z_copy, bytes, PETSC_MEMTYPE_HOST, where_));
+    MUST(ArrayDestroy(where_, &r_copy));
+    MUST(ArrayDestroy(where_, &z_copy));
+    return z;
+  }
+
+  std::vector<char> Bytes(const void *from, size_t bytes) const
+  {
+    std::vector<char> copy(bytes);
+    if (bytes) MUST(ArrayCopy(copy.data(), from, bytes, PETSC_MEMTYPE_HOST, where_));
+    return copy;
+  }
+
+  CMATCHHierarchy *H = nullptr;
+  CMATCHStats      stats{};
+  bool             direct = false; /* kernels write to the other GPUs themselves */
+
+private:
+  /* So many values of each own row, and behind them those of ghosts, or of all rows of the nodes that these are in. */
+  void Place(const std::vector<double> &of_all, size_t each, LocalInt rows, bool nodes, CMATCHEntries *to) const
+  {
+    const auto          first = of_all.begin() + (ptrdiff_t)(ranks_->first * each);
+    std::vector<double> mine(first, first + (ptrdiff_t)(rows * each));
+    const PetscInt      k = nodes ? ranks_->k : 1;
+    for (PetscInt g : nodes ? ranks_->ghost_nodes : ranks_->ghost)
+      mine.insert(mine.end(), of_all.begin() + (ptrdiff_t)(g * k * each), of_all.begin() + (ptrdiff_t)((g + 1) * k * each));
+    MUST(to->Assign(where_, mine.size(), nullptr, 0));
+    MUST(ArrayCopy(to->data(), mine.data(), mine.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+  }
+
+  void TakeModes(const Data &of, LocalInt rows)
+  {
+    CMATCHRanksModes &modes = ranks_->modes;
+    modes.m                 = of.m;
+    Place(of.B, of.m, rows, true, &modes.B);
+    Place(of.diagonal, 1, rows, true, &modes.diagonal);
+    for (size_t e = 0; e < of.B.size(); e++)
+      if (std::isfinite(of.B[e])) modes.largest[e % of.m] = std::max(modes.largest[e % of.m], std::fabs(of.B[e]));
+  }
+
+  PetscMemType where_;
+  CMATCHRanks *ranks_ = nullptr;
+};
+
+/* The largest difference of all ranks, relative to the largest entry of all. */
+inline double DifferenceOfAll(const std::vector<double> &x, const std::vector<double> &y)
+{
+  double most[2] = {0, 0};
+  for (size_t i = 0; i < x.size(); i++) {
+    const double difference = std::fabs(x[i] - y[i]);
+    if (!(difference <= most[0])) most[0] = std::isfinite(difference) ? difference : 1e300;
+    most[1] = std::max(most[1], std::fabs(y[i]));
+  }
+  MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
+  return most[1] > 0 ? most[0] / most[1] : most[0];
+}
