@@ -151,7 +151,23 @@ void CheckSame(const RanksTwin &x, const RanksTwin &y)
   }
 }
 
-void Compare(const Case &c, const Layout &layout)
+/* What levels have had. */
+struct Seen {
+  int several = 0, passed = 0, passed_below = 0, foreign = 0, grouped = 0;
+};
+
+void See(const RanksTwin &twin, Seen *seen)
+{
+  seen->several = std::max(seen->several, (int)twin.H->several);
+  for (LocalInt l = 0; l < twin.H->several; l++) {
+    const CMATCHLevel &level = twin.H->level[l];
+    if (level.transfer == CMATCH_PASSED) (l ? seen->passed_below : seen->passed) = 1;
+    if (level.foreign) seen->foreign = 1;
+    if (l + 1 < twin.H->several && level.mine < level.coarse) seen->grouped = 1;
+  }
+}
+
+void Compare(const Case &c, const Layout &layout, Seen *seen)
 {
   CAPTURE(c.name, layout.name);
   const Share     nodes = [&](LocalInt n, int rank, int size) { return c.body.k * layout.share(n / c.body.k, rank, size); };
@@ -171,6 +187,7 @@ void Compare(const Case &c, const Layout &layout)
     if (!made) return;
     if (host.H->levels > host.H->several) CHECK(device.stats.end == host.stats.end);
     CheckSame(host, device);
+    See(device, seen);
     Random              random(91 + Rank());
     std::vector<double> r(host.H->level[0].n);
     for (double &value : r) value = random.Between(-1, 1);
@@ -244,11 +261,18 @@ TEST_CASE("cmatch: nodes on several ranks: the twins have the same levels", "[cm
     {"an entry that is not finite", Spoiled(cube, 301, 300, std::numeric_limits<double>::quiet_NaN()), wide},
     {"a block that is not definite", Spoiled(cube, 601, 602, 1e3), wide},
   };
+  Seen seen;
   for (const Case &c : cases)
     for (const Layout &layout : Layouts()) {
       if (layout.name != Layouts()[0].name && std::string(c.name) != "wide" && std::string(c.name) != "grouped" &&
           std::string(c.name) != "plane stress" && std::string(c.name) != "passed to one rank")
         continue; /* one in several is enough */
-      Compare(c, layout);
+      Compare(c, layout, &seen);
     }
+  if (Ranks() == 1) return;
+  MPI_Allreduce(MPI_IN_PLACE, &seen, sizeof(seen) / sizeof(int), MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+  CHECK(seen.several >= 2);
+  CHECK(seen.passed);
+  CHECK(seen.foreign);
+  if (Ranks() > 2) CHECK(seen.grouped);
 }

@@ -299,6 +299,54 @@ TEST_CASE("offload: elasticity with the modes of a near null space, and without 
   MUST(MatNullSpaceDestroy(&modes));
 }
 
+/* The rigid body modes of points that are spread over the ranks are in the near null space of A, or are made of coordinates. */
+TEST_CASE("offload: elasticity on several ranks", "[offload][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() > 1 && !WhyNoNCCL().empty()) return SkipTest();
+  const Body body = DeviceIsEmulated() ? MakeBody({6, 5, 5}) : MakeBody({17, 16, 18});
+  for (const bool attach : {true, false})
+    for (const char *options : {"-pc_cmatch_coarse_size 20 ", "-pc_cmatch_coarse_size 20 -pc_cmatch_gather_rows 50 "
+                                                              "-pc_cmatch_gather_ranks 0 "}) {
+      const MatObject A = Spread(body.A, MATAIJ, [&](LocalInt n, int rank, int size) { return 3 * Even(n / 3, rank, size); });
+      PetscInt        first, end;
+      MUST(MatGetOwnershipRange(A, &first, &end));
+      std::vector<double> mine(body.x.begin() + first, body.x.begin() + end);
+      MatNullSpace        modes;
+      VecObject           x;
+      MUST(MatSetBlockSize(A, 3));
+      MUST(MatCreateVecs(A, x.put(), nullptr));
+      SetValues(x, mine);
+      MUST(VecSetBlockSize(x, 3));
+      MUST(MatNullSpaceCreateRigidBody(x, &modes));
+      if (attach) MUST(MatSetNearNullSpace(A, modes));
+      MUST(MatNullSpaceDestroy(&modes));
+      Run expected;
+      for (const char *backend : {"host", "device"}) {
+        const bool   host = std::string(backend) == "host";
+        const Solver s(A, KSPCG, PCCMATCH,
+                       (host ? "-finepc_backend host " : OnDevice(DeviceIsEmulated() ? "-pc_cmatch_communication mpi " : "")) +
+                         options);
+        PC           pc;
+        CAPTURE(attach, options, backend);
+        MUST(KSPGetPC(s.ksp, &pc));
+        if (!attach) MUST(PCSetCoordinates(pc, 3, (PetscInt)mine.size() / 3, mine.data()));
+        const Run         got  = RunOf(s.ksp);
+        const std::string view = s.View();
+        CHECK(got.reason == KSP_CONVERGED_RTOL);
+        if (!Rank())
+          CHECK(Contains(view, attach ? "6 modes: the near null space" : "6 modes: rigid body modes of the coordinates"));
+        if (host) {
+          expected = got;
+          continue;
+        }
+        CHECK(IsSent(A));
+        CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      }
+    }
+}
+
 TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
 {
   NEEDS_DEVICE();

@@ -1,8 +1,11 @@
 /* GPUs that cannot be used: what a program is told, and that the host does the work unless the program has insisted. */
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 
+#include "bodies.h"
 #include "compare.h"
 #include "failing.h"
 #include "matrices.h"
@@ -237,6 +240,43 @@ TEST_CASE("failures: memory of one GPU ends, and the hosts of all ranks take ove
   const std::string once = "finepc works on the host: the memory of the GPU was not enough. With -finepc_backend host it does so "
                            "without a warning.\n";
   CHECK(warnings.Text() == (Rank() ? "" : once));
+}
+
+/* Wherever the memory of one GPU ends, all ranks have an error, and none waits for another one. */
+TEST_CASE("failures: memory of one GPU ends while all ranks make a hierarchy of nodes", "[failures][mpi]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const Body body = MakeBody({3, 3, 4});
+  for (const char *more : {"-pc_cmatch_gather_ranks 0", "-pc_cmatch_gather_ranks 2000 -test_gather_factor 2"}) {
+    const Options   options(std::string("-pc_type cmatch -finepc_backend device -pc_cmatch_communication mpi "
+                                        "-pc_cmatch_coarse_size 10 -pc_cmatch_gather_rows 20 ") +
+                          more);
+    const MatObject A = Spread(body.A, MATAIJ, [](LocalInt n, int rank, int size) { return 3 * Even(n / 3, rank, size); });
+    MUST(MatSetBlockSize(A, 3));
+    for (const int rank : {0, Ranks() - 1}) {
+      int failed = 1;
+      for (long n = 1; failed; n += 1 + n / 5) {
+        PCObject pc;
+        CAPTURE(more, rank, n);
+        MUST(PCCreate(PETSC_COMM_WORLD, pc.put()));
+        MUST(PCSetFromOptions(pc));
+        MUST(PCSetOperators(pc, A, A));
+        PetscErrorCode code;
+        {
+          const Errors                      errors;
+          const emulator::FailingAllocation failing(rank == Rank() ? n : 0);
+          code   = PCSetUp(pc);
+          failed = rank == Rank() && failing.Failed();
+        }
+        MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+        REQUIRE((code != PETSC_SUCCESS) == (failed != 0));
+        if (n % 7 && failed) continue; /* the same object, once there is memory */
+        MUST(PCSetUp(pc));
+        const auto z = Applied(pc);
+        CHECK(std::all_of(z.begin(), z.end(), [](double value) { return std::isfinite(value); }));
+      }
+    }
+  }
 }
 
 TEST_CASE("failures: the view names the GPU that is used", "[failures]")

@@ -146,12 +146,13 @@ public:
   {
     const LocalInt               n       = own->n / modes.k;
     const std::vector<GlobalInt> nodes   = CMATCHGhostNodes(ghost, modes.k);
+    const CSRView                others  = n ? *foreign : CSRView{};
     LocalInt                    *columns = nullptr;
     std::vector<LocalInt>        columns_of;
 
     PetscFunctionBegin;
     PetscCall(DeviceGetStream(&s.stream));
-    PetscCall(CMATCHOpenWork(&s, (size_t)(kWork * ((double)own->nnz + foreign->nnz) * (sizeof(LocalInt) + sizeof(PetscScalar)))));
+    PetscCall(CMATCHOpenWork(&s, (size_t)(kWork * ((double)own->nnz + others.nnz) * (sizeof(LocalInt) + sizeof(PetscScalar)))));
     level_mark = s.arena.mark();
     for (size_t g = 0, node = 0; g < ghost.size(); g++) {
       while (nodes[node] != ghost[g] / modes.k) node++;
@@ -159,10 +160,10 @@ public:
     }
     PetscCall(s.arena.Take(columns_of.size(), &columns));
     PetscCall(Upload(columns_of, columns));
-    PetscCheck((PetscInt64)own->nnz + foreign->nnz <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+    PetscCheck((PetscInt64)own->nnz + others.nnz <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
                "A rank's rows have more entries than 32 bits can count");
     if (!keep) H->several = 1;
-    PetscCall(CMATCHNodesMakeFinest(&t, {*own, *foreign, columns, &nodes, largest}, modes));
+    PetscCall(CMATCHNodesMakeFinest(&t, {*own, others, columns, &nodes, largest}, modes));
     if (!CMATCHHasFailed(&s)) PetscCall(CMATCHNodesCountFit(&t));
     CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);

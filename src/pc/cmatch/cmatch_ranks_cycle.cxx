@@ -66,25 +66,34 @@ PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, LocalInt values, Exc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *ranks, LocalInt entries, PetscScalar *x)
+PetscErrorCode CMATCHRanksNeedStaging(CMATCHRanks *ranks)
+{
+  const size_t nodes = ranks->level[0].rows + ranks->ghost_nodes.size();
+
+  PetscFunctionBegin;
+  ranks->staging.clear();
+  if (PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI()) ranks->staging.resize(nodes * ranks->k * ranks->modes.m);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksHalo(CMATCHRanks *ranks, LocalInt entries, PetscScalar *x)
 {
   const CMATCHRanksLevel &level = ranks->level[0];
-  const size_t own = (size_t)level.rows * entries, others = (ranks->k > 1 ? ranks->ghost_nodes : ranks->ghost).size() * entries;
-  const bool   staged = PetscMemTypeDevice(ranks->where) && entries > level.halo.values && !DeviceMemoryGoesToMPI();
-  MPI_Datatype type   = MPIU_SCALAR;
-  std::vector<PetscScalar> host;
+  const size_t            own   = (size_t)level.rows * entries;
+  PetscScalar *const      host  = ranks->staging.data();
+  MPI_Datatype            type  = MPIU_SCALAR;
 
   PetscFunctionBegin;
   if (entries > 1) {
     PetscCallMPI(MPI_Type_contiguous(entries, MPIU_SCALAR, &type));
     PetscCallMPI(MPI_Type_commit(&type));
   }
-  if (staged) { /* the exchange has no room on the host for so many */
-    host.resize(own + others);
-    PetscCall(ArrayCopy(host.data(), x, own * sizeof(*x), PETSC_MEMTYPE_HOST, ranks->where));
-    PetscCall(PetscSFBcastBegin(level.halo.sf, type, host.data(), host.data() + own, MPI_REPLACE));
-    PetscCall(PetscSFBcastEnd(level.halo.sf, type, host.data(), host.data() + own, MPI_REPLACE));
-    PetscCall(ArrayCopy(x + own, host.data() + own, others * sizeof(*x), ranks->where, PETSC_MEMTYPE_HOST));
+  if (entries > level.halo.values && PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI()) {
+    const size_t all = ranks->staging.size();
+    PetscCall(ArrayCopy(host, x, own * sizeof(*x), PETSC_MEMTYPE_HOST, ranks->where));
+    PetscCall(PetscSFBcastBegin(level.halo.sf, type, host, host + own, MPI_REPLACE));
+    PetscCall(PetscSFBcastEnd(level.halo.sf, type, host, host + own, MPI_REPLACE));
+    PetscCall(ArrayCopy(x + own, host + own, (all - own) * sizeof(*x), ranks->where, PETSC_MEMTYPE_HOST));
   } else {
     PetscCall(ExchangeBegin(&level.halo, type, x, x + own));
     PetscCall(ExchangeEnd(&level.halo, type, x, x + own));

@@ -124,6 +124,7 @@ struct CMATCHRanks {
   std::vector<PetscInt>         ghost_nodes;                /* the nodes that they are in, if the hierarchy is one of nodes */
   LocalInt                      k = 1;                      /* rows of a node; with more than 1 the hierarchy is one of nodes */
   CMATCHRanksModes              modes;                      /* of the nodes, if there are such */
+  std::vector<PetscScalar>      staging;                    /* of the modes, where MPI takes no memory of the GPU */
   bool                          has_w = false;
   CMATCHEntries                 w;                       /* the near null vector, of own rows and ghosts */
   double                        largest   = 0;           /* diagonal entry of W A W, of all ranks */
@@ -168,7 +169,9 @@ inline LocalInt CMATCHMostValues(const CMATCHRanks &ranks)
 }
 
 /* So many entries of each ghost of the finest level, behind the rank's own ones. Collective. */
-PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, LocalInt entries, PetscScalar *x);
+PetscErrorCode CMATCHRanksHalo(CMATCHRanks *, LocalInt entries, PetscScalar *x);
+/* Room on the host for the modes, where they have to be there to be sent. */
+PetscErrorCode CMATCHRanksNeedStaging(CMATCHRanks *);
 
 /*
    Makes all levels below the finest one, which the set-up has begun with. Collective. An error of this rank is in the outcome of

@@ -579,6 +579,7 @@ static PetscErrorCode PrepareRanks(PC pc, OwnData *data)
   ranks->largest   = data->largest;
   ranks->has_w     = data->w.vec != nullptr;
   ranks->modes     = std::move(data->modes);
+  PetscCall(CMATCHRanksNeedStaging(ranks));
   ranks->w.Swap(&data->w_entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -660,6 +661,8 @@ static PetscErrorCode ShareWithGhosts(CMATCHRanks *ranks)
   if (ranks->has_w) PetscCall(CMATCHRanksHalo(ranks, 1, ranks->w.data()));
   if (m) PetscCall(CMATCHRanksHalo(ranks, k * m, ranks->modes.B.data()));
   if (m && CMATCHNodesGraphOf(k, m) == CMATCH_FROBENIUS) PetscCall(CMATCHRanksHalo(ranks, k, ranks->modes.diagonal.data()));
+  ranks->staging.clear();
+  ranks->staging.shrink_to_fit();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
