@@ -766,7 +766,7 @@ TEST_CASE("cmatch: nodes on several GPUs: where modes come from, blocks, and fai
     }
     /* a matrix of blocks */
     MatObject blocks;
-    MUST(MatConvert(WithModes(cube, Even, MATBAIJ), MATBAIJCUDA, MAT_INITIAL_MATRIX, blocks.put()));
+    MUST(MatConvert(B, MATBAIJCUDA, MAT_INITIAL_MATRIX, blocks.put()));
     AttachModes(blocks, cube);
     const PCObject of_blocks = MakePC(blocks, CMATCH(), options), host = MakePC(WithModes(cube), CMATCH(), options);
     MUST(PCSetUp(of_blocks));

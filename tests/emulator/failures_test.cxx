@@ -249,8 +249,8 @@ TEST_CASE("failures: memory of one GPU ends while all ranks make a hierarchy of 
   const Body body = MakeBody({3, 3, 4});
   for (const char *more : {"-pc_cmatch_gather_ranks 0", "-pc_cmatch_gather_ranks 2000 -test_gather_factor 2"}) {
     const Options   options(std::string("-pc_type cmatch -finepc_backend device -pc_cmatch_communication mpi "
-                                        "-pc_cmatch_coarse_size 10 -pc_cmatch_gather_rows 20 ") +
-                          more);
+                                          "-pc_cmatch_coarse_size 10 -pc_cmatch_gather_rows 20 ") +
+                            more);
     const MatObject A = Spread(body.A, MATAIJ, [](LocalInt n, int rank, int size) { return 3 * Even(n / 3, rank, size); });
     MUST(MatSetBlockSize(A, 3));
     for (const int rank : {0, Ranks() - 1}) {
