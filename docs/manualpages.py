@@ -154,7 +154,7 @@ def index(pages):
     text = ["# Manual pages", "", "These pages stand beside the functions in the sources, in the form of PETSc's own.", ""]
     groups = [("Types", [p for p in pages if p.kind == "MC"]),
               ("The package", [p for p in pages if p.kind == "@" and p.name.startswith("FinePC")])]
-    for owner in ("PCAFSAI", "PCSFSAI", "PCBISAI", "PCRRB", "PCCMATCH", "KSPCGFused", "KSPRRBCG",
+    for owner in ("PCAFSAI", "PCSFSAI", "PCBISAI", "PCRRB", "PCCMATCH", "PCAUTO", "KSPCGFused", "KSPRRBCG",
                   "KSPGMRESFused"):
         groups.append((f"Functions of {owner.upper()}", [p for p in pages if p.kind == "@" and p.name.startswith(owner)]))
     listed = {p.name for _, members in groups for p in members}

@@ -19,6 +19,7 @@
 #define PCBISAI  "bisai"
 #define PCRRB    "rrb"
 #define PCCMATCH "cmatch"
+#define PCAUTO   "auto"
 
 /* Solvers: values of KSPType */
 #define KSPCGFUSED    "cgfused"
@@ -64,6 +65,20 @@ PETSC_EXTERN const char *const FinePCPrecisions[];
 E*/
 typedef enum { FINEPC_BACKEND_AUTO, FINEPC_BACKEND_HOST, FINEPC_BACKEND_DEVICE } FinePCBackend;
 PETSC_EXTERN const char *const FinePCBackends[];
+
+/*E
+  PCAUTOBy - by what `PCAUTO` compares preconditioners
+
+  Values:
++ `PC_AUTO_BY_COUNTS` (counts) - by iterations and the costs that its rules have for them, so that runs repeat
+- `PC_AUTO_BY_TIME` (time) - by seconds
+
+  Level: intermediate
+
+.seealso: `PCAUTO`, `PCAUTOSetBy()`
+E*/
+typedef enum { PC_AUTO_BY_COUNTS, PC_AUTO_BY_TIME } PCAUTOBy;
+PETSC_EXTERN const char *const PCAUTOBys[];
 
 /*E
   PCAFSAIStopRule - when `PCAFSAI` stops adding entries to a row
@@ -295,6 +310,7 @@ PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_AUTO(PC);
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
 PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);
 PETSC_EXTERN PetscErrorCode KSPCreate_GMRESFused(KSP);
@@ -415,6 +431,11 @@ PETSC_EXTERN PetscErrorCode PCCMATCHGetCommunication(PC, PCCMATCHCommunication *
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
 
+PETSC_EXTERN PetscErrorCode PCAUTOSetBy(PC, PCAUTOBy);
+PETSC_EXTERN PetscErrorCode PCAUTOGetBy(PC, PCAUTOBy *);
+PETSC_EXTERN PetscErrorCode PCAUTOSetTrials(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCAUTOGetTrials(PC, PetscReal *);
+
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
@@ -439,6 +460,7 @@ PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP, FinePCPrecision)
 PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP, FinePCPrecision *);
 /* End of what scripts/options writes. */
 
+PETSC_EXTERN PetscErrorCode PCAUTOGetPC(PC, PC *);
 PETSC_EXTERN PetscErrorCode PCFinePCSetBackend(PC, FinePCBackend);
 PETSC_EXTERN PetscErrorCode PCFinePCGetBackend(PC, FinePCBackend *);
 PETSC_EXTERN PetscErrorCode KSPFinePCSetBackend(KSP, FinePCBackend);

@@ -231,6 +231,8 @@ def write_getter(name, kinds, enums, page, defaults):
     elif set(kinds) == {"Mat *"} and owned:
         types = ["PETSc.Mat"] * len(kinds)
         body = f'_petsc.get_matrices("{name}", {target})' if len(kinds) == 2 else fail(f"{name} gives {len(kinds)} matrices")
+    elif kinds == ["PC *"] and borrowed:
+        types, body = ["PETSc.PC"], f'_petsc.get_borrowed_pc("{name}", {target})'
     elif kinds == ["Mat *"]:
         types, body = ["PETSc.Mat | None"], f'_petsc.get_borrowed("{name}", {target})'
     elif len(kinds) == 1 and kinds[0].endswith(" *"):

@@ -23,6 +23,7 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
   PetscCall(PCRegister(PCRRB, PCCreate_RRB));
   PetscCall(PCRegister(PCCMATCH, PCCreate_CMATCH));
+  PetscCall(PCRegister(PCAUTO, PCCreate_AUTO));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
   PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
   PetscCall(KSPRegister(KSPGMRESFUSED, KSPCreate_GMRESFused));
@@ -164,8 +165,8 @@ PetscErrorCode FinePCFinalizePackage(void)
   It is an error if the running PETSc is not of the minor release, or does not have the index and scalar types, that finepc was
   built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `KSPCGFUSED`, `KSPRRBCG`, `KSPGMRESFUSED`, `MATBAIJCUDA`,
-  `MATSOLVERCUDSS`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `PCAUTO`, `KSPCGFUSED`, `KSPRRBCG`, `KSPGMRESFUSED`,
+  `MATBAIJCUDA`, `MATSOLVERCUDSS`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

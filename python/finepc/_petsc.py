@@ -203,6 +203,12 @@ def get_borrowed(function: str, target: ctypes.c_void_p) -> PETSc.Mat | None:
     return _reference(handle.value) if handle.value else None
 
 
+def get_borrowed_pc(function: str, target: ctypes.c_void_p) -> PETSc.PC:
+    handle = ctypes.c_void_p()
+    call(function, target, ctypes.byref(handle))
+    return typing.cast("PETSc.PC", _of_petsc4py("PyPetscPC_New", ctypes.py_object, ctypes.c_void_p)(handle.value))
+
+
 def get_matrices(function: str, target: ctypes.c_void_p) -> tuple[PETSc.Mat, PETSc.Mat]:
     first, second = ctypes.c_void_p(), ctypes.c_void_p()
     call(function, target, ctypes.byref(first), ctypes.byref(second))

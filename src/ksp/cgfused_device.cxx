@@ -6,6 +6,7 @@
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"
 #include "entry.h"
+#include "pc/auto/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "sparse/offload.h"
 
@@ -91,7 +92,7 @@ struct Preparation {
 */
 static PetscErrorCode FindDiagonalOfRows(KSP ksp, Preparation *now)
 {
-  const PC     pc = ksp->pc;
+  const PC     pc = PCActing(ksp->pc);
   Mat          A, P;
   PCJacobiType type;
   PetscBool    sent, kept;
@@ -148,7 +149,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscCall(MatGetDiagonalBlock(now->A, &block));
   PetscCall(FusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
   PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
-  if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
+  if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)PCActing(ksp->pc), cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
   PetscCall(MatGetCSR(now->A, &now->csr));
   now->lent = true;

@@ -4,6 +4,7 @@
 */
 #include "ranks/agree.h"
 #include "cgfusedimpl.h"
+#include "pc/auto/acting.h"
 
 /* What a solve works with. */
 struct HostSolve {
@@ -176,7 +177,7 @@ static PetscErrorCode Precondition_CGFused(const HostSolve &cg, PetscReal sums[3
     PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
     if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
     PetscCall(Dots_CGFused(cg, cg.z, cg.r, cg.s, dots));
-    if (cg.set_size) PetscCall(cg.set_size(cg.ksp->pc, PetscSqrtReal(dots[2]))); /* the next residual is about as large */
+    if (cg.set_size) PetscCall(cg.set_size(PCActing(cg.ksp->pc), PetscSqrtReal(dots[2]))); /* the next residual is about as large */
     sums[0] = dots[0];
     sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
     sums[2] = dots[3];
@@ -330,8 +331,8 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
   if (!own && cg.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSizeQuery, &cg.set_size));
-  if (cg.set_size) PetscCall(cg.set_size(ksp->pc, -1)); /* the solve before may have set it */
+  PetscCall(PetscObjectQueryFunction((PetscObject)PCActing(ksp->pc), kSizeQuery, &cg.set_size));
+  if (cg.set_size) PetscCall(cg.set_size(PCActing(ksp->pc), -1)); /* the solve before may have set it */
   for (PetscInt i = 0;; i++) {
     PetscCall(Precondition_CGFused(cg, sums));
     PetscCall(Test(cg, i, sums));

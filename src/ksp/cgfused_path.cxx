@@ -1,5 +1,6 @@
 /* Why a solve of the fused conjugate gradient method takes the general path, and the work vectors that a path needs. */
 #include "cgfusedimpl.h"
+#include "pc/auto/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/local.h"
 #include "sparse/offload.h"
@@ -57,20 +58,21 @@ static PetscErrorCode WhyNotWithNullSpace_CGFused(KSP ksp, FusedReason *why)
 static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  const PC           pc = PCActing(ksp->pc);
   PetscBool          none, carries = PETSC_FALSE;
   PetscErrorCode (*query)(PC, PCInverse **);
   PetscErrorCode (*cycle_query)(PC, CMATCHHierarchy **);
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kCycleQuery, &cycle_query));
-  if (query) PetscCall((*query)(ksp->pc, &M->M));
-  if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
-  if (cycle_query) PetscCall(PCLocalCarries(ksp->pc, &carries));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &M->jacobi));
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, kInverseQuery, &query));
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, kCycleQuery, &cycle_query));
+  if (query) PetscCall((*query)(pc, &M->M));
+  if (cycle_query) PetscCall((*cycle_query)(pc, &M->cycle));
+  if (cycle_query) PetscCall(PCLocalCarries(pc, &carries));
   if (!none && !M->jacobi && !query && !cycle_query)
-    PetscCall(FusedIsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
+    PetscCall(FusedIsOfType((PetscObject)pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings, or rows of zeros";
   else if (carries) why->text = "the matrix has rows of zeros";

@@ -8,6 +8,7 @@
 
 #include "fusedimpl.h"
 #include "confirm.h"
+#include "pc/auto/acting.h"
 
 /* ----------------------------------------- the residual --------------------------------------- */
 
@@ -247,6 +248,7 @@ static PetscErrorCode Look(PC pc, Changes *changes)
   bool      recognized;
 
   PetscFunctionBegin;
+  pc = PCActing(pc);
   if (*changes == Changes::ITERATES || !((PetscObject)pc)->type_name) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsLinear(pc, &linear));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycle));
@@ -266,7 +268,7 @@ PetscErrorCode PreconditionerChanges(PC pc, Changes *changes)
   PetscFunctionBegin;
   *changes = Changes::NEVER;
   PetscCall(Look(pc, changes));
-  PetscCall(IsLinear(pc, &linear));
+  PetscCall(IsLinear(PCActing(pc), &linear));
   if (linear) PetscFunctionReturn(PETSC_SUCCESS); /* with the same options on all ranks */
   worst = (int)*changes;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));

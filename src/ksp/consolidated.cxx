@@ -5,6 +5,7 @@
 #include "cgface.h"
 #include "consolidated.h"
 #include "fusedimpl.h"
+#include "pc/auto/acting.h"
 #include "pc/local.h"
 #include "sparse/offload.h"
 
@@ -206,7 +207,7 @@ static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsoli
     PetscCall(PCSetReusePreconditioner(inner_pc->inner, PETSC_TRUE));
   } else {
     PetscCall(KSPGetPC(c->inner, &pc));
-    PetscCall(MakeSimplePC(ksp->pc, c->group, pc));
+    PetscCall(MakeSimplePC(PCActing(ksp->pc), c->group, pc));
   }
   PetscCall(CopySettings(ksp, c->inner));
   PetscCall((*copy)(ksp, c->inner));
@@ -332,7 +333,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     if (g) g->users++;
   }
   if (!g) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(FindPreconditioner(ksp->pc, &own, &inner));
+  PetscCall(FindPreconditioner(PCActing(ksp->pc), &own, &inner));
   c->why = *why_not ? why_not : WhyNot(ksp, own, inner);
   PetscCall(Agree_Consolidated(ksp, c));
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);

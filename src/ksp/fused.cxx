@@ -5,6 +5,7 @@
 #include "entry.h"
 #include "fusedimpl.h"
 #include "finepcimpl.h"
+#include "pc/auto/acting.h"
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/offload.h"
@@ -86,7 +87,7 @@ PetscErrorCode FusedFetch(const PetscScalar *from, Vec v)
 
 PetscErrorCode FusedFollow(KSP ksp)
 {
-  const PC pc = ksp->pc;
+  const PC pc = PCActing(ksp->pc);
 
   PetscFunctionBegin;
   if (pc->mat == pc->pmat && pc->ops->setup == Entry<PCSetUp_Local> && !pc->reusepreconditioner) {

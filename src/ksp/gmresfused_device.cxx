@@ -7,6 +7,7 @@
 #include "ranks/agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
+#include "pc/auto/acting.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/offload.h"
 
@@ -78,13 +79,13 @@ static PetscErrorCode GetBlocks(KSP ksp)
   Mat             P;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCPBJACOBI, &pbjacobi));
+  PetscCall(PetscObjectTypeCompare((PetscObject)PCActing(ksp->pc), PCJACOBI, &jacobi));
+  PetscCall(PetscObjectTypeCompare((PetscObject)PCActing(ksp->pc), PCPBJACOBI, &pbjacobi));
   if (!jacobi && !pbjacobi) PetscFunctionReturn(PETSC_SUCCESS);
   if (pbjacobi) {
     PetscCall(PCGetOperators(ksp->pc, nullptr, &P));
     PetscCall(MatGetBlockSize(P, &bs));
-    PetscCall(SetUpFrom(ksp->pc, &now));
+    PetscCall(SetUpFrom(PCActing(ksp->pc), &now));
   }
   if (g->jacobi.rows != n || g->jacobi.bs != bs) {
     PetscCall(GMRESFusedResetBlocks(g));
@@ -232,7 +233,7 @@ static PetscErrorCode ReadyJacobi(KSP ksp)
   PetscBool             jacobi;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
+  PetscCall(PetscObjectTypeCompare((PetscObject)PCActing(ksp->pc), PCJACOBI, &jacobi));
   if (!jacobi || !g->ranks.several || g->ranks.own) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecSet(ksp->work[0], 0));
   PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));

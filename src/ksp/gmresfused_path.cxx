@@ -2,6 +2,7 @@
 #include <petsc/private/pcimpl.h>
 
 #include "gmresfusedimpl.h"
+#include "pc/auto/acting.h"
 #include "sparse/offload.h"
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
@@ -81,10 +82,10 @@ static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
   PC          of_block;
 
   PetscFunctionBegin;
-  *pc = ksp->pc;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCBJACOBI, &bjacobi));
+  *pc = PCActing(ksp->pc);
+  PetscCall(PetscObjectTypeCompare((PetscObject)*pc, PCBJACOBI, &bjacobi));
   if (!bjacobi) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PCBJacobiGetSubKSP(ksp->pc, &blocks, nullptr, &inner));
+  PetscCall(PCBJacobiGetSubKSP(*pc, &blocks, nullptr, &inner));
   if (blocks != 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscObjectTypeCompare((PetscObject)inner[0], KSPPREONLY, &once));
   PetscCall(KSPGetPC(inner[0], &of_block));
@@ -106,7 +107,7 @@ static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, bool sent, GM
   PetscFunctionBegin;
   PetscCall(PreconditionerOfRows(ksp, &pc));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCCMATCH, &cycles));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)PCActing(ksp->pc), &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
   PetscCall(PCLocalIsOnDevice(pc, &ours));
   if (ours && cycles && g->path == KSP_GMRESFUSED_AUTO && !sent)
     why->text = "the host decides with cmatch, unless the path device is asked for";
@@ -114,7 +115,7 @@ static PetscErrorCode WhyNotWithPreconditioner_GMRESFused(KSP ksp, bool sent, GM
     op->apply = PCLocalApplyOnDevice;
     op->pc    = pc;
   } else if (!petsc)
-    PetscCall(FusedIsOfType((PetscObject)ksp->pc,
+    PetscCall(FusedIsOfType((PetscObject)PCActing(ksp->pc),
                             "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
                             why));
   PetscFunctionReturn(PETSC_SUCCESS);

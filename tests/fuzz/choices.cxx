@@ -155,7 +155,7 @@ std::string ReachOf(const std::string &pc, Random &random)
 
 std::string OptionsOf(const std::string &pc, Random &random)
 {
-  static const std::vector<std::string> ours = {"afsai", "sfsai", "bisai", "rrb", "cmatch"};
+  static const std::vector<std::string> ours = {"afsai", "sfsai", "bisai", "rrb", "cmatch", "auto"};
   std::string                           sub  = pc;
   if (std::find(ours.begin(), ours.end(), sub) == ours.end()) return "";
   return ReachOf(pc, random) + SomeOf(KeysOf(sub, true), random);
@@ -169,7 +169,7 @@ bool TakesPoints(const std::string &pc)
 Choice MakeChoice(Random &random)
 {
   Choice choice;
-  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
+  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "auto", "jacobi", "none"});
   /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
   choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "gmresfused", "bcgs", "minres", "bicg"});
   if (choice.pc == "bisai" || random.Chance(5))

@@ -14,7 +14,7 @@ from petsc4py import PETSc
 import finepc
 
 HEADER = os.path.join(os.path.dirname(__file__), "..", "..", "include", "finepc.h")
-TYPE_OF = {"PCAFSAI": "afsai", "PCSFSAI": "sfsai", "PCBISAI": "bisai", "PCRRB": "rrb", "PCCMATCH": "cmatch",
+TYPE_OF = {"PCAFSAI": "afsai", "PCSFSAI": "sfsai", "PCBISAI": "bisai", "PCRRB": "rrb", "PCCMATCH": "cmatch", "PCAUTO": "auto",
            "KSPCGFused": "cgfused", "KSPRRBCG": "rrbcg", "KSPGMRESFused": "gmresfused",
            "PCFinePC": "cmatch", "KSPFinePC": "cgfused"}
 SETTERS = [name for name in finepc.__all__ if re.match(r"(PC|KSP)\w+?Set[A-Z]", name)]

@@ -1,0 +1,605 @@
+/*
+   The PETSc face of PCAUTO: options, set-up, view and life cycle. A candidate is a PC of its own, which is made, set up and applied
+   as in any program; the errors of its set-up are those of the candidate alone.
+*/
+#include <petsc/private/pcimpl.h>
+
+#include <petsctime.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "finepcimpl.h"
+#include "options.h"
+#include "ranks/agree.h"
+#include "sparse/offload.h"
+#include "auto.h"
+
+const char *const PCAUTOBys[] = {"counts", "time", "PCAUTOBy", "PC_AUTO_BY_", nullptr};
+
+static const Option<PC> kOptions[] = {
+  /* by
+
+     Counted costs are those of the rules, the same on all ranks and in all runs. With `PC_AUTO_BY_TIME` the ranks agree on the
+     largest of their seconds, and another run may decide otherwise. */
+  {"-pc_auto_by", "by what candidates are compared", "PCAUTOSetBy", Field<&PC_AUTO::by>(OneOf(PCAUTOBys)), Invalidates::NOTHING},
+
+  /* trials: 0 for none
+
+     Where a program solves again and again with the same nonzeros, other candidates are tried as far as this share allows, each in
+     one solve. The better one stays. */
+  {"-pc_auto_trials", "the share of the work so far that trials of other candidates may take", "PCAUTOSetTrials",
+   Field<&PC_AUTO::trials>(Between(0, 1)), Invalidates::NOTHING},
+};
+const OptionTable<PC> PC_AUTO::options{"Choice of a preconditioner", kOptions};
+
+/* ------------------------------------------ candidates ---------------------------------------- */
+
+/* Keeps the first message of errors, and shows none. */
+class Silence {
+public:
+  Silence() { PetscCallAbort(PETSC_COMM_SELF, PetscPushErrorHandler(Handle, this)); }
+  ~Silence() { PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler()); }
+  Silence(const Silence &)               = delete;
+  Silence    &operator=(const Silence &) = delete;
+  const char *Text() const { return text_; }
+
+private:
+  static PetscErrorCode Handle(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type,
+                               const char *text, void *context)
+  {
+    if (type == PETSC_ERROR_INITIAL && text && text[0]) (void)PetscStrncpy(((Silence *)context)->text_, text, sizeof(text_));
+    return code;
+  }
+
+  char text_[256] = "";
+};
+
+PetscErrorCode AUTOCost(PC pc, double counted, PetscLogDouble seconds, double *cost)
+{
+  PetscFunctionBegin;
+  *cost = counted;
+  if (((const PC_AUTO *)pc->data)->by == PC_AUTO_BY_COUNTS) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(&seconds, cost, 1, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The options of a candidate are in the database while it reads them, unless the program has others there. */
+class CandidateOptions {
+public:
+  PetscErrorCode Insert(PetscOptions options, const std::string &prefix, const std::string &text)
+  {
+    std::istringstream in(text);
+    PetscBool          there;
+
+    PetscFunctionBegin;
+    options_ = options;
+    in.exceptions(std::ios::badbit); /* or it would not say that there is no memory */
+    for (std::string key, value; in >> key;) {
+      if (in.peek() == ' ') in.get();
+      if (in && in.peek() != '-') in >> value;
+      key = "-" + prefix + key.substr(1);
+      PetscCall(PetscOptionsHasName(options, nullptr, key.c_str(), &there));
+      if (there) continue;
+      keys_.push_back(key);
+      PetscCall(PetscOptionsSetValue(options, key.c_str(), value.empty() ? nullptr : value.c_str()));
+      value.clear();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ~CandidateOptions()
+  {
+    for (const std::string &key : keys_) PetscCallAbort(PETSC_COMM_SELF, PetscOptionsClearValue(options_, key.c_str()));
+  }
+
+private:
+  PetscOptions             options_ = nullptr;
+  std::vector<std::string> keys_;
+};
+
+/* Makes a candidate's PC, if there is none. */
+static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *options, PC *made)
+{
+  const char   *prefix;
+  FinePCBackend backend;
+
+  PetscFunctionBegin;
+  if (*made) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOptionsPrefix(pc, &prefix));
+  const std::string own = std::string(prefix ? prefix : "") + "auto_" + what.name + "_";
+  PetscCall(PCCreate(PetscObjectComm((PetscObject)pc), made));
+  PetscCall(PetscObjectIncrementTabLevel((PetscObject)*made, (PetscObject)pc, 1));
+  PetscCall(PetscObjectSetOptions((PetscObject)*made, ((PetscObject)pc)->options));
+  PetscCall(PCSetOptionsPrefix(*made, own.c_str()));
+  PetscCall(PCFinePCGetBackend(pc, &backend));
+  if (backend != FINEPC_BACKEND_AUTO) PetscCall(PCFinePCSetBackend(*made, backend));
+  if (pc->dm) PetscCall(PCSetDM(*made, pc->dm));
+  PetscCall(PCSetOperators(*made, pc->mat, pc->pmat));
+  std::istringstream in(what.options); /* the type is the first one; an error of its creation would be one amid PETSc's options */
+  std::string        key, type;
+  in >> key >> type;
+  PetscCall(PCSetType(*made, type.c_str()));
+  PetscCall(options->Insert(((PetscObject)pc)->options, own, what.options));
+  PetscCall(PCSetFromOptions(*made));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SetUpThis(PC pc, AUTORecord *record)
+{
+  CandidateOptions options;
+
+  PetscFunctionBegin;
+  PetscCall(Make(pc, record->what, &options, &record->pc));
+  PetscCall(PCSetOperators(record->pc, pc->mat, pc->pmat));
+  PetscCall(PCSetReusePreconditioner(record->pc, PETSC_FALSE));
+  PetscCall(PCSetUp(record->pc));
+  if (!record->pc->failedreason) PetscCall(PCSetUpOnBlocks(record->pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTODrop(PC pc, int k)
+{
+  PetscFunctionBegin;
+  PetscCall(PCDestroy(&((PC_AUTO *)pc->data)->records[k].pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Why a set-up has failed, on this rank or on another. */
+static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
+{
+  if (code) return text[0] ? text : "an error in the set-up";
+  if (!made || !made->failedreason) return "the set-up failed on another rank";
+  const bool ours = made->ops->setup == Entry<PCSetUp_Local>;
+  return ours ? ((const PC_Local *)made->data)->failure : PCFailedReasons[made->failedreason];
+}
+
+PetscErrorCode AUTOTake(PC pc, int k, bool *works)
+{
+  PC_AUTO       *s      = (PC_AUTO *)pc->data;
+  AUTORecord    &record = s->records[k];
+  PetscLogDouble begin, end;
+
+  PetscFunctionBegin;
+  const bool refill = record.pc;
+  PetscCall(PetscTime(&begin));
+  {
+    const Silence        silence;
+    const PetscErrorCode code = CallGuarded(SetUpThis, pc, &record);
+    int                  bad  = code || !record.pc || record.pc->failedreason;
+
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
+    *works = !bad;
+    if (bad) record.why = WhyNot(record.pc, code, silence.Text());
+  }
+  PetscCall(PetscTime(&end));
+  record.now    = true;
+  record.failed = !*works;
+  record.set_ups++;
+  PetscCall(AUTOCost(pc, refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
+  s->work += record.set_up_cost;
+  if (*works) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
+  PetscCall(AUTODrop(pc, k));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The first candidate that has not been tried in this solve: one that has not failed before, or else any. */
+static int NextOf(const PC_AUTO *s)
+{
+  const unsigned words = AUTOWords(s->seen, s->free);
+
+  for (const bool failed : {false, true})
+    for (size_t k = 0; k < s->records.size(); k++)
+      if (!s->records[k].now && s->records[k].failed == failed && (AUTOHolds(s->records[k].what, words) || !s->given.empty()))
+        return (int)k;
+  return -1;
+}
+
+PetscErrorCode AUTOTakeNext(PC pc, bool *found)
+{
+  PC_AUTO  *s   = (PC_AUTO *)pc->data;
+  const int old = s->acting;
+
+  PetscFunctionBegin;
+  *found = false;
+  for (int k = NextOf(s); k >= 0 && !*found; k = *found ? k : NextOf(s)) {
+    if (s->acting >= 0) PetscCall(AUTODrop(pc, s->acting)); /* first, for the sake of memory */
+    s->acting = -1;
+    PetscCall(AUTOTake(pc, k, found));
+    if (*found) s->acting = k;
+  }
+  if (s->acting >= 0 || old < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  bool works;
+  PetscCall(AUTOTake(pc, old, &works));
+  if (works) s->acting = old;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+/* The candidates for what was seen; what is known of those that were there before stays. */
+static PetscErrorCode Order(PC pc)
+{
+  PC_AUTO                *s = (PC_AUTO *)pc->data;
+  AUTOChoice              choice;
+  std::vector<AUTORecord> records;
+  std::string             acting = s->acting >= 0 ? s->records[s->acting].what.name : "";
+
+  PetscFunctionBegin;
+  PetscCall(AUTOChoose(AUTOWords(s->seen, s->free), &choice));
+  if (!s->given.empty()) choice = AUTOChoice{s->given, "given", "not measured"};
+  s->why      = choice.why;
+  s->measured = choice.measured;
+  s->acting   = -1;
+  for (const AUTOCandidate &what : choice.candidates) {
+    const auto old =
+      std::find_if(s->records.begin(), s->records.end(), [&](const AUTORecord &r) { return r.what.name == what.name; });
+
+    records.emplace_back();
+    if (old != s->records.end()) std::swap(records.back(), *old);
+    records.back().what = what;
+    if (what.name == acting) s->acting = (int)records.size() - 1;
+  }
+  std::swap(records, s->records);
+  for (AUTORecord &left : records) PetscCall(PCDestroy(&left.pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FreeRecords(PC_AUTO *s)
+{
+  PetscFunctionBegin;
+  for (AUTORecord &record : s->records) PetscCall(PCDestroy(&record.pc));
+  s->records.clear();
+  s->acting = s->usual = -1;
+  s->solves = s->set_ups = s->taken_over = s->trial_count = 0;
+  s->work = s->on_trials = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The nonzeros are others, or it is the first set-up. */
+static PetscErrorCode BeginAnew(PC pc)
+{
+  PC_AUTO       *s = (PC_AUTO *)pc->data;
+  PetscLogDouble begin, end;
+
+  PetscFunctionBegin;
+  PetscCall(FreeRecords(s));
+  PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
+  PetscCall(PetscTime(&begin));
+  PetscCall(AUTOLook(pc->pmat, &s->seen));
+  PetscCall(PetscTime(&end));
+  s->look_seconds = end - begin;
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTOSetFree(PC pc, bool is_free)
+{
+  PC_AUTO *s = (PC_AUTO *)pc->data;
+  bool     found;
+
+  PetscFunctionBegin;
+  s->free = is_free;
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  for (AUTORecord &record : s->records) record.now = false;
+  if (s->acting < 0) PetscCall(AUTOTakeNext(pc, &found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCSetUp_AUTO(PC pc)
+{
+  PC_AUTO  *s = (PC_AUTO *)pc->data;
+  PetscBool assembled, same = PETSC_FALSE;
+  bool      found = false;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(pc->pmat, &assembled));
+  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
+  pc->failedreason       = PC_NOERROR;
+  PetscErrorCode code    = CallGuarded(MatFollowPattern, pc->pmat, &s->nonzeros, &same);
+  int            changed = !same || pc->flag != SAME_NONZERO_PATTERN || s->records.empty();
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros"));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
+  if (changed) PetscCall(BeginAnew(pc));
+  for (AUTORecord &record : s->records) record.now = false;
+  s->set_ups++;
+  if (s->acting >= 0) PetscCall(AUTOTake(pc, s->acting, &found));
+  if (!found) {
+    s->acting = -1;
+    PetscCall(AUTOTakeNext(pc, &found));
+  }
+  if (found) PetscFunctionReturn(PETSC_SUCCESS);
+  pc->failedreason = PC_SUBPC_ERROR;
+  PetscCheck(!pc->erroriffailure, PetscObjectComm((PetscObject)pc), PETSC_ERR_NOT_CONVERGED,
+             "No candidate of PCAUTO can be set up: %s", s->records.empty() ? "" : s->records[0].why.c_str());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- applying ----------------------------------------- */
+
+static PetscErrorCode GetActing(PC pc, PC *acting)
+{
+  const PC_AUTO *s = (const PC_AUTO *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(s->acting >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER, "PCAUTO has no preconditioner yet: call PCSetUp()");
+  *acting = s->records[s->acting].pc;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for an application, in which the candidate is not to be set up if the program wants it as it is. */
+static PetscErrorCode GetToApply(PC pc, PC *acting)
+{
+  PetscFunctionBegin;
+  PetscCall(GetActing(pc, acting));
+  PetscCall(PCSetReusePreconditioner(*acting, pc->reusepreconditioner));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApply_AUTO(PC pc, Vec x, Vec y)
+{
+  PC acting = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(GetToApply(pc, &acting));
+  PetscCall(PCApply(acting, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApplyTranspose_AUTO(PC pc, Vec x, Vec y)
+{
+  PC acting = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(GetToApply(pc, &acting));
+  PetscCall(PCApplyTranspose(acting, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCMatApply_AUTO(PC pc, Mat X, Mat Y)
+{
+  PC acting = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(GetToApply(pc, &acting));
+  PetscCall(PCMatApply(acting, X, Y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PC PCActing(PC pc)
+{
+  if (!pc || pc->ops->apply != Entry<PCApply_AUTO>) return pc;
+  const PC_AUTO *s = (const PC_AUTO *)pc->data;
+  return s->acting >= 0 ? s->records[s->acting].pc : pc;
+}
+
+/* -------------------------------------------- view -------------------------------------------- */
+
+static PetscErrorCode ViewSeen(const AUTOProperties &p, PetscLogDouble seconds, PetscViewer viewer)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscViewerASCIIPrintf(viewer, "seen: %" PetscInt64_FMT " rows, %s, in %.2g s\n", p.rows,
+                                   p.on_device ? "used on a GPU" : "used on the host", (double)seconds));
+  if (!p.rows_known) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  the type of the matrix does not lend its rows\n"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "  %s%s: %" PetscInt64_FMT " of %" PetscInt64_FMT " couplings differ, %" PetscInt64_FMT
+                                   " are one-sided\n",
+                                   p.symmetric ? "symmetric" : "not symmetric",
+                                   p.indefinite ? ", and a solve found it to be indefinite"
+                                   : p.definite ? ", taken as positive definite"
+                                                : "",
+                                   p.unequal, p.pairs + p.one_sided, p.one_sided));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "  of %" PetscInt64_FMT
+                                   " rows: %.0f %% of the entries beside the diagonal are at most 0, %.0f %% of the "
+                                   "rows are dominated by their diagonal\n",
+                                   p.looked_at, 100. * p.not_positive / PetscMax(p.beside, 1),
+                                   100. * p.dominated / PetscMax(p.looked_at, 1)));
+  if (p.zero_diagonal || p.negative_diagonal)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  diagonal: zero in %" PetscInt64_FMT " rows, negative in %" PetscInt64_FMT "\n",
+                                     p.zero_diagonal, p.negative_diagonal));
+  if (p.block_size > 1 || p.modes)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  blocks of %" PetscInt_FMT ", near null space of %" PetscInt_FMT " vectors\n",
+                                     p.block_size, p.modes));
+  if (p.stencil)
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "  a %" PetscInt_FMT "-point stencil%s\n", p.stencil, p.anisotropic ? ", anisotropic" : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ViewRecords(const PC_AUTO *s, PetscViewer viewer)
+{
+  PetscFunctionBegin;
+  for (size_t k = 0; k < s->records.size(); k++) {
+    const AUTORecord &r = s->records[k];
+
+    if (r.set_ups == 0) continue;
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "tried: %s, %" PetscInt_FMT " set-ups, %" PetscInt_FMT
+                                     " solves, the last one of %" PetscInt_FMT " iterations%s%s\n",
+                                     r.what.name.c_str(), r.set_ups, r.solves, r.its, r.failed ? "; failed: " : "",
+                                     r.failed ? r.why.c_str() : ""));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Which solver would be faster, if the one that it is used with is not. */
+static PetscErrorCode ViewAdvice(const PC_AUTO *s, PetscViewer viewer)
+{
+  const bool  definite = s->seen.definite && !s->seen.indefinite, gmres = s->solver.find("gmres") != std::string::npos;
+  const char *better = nullptr;
+
+  PetscFunctionBegin;
+  if (definite && (gmres || s->solver == KSPBCGS)) better = s->seen.on_device ? KSPCGFUSED : KSPCG;
+  else if (definite && s->solver == KSPCG && s->seen.on_device) better = KSPCGFUSED;
+  else if (!s->solver.empty() && !s->free && !s->seen.symmetric) better = s->seen.on_device ? KSPGMRESFUSED : KSPGMRES;
+  else if (!s->free && s->seen.indefinite && s->solver != KSPMINRES) better = KSPMINRES;
+  if (better)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "advice: -ksp_type %s suits this matrix better than %s\n", better, s->solver.c_str()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
+{
+  const PC_AUTO *s = (const PC_AUTO *)pc->data;
+  PetscBool      is_ascii;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer, "compares candidates by %s, trials take at most %g of the work\n", PCAUTOBys[s->by],
+                                   (double)s->trials));
+  if (s->records.empty()) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "nothing is chosen yet\n"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(ViewSeen(s->seen, s->look_seconds, viewer));
+  PetscCall(ViewRecords(s, viewer));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "since these nonzeros: %" PetscInt_FMT " solves, %" PetscInt_FMT " taken over, %" PetscInt_FMT
+                                   " trials\n",
+                                   s->solves, s->taken_over, s->trial_count));
+  PetscCall(ViewAdvice(s, viewer));
+  if (s->acting < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer, "chosen by the rule: %s (%s)\n", s->why.c_str(), s->measured.c_str()));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "these options fix the choice: %s\n", s->records[s->acting].what.options.c_str()));
+  PetscCall(PetscViewerASCIIPushTab(viewer));
+  PetscCall(PCView(s->records[s->acting].pc, viewer));
+  PetscCall(PetscViewerASCIIPopTab(viewer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- life cycle ----------------------------------------- */
+
+static PetscErrorCode PCReset_AUTO(PC pc)
+{
+  PC_AUTO *s = (PC_AUTO *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(FreeRecords(s));
+  PetscCall(MatFreePatternWork(&s->nonzeros));
+  s->nonzeros = MatPattern{};
+  s->seen     = AUTOProperties{};
+  s->free     = true;
+  s->solver.clear();
+  PetscCall(MatLeave((PetscObject)pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Compose_AUTO(PC pc, PetscBool compose)
+{
+  PetscFunctionBegin;
+  PetscCall(PC_AUTO::options.Compose(pc, compose));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, "PCAUTOGetPC_C", compose ? Entry<GetActing> : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCDestroy_AUTO(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCReset_AUTO(pc));
+  PetscCall(Compose_AUTO(pc, PETSC_FALSE));
+  delete (PC_AUTO *)pc->data;
+  pc->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Create_AUTO(PC pc)
+{
+  PetscFunctionBegin;
+  pc->data                = new PC_AUTO();
+  pc->ops->setup          = Entry<PCSetUp_AUTO>;
+  pc->ops->apply          = Entry<PCApply_AUTO>;
+  pc->ops->applytranspose = Entry<PCApplyTranspose_AUTO>;
+  pc->ops->matapply       = Entry<PCMatApply_AUTO>;
+  pc->ops->presolve       = Entry<PCPreSolve_AUTO>;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AUTO, PC>>;
+  pc->ops->view           = Entry<PCView_AUTO>;
+  pc->ops->reset          = Entry<PCReset_AUTO>;
+  pc->ops->destroy        = Entry<PCDestroy_AUTO>;
+  PetscCall(Compose_AUTO(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCAUTOGetPC - Gets the preconditioner that a `PCAUTO` has taken
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. taken - the preconditioner that acts now
+
+  Level: intermediate
+
+  Note:
+  This is a borrowed reference: the preconditioner belongs to the `PCAUTO`, and is there after `PCSetUp()` until another one takes
+  over.
+
+.seealso: `PCAUTO`
+@*/
+PetscErrorCode PCAUTOGetPC(PC pc, PC *taken)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(taken, 2);
+  PetscUseMethod(pc, "PCAUTOGetPC_C", (PC, PC *), (pc, taken));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  PCAUTO - "auto": looks at the matrix, takes a preconditioner that suits it, watches the solves, and takes another one where they
+fail
+
+  Options Database Keys:
++ -pc_auto_by <counts> - by what candidates are compared. `counts`: by iterations and the costs that its rules have for them, so
+  that runs repeat; `time`: by seconds
+. -pc_auto_trials <0.1> - the share of the work so far that trials of other candidates may take; between 0 and 1; 0 for none
+- -pc_auto_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
+
+  Level: beginner
+
+  Notes:
+  The first `PCSetUp()` with a matrix looks at a sample of its rows: symmetry, signs, dominance of the diagonal, blocks, the near
+null space, stencils on two-dimensional grids, and the size. A table of rules gives the candidates in their order, with `PCJACOBI`
+and `PCNONE` at the end. The first one that can be set up is taken; an error in the set-up of a candidate, such as the end of the
+memory, is none of the program.
+
+  In a `KSPSolve()` that tests a norm, a candidate that does not converge, or that takes more iterations than the rules estimate,
+hands over to the next one, which goes on from the solution so far; the tolerance stays relative to what it was. The iterations are
+added up, and each candidate may take as many as `KSPSetTolerances()` allows. What has worked stays for the next solve.
+
+  New values on the same nonzeros keep the candidate. Other nonzeros begin anew.
+
+  A candidate reads options with a prefix: `-auto_cmatch_pc_cmatch_strength 0.2` is one of the candidate `PCCMATCH`, behind the
+prefix of the preconditioner itself. `PCView()` shows what was seen and tried, which options fix the choice, and which `KSP` would
+suit the matrix better.
+
+.seealso: `PCAUTOGetPC()`, `PCCMATCH`, `PCSFSAI`, `PCAFSAI`, `PCBISAI`, `PCRRB`, `PCAUTOSetBy()`, `PCAUTOSetTrials()`
+M*/
+
+/*@C
+  PCCreate_AUTO - Makes a preconditioner a `PCAUTO`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCAUTO`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_AUTO(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create_AUTO>(pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,104 @@
+/*
+   PCAUTO looks at the matrix, takes a preconditioner by the rules of auto_rules.txt, watches the solves, and takes another one
+   where they fail. auto.cxx is the face, auto_look.cxx looks, auto_rules.cxx reads the rules, auto_solve.cxx watches.
+*/
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "acting.h"
+#include "options.h"
+#include "pc/local.h"
+
+/* What was seen, the same on all ranks. */
+struct AUTOProperties {
+  bool       rows_known = false; /* the type of the matrix lends its rows */
+  bool       on_device  = false;
+  bool       one_rank   = true;
+  PetscInt64 rows = 0, entries = 0;
+  PetscInt   block_size = 1;
+  PetscInt   modes      = 0;                              /* vectors of the near null space */
+  PetscInt64 looked_at  = 0;                              /* rows of the sample, and what follows is counted there */
+  PetscInt64 beside = 0, not_positive = 0, dominated = 0; /* entries beside the diagonal, those at most 0, rows with dominance */
+  PetscInt64 negative_diagonal = 0, zero_diagonal = 0, alone = 0; /* rows, the last with their diagonal entry alone */
+  PetscInt64 pairs = 0, unequal = 0, one_sided = 0; /* couplings: compared, of different values, without a mirror image */
+  PetscInt64 not_finite  = 0;                       /* entries that are infinite, no numbers, or denormal on the diagonal */
+  PetscInt   longest_row = 0;
+  PetscInt   stencil     = 0; /* 5 or 9 points */
+  bool       anisotropic = false;
+  bool       symmetric = false, definite = false;
+  bool       indefinite = false; /* a solve has found a direction of negative curvature */
+};
+
+/* A preconditioner that may be taken. */
+struct AUTOCandidate {
+  std::string name, options;
+  unsigned    needs = 0, excludes = 0;   /* sets of words */
+  double      iteration = 1, set_up = 0; /* costs, in iterations with jacobi */
+  PetscInt    limit    = PETSC_INT_MAX;  /* iterations after which another one takes over */
+  bool        fallback = false;          /* it is there for solves that fail, and not tried otherwise */
+};
+
+struct AUTOChoice {
+  std::vector<AUTOCandidate> candidates;
+  std::string                why, measured;
+};
+
+/* The words that hold. `free` is whether the solver takes a preconditioner that is not symmetric, or is not known. */
+unsigned AUTOWords(const AUTOProperties &, bool free);
+bool     AUTOHolds(const AUTOCandidate &, unsigned words);
+/* Reads the rules, and gives the candidates of the first choice that fits, with jacobi and none behind. */
+PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
+
+/* Looks at the matrix; collective. */
+PetscErrorCode AUTOLook(Mat, AUTOProperties *);
+
+/* What is known of a candidate since the nonzeros are what they are. */
+struct AUTORecord {
+  AUTOCandidate what;
+  PC            pc     = nullptr;                 /* while it is in use */
+  PetscInt      solves = 0, its = 0, set_ups = 0; /* `its` of the last solve */
+  double        solve_cost = 0, set_up_cost = 0;  /* of the last ones: iterations with jacobi, or seconds */
+  bool          failed = false;                   /* in a set-up or in a solve */
+  bool          now    = false;                   /* it has been tried in the solve that runs */
+  std::string   why;                              /* it failed */
+};
+
+struct PC_AUTO {
+  static const OptionTable<PC> options;
+
+  PCAUTOBy  by     = PC_AUTO_BY_COUNTS;
+  PetscReal trials = 0.1;
+
+  AUTOProperties             seen;
+  std::string                why, measured; /* of the choice */
+  std::vector<AUTORecord>    records;       /* in the order of taking */
+  std::vector<AUTOCandidate> given;         /* by a test, in the place of the rules' */
+  int                        acting = -1;   /* index in records */
+  int                        usual  = -1;   /* while another one is on trial: the one that was acting */
+  MatPattern                 nonzeros;
+  PetscInt                   solves = 0, set_ups = 0, taken_over = 0, trial_count = 0;
+  double                     work = 0, on_trials = 0; /* costs since the nonzeros are what they are */
+  PetscInt                   looks        = 0;
+  PetscLogDouble             look_seconds = 0;
+  bool                       free         = true; /* the solver takes preconditioners that are not symmetric, or is not known */
+  std::string                solver;              /* the type of the last KSP */
+  std::string                prefix;
+};
+
+/*
+   Makes candidate k the one that acts, and sets it up. Where that fails, on whichever rank, `*works` is false, the candidate is
+   gone, and its record says why. Collective.
+*/
+PetscErrorCode AUTOTake(PC, int k, bool *works);
+/* Takes the next candidate that works and has not been tried in this solve; false if none is left. */
+PetscErrorCode AUTOTakeNext(PC, bool *found);
+PetscErrorCode AUTODrop(PC, int k);
+/* The largest of all ranks' seconds, or the given costs. */
+PetscErrorCode AUTOCost(PC, double counted, PetscLogDouble seconds, double *cost);
+
+PetscErrorCode PCPreSolve_AUTO(PC, KSP, Vec b, Vec x);
+
+/* The solver has changed: other candidates may fit. Collective. */
+PetscErrorCode AUTOSetFree(PC, bool is_free);

@@ -1,0 +1,493 @@
+/* PCAUTO: what it chooses, how candidates follow one another within a solve and between solves, and what it leaves unchanged. */
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gmresfused_support.h"
+#include "matrices.h"
+#include "pc/auto/auto.h"
+#include "pc_support.h"
+
+namespace
+{
+
+/* ------------------------------------- candidates that fail ----------------------------------- */
+
+PetscErrorCode SetUpWithError(PC pc)
+{
+  PetscMPIInt rank, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(PetscObjectComm((PetscObject)pc), &rank));
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  PetscCheck(rank < size - 1, PETSC_COMM_SELF, PETSC_ERR_LIB, "The last rank has no luck");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+PetscErrorCode SetUpWithReason(PC pc)
+{
+  pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  return PETSC_SUCCESS;
+}
+PetscErrorCode ApplyNaN(PC, Vec, Vec y)
+{
+  return VecSet(y, std::numeric_limits<double>::quiet_NaN());
+}
+/* Positive definite, and so badly scaled that a Krylov method gets nowhere in a few iterations. */
+PetscErrorCode ApplyBadly(PC, Vec x, Vec y)
+{
+  PetscInt           begin, end;
+  const PetscScalar *from;
+  PetscScalar       *to;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetOwnershipRange(x, &begin, &end));
+  PetscCall(VecGetArrayRead(x, &from));
+  PetscCall(VecGetArrayWrite(y, &to));
+  for (PetscInt row = begin; row < end; row++) to[row - begin] = from[row - begin] * std::pow(10., (double)(row * 7919 % 13) - 6);
+  PetscCall(VecRestoreArrayWrite(y, &to));
+  PetscCall(VecRestoreArrayRead(x, &from));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+template <auto SetUp, auto Apply>
+PetscErrorCode CreateFailing(PC pc)
+{
+  pc->ops->setup = SetUp;
+  pc->ops->apply = Apply;
+  return PETSC_SUCCESS;
+}
+PetscErrorCode SetUpNothing(PC)
+{
+  return PETSC_SUCCESS;
+}
+
+AUTOCandidate Candidate(const char *name, const char *options, PetscInt limit = 100000, double iteration = 1, double set_up = 0)
+{
+  AUTOCandidate candidate;
+  candidate.name      = name;
+  candidate.options   = options;
+  candidate.limit     = limit;
+  candidate.iteration = iteration;
+  candidate.set_up    = set_up;
+  return candidate;
+}
+
+/* Those that fail, by the name of what they do, and for each another limit. */
+std::vector<AUTOCandidate> Failing()
+{
+  MUST(PCRegister("errs", CreateFailing<SetUpWithError, ApplyBadly>));
+  MUST(PCRegister("fails", CreateFailing<SetUpWithReason, ApplyBadly>));
+  MUST(PCRegister("nan", CreateFailing<SetUpNothing, ApplyNaN>));
+  MUST(PCRegister("stagnates", CreateFailing<SetUpNothing, ApplyBadly>));
+  return {Candidate("errs", "-pc_type errs"), Candidate("fails", "-pc_type fails"), Candidate("nan", "-pc_type nan"),
+          Candidate("stagnates", "-pc_type stagnates", 7)};
+}
+
+PC_AUTO *Of(KSP ksp)
+{
+  return (PC_AUTO *)PCOf(ksp)->data;
+}
+std::string Taken(KSP ksp)
+{
+  const PC_AUTO *s = Of(ksp);
+  return s->acting < 0 ? "" : s->records[s->acting].what.name;
+}
+const AUTORecord &RecordOf(KSP ksp, const std::string &name)
+{
+  for (const AUTORecord &record : Of(ksp)->records)
+    if (record.what.name == name) return record;
+  FAIL("no record of " << name);
+  return Of(ksp)->records[0];
+}
+
+struct System {
+  MatObject A;
+  KSPObject ksp;
+  VecObject x, b;
+
+  System(const HostMatrix &H, const std::string &options, std::vector<AUTOCandidate> given = {}, MPI_Comm comm = PETSC_COMM_SELF,
+         MatType type = MATAIJ) : A(CreateMat(H, type, comm)), ksp(MakeKSP(A, options, PCAUTO))
+  {
+    Of(ksp)->given = std::move(given);
+    b              = RightVec(A);
+    MUST(VecDuplicate(b, x.put()));
+    MUST(VecSet(x, 0));
+  }
+  void   Solve() { MUST(KSPSolve(ksp, b, x)); }
+  double Residual() const { return ResidualOf(A, b, x); }
+};
+
+constexpr char kTrue[] = "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8 ";
+
+} // namespace
+
+/* ------------------------------------------- the choice --------------------------------------- */
+
+TEST_CASE("the rules choose by what the matrix is", "[auto]")
+{
+  struct Case {
+    const char *name;
+    HostMatrix  A;
+    const char *solver, *first;
+  };
+  HostMatrix negative = Poisson(20, 20, 20), mixed = Poisson(30, 30);
+  for (double &value : negative.a) value = -value;
+  for (LocalInt row = 0; row < mixed.n; row += 2)
+    for (LocalInt k = mixed.i[row]; k < mixed.i[row + 1]; k++)
+      if (mixed.j[k] == row) mixed.a[k] = -4;
+  const std::vector<Case> cases = {
+    {"5 points", Poisson(30, 30), "cg", "rrb"},
+    {"5 points, anisotropic", Scalars(Sheet(30, 1, 1e-4, 0)), "cg", "jacobi_first"},
+    {"7 points", Poisson(12, 12, 12), "cg", "jacobi_first"},
+    {"many points", Poisson(50, 50, 50), "cg", "icc_first"},
+    {"a shell", Shared("s3rmt3m3"), "cg", "jacobi_first"},
+    {"convection", Convection(20, 20, 5), "gmres", "ilu"},
+    {"a circuit", Shared("memplus"), "gmres", "jacobi_first"},
+    {"mixed signs", mixed, "minres", "jacobi_abs"},
+    {"mixed signs, any solver", mixed, "gmres", "ilu"},
+  };
+  for (const Case &c : cases) {
+    CAPTURE(c.name);
+    System s(c.A, std::string("-ksp_max_it 5 -ksp_type ") + c.solver);
+    s.Solve();
+    CHECK(Of(s.ksp)->records[0].what.name == c.first);
+    CHECK(Of(s.ksp)->records.back().what.name == "none");
+    CHECK(Contains(ViewText((KSP)s.ksp), "these options fix the choice: -pc_type "));
+  }
+}
+
+TEST_CASE("shared matrices are solved whatever comes first", "[auto][long]")
+{
+  for (const char *name : {"bcsstk16", "bcsstk24", "s3rmt3m3", "ex15", "ani5_crop"}) {
+    CAPTURE(name);
+    System    s(Shared(name), std::string("-ksp_type cgfused -ksp_max_it 20000 -ksp_norm_type unpreconditioned -ksp_rtol 5e-9"));
+    VecObject ones;
+    MUST(VecDuplicate(s.b, ones.put()));
+    MUST(VecSet(ones, 1));
+    MUST(MatMult(s.A, ones, s.b));
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) > 0);
+    CHECK(s.Residual() < 1.1e-8);
+  }
+  for (const char *name : {"sherman5", "rdb2048", "memplus"}) {
+    CAPTURE(name);
+    System s(Shared(name), std::string("-ksp_type gmres -ksp_pc_side right ") + kTrue);
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) > 0);
+    CHECK(s.Residual() < 1.1e-8);
+  }
+}
+
+/* ----------------------------------------- taking over ---------------------------------------- */
+
+TEST_CASE("candidates that fail hand over within one solve, and the KSP is as it was", "[auto][mpi]")
+{
+  std::vector<AUTOCandidate> given = Failing();
+  given.push_back(Candidate("jacobi", "-pc_type jacobi"));
+  for (const char *solver : {"-ksp_type cg", "-ksp_type cgfused", "-ksp_type gmres -ksp_pc_side right", "-ksp_type gmresfused",
+                             "-ksp_type bcgs -ksp_pc_side right", "-ksp_type fcg"})
+    for (const bool guess : {false, true}) {
+      CAPTURE(solver, guess);
+      System       s(Poisson(40, 40), std::string(solver) + " " + kTrue, given, PETSC_COMM_WORLD);
+      const double first = guess ? 0.5 : 0;
+      MUST(VecSet(s.x, first));
+      MUST(KSPSetInitialGuessNonzero(s.ksp, (PetscBool)guess));
+      const auto solve = ((KSP)s.ksp)->ops->solve;
+      s.Solve();
+      CHECK(ReasonOf(s.ksp) > 0);
+      CHECK(s.Residual() < 1.1e-8);
+      CHECK(Taken(s.ksp) == "jacobi");
+      CHECK(Contains(RecordOf(s.ksp, "errs").why, Ranks() > 1 && Rank() < Ranks() - 1 ? "another rank" : "has no luck"));
+      CHECK(RecordOf(s.ksp, "fails").failed);
+      CHECK(RecordOf(s.ksp, "nan").failed);
+      CHECK(RecordOf(s.ksp, "stagnates").its == 7);
+      CHECK(IterationsOf(s.ksp) == RecordOf(s.ksp, "nan").its + 7 + RecordOf(s.ksp, "jacobi").its);
+      CHECK(Of(s.ksp)->taken_over == 2);
+      CHECK(((KSP)s.ksp)->max_it == 10000);
+      CHECK(((KSP)s.ksp)->rtol == 1e-8);
+      CHECK(((KSP)s.ksp)->guess_zero == (PetscBool)!guess);
+      CHECK(((KSP)s.ksp)->ops->solve == solve);
+      /* the next solve begins with what has worked */
+      MUST(VecSet(s.x, first));
+      s.Solve();
+      CHECK(Of(s.ksp)->taken_over == 2);
+      CHECK(IterationsOf(s.ksp) == RecordOf(s.ksp, "jacobi").its);
+      CHECK(s.Residual() < 1.1e-8);
+    }
+}
+
+TEST_CASE("the solution so far is kept, and the tolerance means the same", "[auto]")
+{
+  for (const char *options : {"", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm"})
+    for (const bool guess : {false, true}) {
+      CAPTURE(options, guess);
+      System          s(Poisson(40, 40), std::string(kTrue) + options,
+                        {Candidate("jacobi_first", "-pc_type jacobi", 40), Candidate("sfsai", "-pc_type sfsai")});
+      const double    start = guess ? 3 : 0;
+      const PetscReal norm  = [&] {
+        VecObject r;
+        PetscReal value, rhs;
+        MUST(VecSet(s.x, start));
+        MUST(VecDuplicate(s.b, r.put()));
+        MUST(MatMult(s.A, s.x, r));
+        MUST(VecAYPX(r, -1, s.b));
+        MUST(VecNorm(r, NORM_2, &value));
+        MUST(VecNorm(s.b, NORM_2, &rhs));
+        return value / rhs;
+      }();
+      MUST(KSPSetInitialGuessNonzero(s.ksp, (PetscBool)guess));
+      s.Solve();
+      const double bound = std::string(options).empty() ? 1 : Contains(options, "min") ? std::min(norm, 1.) : norm;
+      CHECK(Of(s.ksp)->taken_over == 1);
+      CHECK(ReasonOf(s.ksp) > 0);
+      CHECK(s.Residual() < 1.05e-8 * bound);
+      CHECK(s.Residual() > 1e-10 * bound);
+      /* 40 iterations with jacobi are not lost */
+      const System alone(Poisson(40, 40), std::string(kTrue) + options, {Candidate("sfsai", "-pc_type sfsai")});
+      MUST(VecSet(alone.x, start));
+      MUST(KSPSetInitialGuessNonzero(alone.ksp, (PetscBool)guess));
+      MUST(KSPSolve(alone.ksp, alone.b, alone.x));
+      CHECK(RecordOf(s.ksp, "sfsai").its < IterationsOf(alone.ksp));
+    }
+}
+
+TEST_CASE("the bounds of the program stay its own", "[auto]")
+{
+  /* a few iterations of a solver that would converge in time */
+  System few(Poisson(40, 40), std::string(kTrue) + "-ksp_max_it 60", {Candidate("jacobi", "-pc_type jacobi", 500)});
+  few.Solve();
+  CHECK(ReasonOf(few.ksp) == KSP_DIVERGED_ITS);
+  CHECK(IterationsOf(few.ksp) == 60);
+  CHECK(Of(few.ksp)->taken_over == 0);
+  /* a fixed number of iterations without a norm */
+  System fixed(Poisson(40, 40), "-ksp_norm_type none -ksp_max_it 9", Failing());
+  Of(fixed.ksp)->given.insert(Of(fixed.ksp)->given.begin(), Candidate("jacobi", "-pc_type jacobi"));
+  fixed.Solve();
+  const KSPObject alone = MakeKSP(fixed.A, "-ksp_norm_type none -ksp_max_it 9", PCJACOBI);
+  MUST(KSPSolve(alone, fixed.b, fixed.x));
+  CHECK(ReasonOf(fixed.ksp) == ReasonOf(alone));
+  CHECK(IterationsOf(fixed.ksp) == 9);
+  /* a right-hand side without a norm is no fault of the preconditioner */
+  System nan(Poisson(40, 40), kTrue, {Candidate("jacobi", "-pc_type jacobi"), Candidate("sfsai", "-pc_type sfsai")});
+  MUST(VecSet(nan.b, std::numeric_limits<double>::quiet_NaN()));
+  nan.Solve();
+  CHECK(ReasonOf(nan.ksp) < 0);
+  CHECK(Taken(nan.ksp) == "jacobi");
+  CHECK(RecordOf(nan.ksp, "sfsai").set_ups == 0);
+}
+
+TEST_CASE("where no candidate works, a solve fails, and the next one begins anew", "[auto]")
+{
+  System s(Poisson(40, 40), std::string(kTrue) + "-ksp_max_it 20", Failing());
+  s.Solve();
+  CHECK(ReasonOf(s.ksp) < 0);
+  s.Solve();
+  CHECK(ReasonOf(s.ksp) < 0);
+  CHECK(RecordOf(s.ksp, "stagnates").solves == 2);
+}
+
+TEST_CASE("memory ends in the set-up: the next candidate is clean, and nothing is lost", "[auto][memory]")
+{
+  const std::vector<AUTOCandidate> given = {Candidate("cmatch", "-pc_type cmatch -pc_cmatch_coarse_size 2"),
+                                            Candidate("sfsai", "-pc_type sfsai"), Candidate("jacobi", "-pc_type jacobi")};
+  for (const AUTOCandidate &candidate : given) System(Poisson(5, 4), kTrue, {candidate}).Solve(); /* what is loaded once is there */
+  int others = 0;
+  for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+    bool failed = true;
+    for (long n = 0; failed; n++) {
+      const PetscLogDouble bytes = HostBytes();
+      PetscErrorCode       code;
+      {
+        System s(Poisson(5, 4), kTrue, given);
+        MUST(KSPSetUp(s.ksp));
+        MUST(KSPReset(s.ksp)); /* what is registered once is there */
+        MUST(KSPSetOperators(s.ksp, s.A, s.A));
+        {
+          const Errors        errors;
+          const FailingMemory failing(kind, n);
+          code   = PCSetUp(PCOf(s.ksp));
+          failed = n == 0 || failing.Failed();
+        }
+        CAPTURE(n, failed, code);
+        CHECK((!code || (failed && code == PETSC_ERR_MEM)));
+        others += !code && Taken(s.ksp) != "cmatch";
+        s.Solve();
+        CHECK(ReasonOf(s.ksp) > 0);
+        CHECK(s.Residual() < 1.1e-8);
+      }
+      CAPTURE(n);
+      CHECK(HostBytes() == bytes);
+    }
+  }
+  CHECK(others > 100);
+}
+
+/* ------------------------------------ one solve after another --------------------------------- */
+
+TEST_CASE("repeated solves try others within a tenth of the work, settle, and repeat", "[auto][mpi]")
+{
+  const std::vector<AUTOCandidate> given = {Candidate("jacobi", "-pc_type jacobi"),
+                                            Candidate("sfsai", "-pc_type sfsai", 1000, 1.2, 20),
+                                            Candidate("stagnates", "-pc_type stagnates")};
+  std::vector<PetscInt>            its[2];
+  (void)Failing();
+  for (int run = 0; run < 2; run++) {
+    System s(Poisson(40, 40), kTrue, given, PETSC_COMM_WORLD);
+    for (int solve = 0; solve < 60; solve++) {
+      MUST(VecSet(s.x, 0));
+      s.Solve();
+      REQUIRE(ReasonOf(s.ksp) > 0);
+      CHECK(s.Residual() < 1.1e-8);
+      CHECK(Of(s.ksp)->on_trials <= 0.1 * Of(s.ksp)->work);
+      its[run].push_back(IterationsOf(s.ksp));
+    }
+    CHECK(Taken(s.ksp) == "sfsai");
+    CHECK(Of(s.ksp)->trial_count == 2);
+    CHECK(RecordOf(s.ksp, "stagnates").failed);
+    CHECK(its[run].back() == RecordOf(s.ksp, "sfsai").its);
+    CHECK(its[run].back() < its[run].front());
+    /* of those that are not taken nothing is left */
+    for (const AUTORecord &record : Of(s.ksp)->records) CHECK((record.pc != nullptr) == (record.what.name == "sfsai"));
+  }
+  CHECK(its[0] == its[1]);
+  System none(Poisson(40, 40), std::string(kTrue) + "-pc_auto_trials 0", given, PETSC_COMM_WORLD);
+  for (int solve = 0; solve < 40; solve++) none.Solve();
+  CHECK(Of(none.ksp)->trial_count == 0);
+  CHECK(Taken(none.ksp) == "jacobi");
+}
+
+TEST_CASE("by time the ranks agree, too", "[auto][mpi]")
+{
+  System s(Poisson(40, 40), std::string(kTrue) + "-pc_auto_by time",
+           {Candidate("jacobi", "-pc_type jacobi"), Candidate("sfsai", "-pc_type sfsai", 1000, 1.2, 20)}, PETSC_COMM_WORLD);
+  for (int solve = 0; solve < 40; solve++) {
+    MUST(VecSet(s.x, 0));
+    s.Solve();
+    REQUIRE(ReasonOf(s.ksp) > 0);
+    int acting[2] = {Of(s.ksp)->acting, -Of(s.ksp)->acting};
+    MUST(MPI_Allreduce(MPI_IN_PLACE, acting, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+    CHECK(acting[0] == -acting[1]);
+  }
+  CHECK(Of(s.ksp)->work > 0);
+}
+
+TEST_CASE("new values keep the candidate, other nonzeros begin anew, and so does a reset", "[auto][mpi]")
+{
+  System s(Poisson(40, 40), kTrue,
+           {Candidate("jacobi_first", "-pc_type jacobi", 10), Candidate("sfsai", "-pc_type sfsai"),
+            Candidate("none", "-pc_type none")},
+           PETSC_COMM_WORLD);
+  s.Solve();
+  CHECK(Taken(s.ksp) == "sfsai");
+  PC before, after;
+  MUST(PCAUTOGetPC(PCOf(s.ksp), &before));
+  for (int step = 0; step < 3; step++) {
+    ChangeValues(s.A, 1.5);
+    MUST(VecSet(s.x, 0));
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) > 0);
+    CHECK(s.Residual() < 1.1e-8);
+    MUST(PCAUTOGetPC(PCOf(s.ksp), &after));
+    CHECK(after == before);
+    CHECK(Of(s.ksp)->taken_over == 1);
+  }
+  CHECK(Of(s.ksp)->set_ups == 4);
+  const MatObject other = CreateMat(Poisson(8, 10, 20), MATAIJ, PETSC_COMM_WORLD);
+  MUST(KSPSetOperators(s.ksp, other, other));
+  s.Solve();
+  CHECK(ReasonOf(s.ksp) > 0);
+  CHECK(Of(s.ksp)->solves == 1);
+  CHECK(Of(s.ksp)->taken_over == 1);
+  MUST(KSPReset(s.ksp));
+  MUST(KSPSetOperators(s.ksp, s.A, s.A));
+  MUST(VecSet(s.x, 0));
+  s.Solve();
+  CHECK(s.Residual() < 1.1e-8);
+  CHECK(Of(s.ksp)->solves == 1);
+}
+
+TEST_CASE("Newton's method on a drifting problem converges as with one type", "[auto]")
+{
+  const HostMatrix A     = Poisson(30, 30);
+  MatObject        J     = CreateMat(A, MATAIJ);
+  const KSPObject  ksp   = MakeKSP(J, std::string(kTrue), PCAUTO);
+  const VecObject  shift = RightVec(J), b = RightVec(J, 3);
+  VecObject        x;
+  MUST(VecDuplicate(b, x.put()));
+  MUST(VecAbs(shift));
+  for (int step = 0; step < 12; step++) {
+    MUST(MatDiagonalSet(J, shift, ADD_VALUES));
+    MUST(KSPSolve(ksp, b, x));
+    CHECK(ReasonOf(ksp) > 0);
+    CHECK(ResidualOf(J, b, x) < 1.1e-8);
+  }
+  CHECK(Of(ksp)->set_ups == 12);
+}
+
+/* -------------------------------------- within a program -------------------------------------- */
+
+TEST_CASE("two solvers share a matrix and nothing else", "[auto]")
+{
+  System first(Poisson(30, 30), kTrue, {Candidate("jacobi", "-pc_type jacobi")}),
+    second(Poisson(30, 30), kTrue, {Candidate("sfsai", "-pc_type sfsai")});
+  MUST(KSPSetOperators(second.ksp, first.A, first.A));
+  for (int solve = 0; solve < 3; solve++) {
+    first.Solve();
+    second.Solve();
+    CHECK(Taken(first.ksp) == "jacobi");
+    CHECK(Taken(second.ksp) == "sfsai");
+  }
+}
+
+TEST_CASE("candidates read options behind the prefix of the preconditioner", "[auto]")
+{
+  const MatObject A = CreateMat(Poisson(30, 30), MATAIJ);
+  const Options   options("-flow_pc_type auto -flow_auto_rrb_pc_rrb_levels 3");
+  KSPObject       ksp;
+  PC              taken;
+  PetscInt        levels;
+  MUST(KSPCreate(PETSC_COMM_SELF, ksp.put()));
+  MUST(KSPSetOptionsPrefix(ksp, "flow_"));
+  MUST(KSPSetFromOptions(ksp));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetUp(ksp));
+  MUST(PCAUTOGetPC(PCOf(ksp), &taken));
+  MUST(PCRRBGetLevels(taken, &levels));
+  CHECK(levels == 3);
+}
+
+TEST_CASE("in blocks, and for several right-hand sides, it is a preconditioner as others", "[auto][mpi]")
+{
+  const MatObject A = CreateMat(Poisson(20, 20, 6), MATAIJ, PETSC_COMM_WORLD);
+  const KSPObject s =
+    MakeKSP(A, std::string(kTrue) + "-pc_fieldsplit_type additive -fieldsplit_pc_type auto -fieldsplit_ksp_type preonly",
+            PCFIELDSPLIT);
+  PetscInt              begin, end;
+  Object<IS, ISDestroy> halves[2];
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  const PetscInt middle = (begin + end) / 2;
+  MUST(ISCreateStride(PETSC_COMM_WORLD, middle - begin, begin, 1, halves[0].put()));
+  MUST(ISCreateStride(PETSC_COMM_WORLD, end - middle, middle, 1, halves[1].put()));
+  MUST(PCFieldSplitSetIS(PCOf(s), "0", halves[0]));
+  MUST(PCFieldSplitSetIS(PCOf(s), "1", halves[1]));
+  const Solution solution = Solve(s);
+  CHECK(solution.reason > 0);
+  CHECK(solution.true_residual < 1.1e-8);
+
+  System    columns(Poisson(20, 20, 6), kTrue, {}, PETSC_COMM_WORLD);
+  MatObject B, X;
+  PetscInt  rows;
+  MUST(MatGetLocalSize(columns.A, &rows, nullptr));
+  MUST(MatCreateDense(PETSC_COMM_WORLD, rows, PETSC_DECIDE, PETSC_DETERMINE, 3, nullptr, B.put()));
+  MUST(MatSetRandom(B, nullptr));
+  MUST(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, X.put()));
+  MUST(KSPMatSolve(columns.ksp, B, X));
+  MatObject R;
+  PetscReal norm, of_b;
+  MUST(MatMatMult(columns.A, X, MAT_INITIAL_MATRIX, PETSC_DEFAULT, R.put()));
+  MUST(MatAXPY(R, -1, B, SAME_NONZERO_PATTERN));
+  MUST(MatNorm(R, NORM_FROBENIUS, &norm));
+  MUST(MatNorm(B, NORM_FROBENIUS, &of_b));
+  CHECK(norm < 1e-7 * of_b);
+}
