@@ -67,6 +67,21 @@ typedef enum { FINEPC_BACKEND_AUTO, FINEPC_BACKEND_HOST, FINEPC_BACKEND_DEVICE }
 PETSC_EXTERN const char *const FinePCBackends[];
 
 /*E
+  PCFinePCReuse - whether a preconditioner keeps its factor where the matrix has new values on the same nonzeros
+
+  Values:
++ `PC_FINEPC_REUSE_AUTO` (auto) - as long as that takes less time than a set-up for each
+. `PC_FINEPC_REUSE_ALWAYS` (always) - as long as the nonzeros stay
+- `PC_FINEPC_REUSE_NEVER` (never) - there is a set-up each time
+
+  Level: intermediate
+
+.seealso: `PCFinePCSetReuse()`
+E*/
+typedef enum { PC_FINEPC_REUSE_AUTO, PC_FINEPC_REUSE_ALWAYS, PC_FINEPC_REUSE_NEVER } PCFinePCReuse;
+PETSC_EXTERN const char *const PCFinePCReuses[];
+
+/*E
   PCAUTOBy - by what `PCAUTO` compares preconditioners
 
   Values:
@@ -461,6 +476,8 @@ PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP, FinePCPrecision 
 /* End of what scripts/options writes. */
 
 PETSC_EXTERN PetscErrorCode PCAUTOGetPC(PC, PC *);
+PETSC_EXTERN PetscErrorCode PCFinePCSetReuse(PC, PCFinePCReuse);
+PETSC_EXTERN PetscErrorCode PCFinePCGetReuse(PC, PCFinePCReuse *);
 PETSC_EXTERN PetscErrorCode PCFinePCSetBackend(PC, FinePCBackend);
 PETSC_EXTERN PetscErrorCode PCFinePCGetBackend(PC, FinePCBackend *);
 PETSC_EXTERN PetscErrorCode KSPFinePCSetBackend(KSP, FinePCBackend);

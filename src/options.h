@@ -30,8 +30,12 @@
 /* A changed option makes useless all that a set-up has made, or the values but not the patterns, or nothing. */
 enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 
+void           PCReuseForget(PC); /* pc/reuse.cxx: what a change of options makes useless is not kept for new values */
+PetscErrorCode PCReuseFromOptions(PC, OptionItems);
+
 inline void Invalidate(PC pc, Invalidates what)
 {
+  if (what != Invalidates::NOTHING) PCReuseForget(pc);
   if (what != Invalidates::NOTHING) pc->failedreason = PC_NOERROR;    /* or KSPSolve() of PETSc before 3.26 ends by the old one */
   if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
   if (what == Invalidates::VALUES) PCForgetValues(pc);                /* the next set-up takes the values for new ones */
@@ -370,5 +374,6 @@ PetscErrorCode SetFromOptionTable(Object object, OptionItems items)
   PetscFunctionBegin;
   PetscCall(Data::options.SetFromOptions(object, items));
   PetscCall(BackendFromOptions((PetscObject)object, items));
+  if constexpr (std::is_same_v<Object, PC>) PetscCall(PCReuseFromOptions(object, items));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

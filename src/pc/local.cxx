@@ -1,6 +1,8 @@
 /* The set-up and the view that all preconditioners of a rank's own diagonal block share. */
 #include <petsc/private/pcimpl.h>
 
+#include <petsctime.h>
+
 #include <cstring>
 
 #include "ranks/agree.h"
@@ -448,8 +450,13 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PC_Local      *local = (PC_Local *)pc->data;
   PCLocalOutcome outcome;
   PetscInt       rows, columns;
+  PetscLogDouble begin, end;
+  bool           keep;
 
   PetscFunctionBegin;
+  PetscCall(PCReuseDecide(pc, &keep));
+  if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscTime(&begin));
   pc->failedreason  = PC_NOERROR;
   pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure[0] = 0;
@@ -463,6 +470,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   if (!code) code = Conclude_Local(pc, &outcome);
   if (code) PetscCall(MatLeave((PetscObject)pc));
   PetscCall(code);
+  PetscCall(PetscTime(&end));
+  PetscCall(PCReuseNoteSetUp(pc, end - begin));
   if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
   if (local->symmetry.one_sided && local->symmetry.one_sided != reported)
     PetscCall(
@@ -480,6 +489,7 @@ PetscErrorCode PCLocalSetOperations(PC pc, PC_Local *local, PC_Local::Compute co
   pc->ops->apply          = Entry<PCApply_Local>;
   pc->ops->applytranspose = Entry<PCApplyTranspose_Local>;
   pc->ops->matapply       = Entry<PCMatApply_Local>;
+  PetscCall(PCReuseCompose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -494,6 +504,7 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
   PetscCall(MatFreePatternWork(&local->nonzeros));
+  PetscCall(MatFreePatternWork(&local->reuse.nonzeros));
   PetscCall(CSRDestroy(&local->points.copy));
   local->points     = MatPoints{};
   local->failure[0] = 0;
@@ -545,6 +556,7 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  PetscCall(PCReuseView(pc, viewer));
   if (size > 1 && !((const PC_Local *)pc->data)->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
   /* on all ranks, since a set-up that has failed may have left a copy on some of them */

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consolidated.h"
+#include "reuse.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/symmetry.h"
 
@@ -126,6 +127,8 @@ struct PC_Local {
   bool         has_points      = false; /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};    /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false; /* the factor is one of a matrix with its one-sided couplings */
+
+  PCReuse reuse = {}; /* see reuse.h */
 
   PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
 

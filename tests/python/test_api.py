@@ -47,7 +47,7 @@ def create(name):
 
 def another(value, name):
     if isinstance(value, enum.IntEnum):
-        return type(value)(value ^ 1)
+        return list(type(value))[(value + 1) % len(type(value))]
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):

@@ -100,8 +100,9 @@ private:
 /* Makes a candidate's PC, if there is none. */
 static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *options, PC *made)
 {
-  const char   *prefix;
-  FinePCBackend backend;
+  const PC_AUTO *s = (const PC_AUTO *)pc->data;
+  const char    *prefix;
+  FinePCBackend  backend;
 
   PetscFunctionBegin;
   if (*made) PetscFunctionReturn(PETSC_SUCCESS);
@@ -119,6 +120,8 @@ static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *o
   std::string        key, type;
   in >> key >> type;
   PetscCall(PCSetType(*made, type.c_str()));
+  PetscCall(PCFinePCSetReuse(*made, s->reuse));
+  if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made));
   PetscCall(options->Insert(((PetscObject)pc)->options, own, what.options));
   PetscCall(PCSetFromOptions(*made));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -172,10 +175,11 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
     if (bad) record.why = WhyNot(record.pc, code, silence.Text());
   }
   PetscCall(PetscTime(&end));
-  record.now    = true;
-  record.failed = !*works;
+  const bool frozen = *works && PCReuseIsFrozen(record.pc);
+  record.now        = true;
+  record.failed     = !*works;
   record.set_ups++;
-  PetscCall(AUTOCost(pc, refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
+  PetscCall(AUTOCost(pc, frozen ? 0 : refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
   s->work += record.set_up_cost;
   if (*works) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
@@ -490,11 +494,33 @@ static PetscErrorCode PCReset_AUTO(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode SetReuse_AUTO(PC pc, PCFinePCReuse reuse)
+{
+  PC_AUTO *s = (PC_AUTO *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(reuse >= PC_FINEPC_REUSE_AUTO && reuse <= PC_FINEPC_REUSE_NEVER, PetscObjectComm((PetscObject)pc),
+             PETSC_ERR_ARG_OUTOFRANGE, "-pc_finepc_reuse has no value %d", (int)reuse);
+  s->reuse = reuse;
+  for (AUTORecord &record : s->records)
+    if (record.pc) PetscCall(PCFinePCSetReuse(record.pc, reuse));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetReuse_AUTO(PC pc, PCFinePCReuse *reuse)
+{
+  *reuse = ((const PC_AUTO *)pc->data)->reuse;
+  return PETSC_SUCCESS;
+}
+
 static PetscErrorCode Compose_AUTO(PC pc, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(PC_AUTO::options.Compose(pc, compose));
+  PetscCall(
+    ComposeMethods(pc, "PCFinePCSetReuse", compose ? Entry<SetReuse_AUTO> : nullptr, compose ? Entry<GetReuse_AUTO> : nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, "PCAUTOGetPC_C", compose ? Entry<GetActing> : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kAroundSolve, compose ? Entry<AroundSolve_AUTO> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -10,6 +10,7 @@
 #include "acting.h"
 #include "options.h"
 #include "pc/local.h"
+#include "pc/watch.h"
 
 /* What was seen, the same on all ranks. */
 struct AUTOProperties {
@@ -51,6 +52,9 @@ bool     AUTOHolds(const AUTOCandidate &, unsigned words);
 /* Reads the rules, and gives the candidates of the first choice that fits, with jacobi and none behind. */
 PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
 
+/* How many iterations with a preconditioner of finepc a set-up of it takes as long as, by the rules. */
+PetscErrorCode AUTOSetUpInIterations(PCType, double *);
+
 /* Looks at the matrix; collective. */
 PetscErrorCode AUTOLook(Mat, AUTOProperties *);
 
@@ -68,8 +72,9 @@ struct AUTORecord {
 struct PC_AUTO {
   static const OptionTable<PC> options;
 
-  PCAUTOBy  by     = PC_AUTO_BY_COUNTS;
-  PetscReal trials = 0.1;
+  PCAUTOBy      by     = PC_AUTO_BY_COUNTS;
+  PetscReal     trials = 0.1;
+  PCFinePCReuse reuse  = PC_FINEPC_REUSE_NEVER; /* of the candidates */
 
   AUTOProperties             seen;
   std::string                why, measured; /* of the choice */
@@ -99,6 +104,7 @@ PetscErrorCode AUTODrop(PC, int k);
 PetscErrorCode AUTOCost(PC, double counted, PetscLogDouble seconds, double *cost);
 
 PetscErrorCode PCPreSolve_AUTO(PC, KSP, Vec b, Vec x);
+PetscErrorCode AroundSolve_AUTO(PC, KSP, SolveFn);
 
 /* The solver has changed: other candidates may fit. Collective. */
 PetscErrorCode AUTOSetFree(PC, bool is_free);

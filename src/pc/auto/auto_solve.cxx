@@ -1,7 +1,6 @@
 /*
-   What PCAUTO does around a solve: PCPreSolve() puts a function of its own in the place of the KSP's, which puts that back, runs
-   it, and looks at how it has ended. Where it has failed, the next candidate goes on from the solution so far within the same
-   KSPSolve(). Now and then another candidate is tried, and the better of the two stays.
+   What PCAUTO does around a solve (pc/watch.h): where it has failed, the next candidate goes on from the solution so far within the
+   same KSPSolve(). Now and then another candidate is tried, and the better of the two stays.
 */
 #include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
@@ -14,22 +13,7 @@
 #include "options.h"
 #include "auto.h"
 
-static constexpr char kSolve[] = "FinePCAUTOSolve_C";
-
-using SolveFn = PetscErrorCode (*)(KSP);
-
 /* ------------------------------------------ the solver ---------------------------------------- */
-
-/* Whether the way in which a solve ends says something about the preconditioner. */
-static PetscErrorCode IsWatched(KSP ksp, bool *watched)
-{
-  PetscBool once;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPPREONLY, &once));
-  *watched = !once && ksp->normtype != KSP_NORM_NONE && ksp->converged != KSPConvergedSkip;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* Whether the solver takes a preconditioner that is not symmetric. */
 static PetscErrorCode IsFree(KSP ksp, bool *is_free)
@@ -40,81 +24,6 @@ static PetscErrorCode IsFree(KSP ksp, bool *is_free)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &needs, KSPCG, KSPCGFUSED, KSPRRBCG, KSPMINRES, KSPSYMMLQ, KSPFCG,
                                       KSPPIPECG, KSPGROPPCG, KSPNASH, KSPSTCG, KSPGLTR, KSPCR, ""));
   *is_free = !needs;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What a solve changes while candidates follow one another, and gives back. */
-struct Settings {
-  PetscInt  max_it;
-  PetscReal rtol;
-  PetscBool guess_zero;
-};
-
-static void Restore(KSP ksp, const Settings &settings)
-{
-  ksp->max_it     = settings.max_it;
-  ksp->rtol       = settings.rtol;
-  ksp->guess_zero = settings.guess_zero;
-}
-
-/* ---------------------------------------- the solution so far --------------------------------- */
-
-/* The guess of the program, and the norm of its residual, for those solves that fail. */
-struct Start {
-  Vec       x     = nullptr; /* null if it is zero */
-  Vec       r     = nullptr;
-  PetscReal first = -1; /* the norm, or -1 before it is needed */
-};
-
-static PetscErrorCode ResidualNorm(KSP ksp, Vec x, Vec r, PetscReal *norm)
-{
-  Mat A;
-
-  PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  if (!x) PetscCall(VecNorm(ksp->vec_rhs, NORM_2, norm));
-  else {
-    PetscCall(KSP_MatMult(ksp, A, x, r));
-    PetscCall(VecAYPX(r, -1, ksp->vec_rhs));
-    PetscCall(VecNorm(r, NORM_2, norm));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-   The next candidate begins where the last one has ended, or where the program has begun if that is not worse, or not a number, or
-   if a test of the program might compare with the first residual. The tolerance is relative to what it was relative to. `*hopeless`
-   is whether no preconditioner can help, since b or the guess has no norm.
-*/
-static PetscErrorCode BeginAgain(KSP ksp, const Settings &settings, Start *start, bool *hopeless)
-{
-  const bool own_test = ksp->converged == KSPConvergedDefault;
-  PetscReal  now;
-
-  PetscFunctionBegin;
-  if (!start->r) PetscCall(VecDuplicate(ksp->vec_rhs, &start->r));
-  if (start->first < 0) PetscCall(ResidualNorm(ksp, start->x, start->r, &start->first));
-  *hopeless = !std::isfinite(start->first);
-  if (*hopeless) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ResidualNorm(ksp, ksp->vec_sol, start->r, &now));
-  const bool keep = own_test && now < start->first; /* not if it is NaN */
-  if (!keep && start->x) PetscCall(VecCopy(start->x, ksp->vec_sol));
-  if (!keep && !start->x) PetscCall(VecSet(ksp->vec_sol, 0));
-  ksp->guess_zero = (PetscBool)(!keep && settings.guess_zero);
-  ksp->rtol       = settings.rtol;
-  if (keep && now > 0) {
-    const auto *test = (const KSPConvergedDefaultCtx *)ksp->cnvP;
-
-    PetscReal before = start->first, b;
-
-    if (test->mininitialrtol) {
-      PetscCall(VecNorm(ksp->vec_rhs, NORM_2, &b));
-      before = PetscMin(before, b);
-      now    = PetscMin(now, b);
-    }
-    if (test->initialrtol || test->mininitialrtol) ksp->rtol = PetscMin(settings.rtol * before / now, (PetscReal)0.99);
-  }
-  ksp->reason = KSP_CONVERGED_ITERATING;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -196,12 +105,14 @@ static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
   }
   const bool last =
     std::none_of(s->records.begin(), s->records.end(), [](const AUTORecord &other) { return !other.now && !other.failed; });
-  return last ? max_it : PetscMin(max_it, record.what.limit);
+  const PetscInt most = PetscMin(max_it, PCReuseLimit(record.pc));
+
+  return last ? most : PetscMin(most, record.what.limit);
 }
 
 /* Whether the bound of the program, and not the candidate, has ended the solve: at this rate it would have been within its
  * estimate. */
-static bool IsOnTrack(KSP ksp, const Settings &settings, PetscInt limit)
+static bool IsOnTrack(KSP ksp, const SolveSettings &settings, PetscInt limit)
 {
   if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit || ksp->rnorm0 <= 0 || ksp->ttol <= 0) return false;
   const double reached = std::log(ksp->rnorm / ksp->rnorm0), wanted = std::log(ksp->ttol / ksp->rnorm0);
@@ -226,12 +137,13 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve)
   PetscCall(AUTOCost(pc, ksp->its * record.what.iteration, end - begin, &record.solve_cost));
   s->work += record.solve_cost;
   if (s->usual >= 0) s->on_trials += record.solve_cost;
+  if (record.pc) PetscCall(PCReuseNoteSolve(record.pc, ksp->its, end - begin));
   if (ksp->reason == KSP_DIVERGED_INDEFINITE_MAT) s->seen.indefinite = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Takes the next candidate after a solve that has not converged; false if the solve ends so. */
-static PetscErrorCode TakeOver(PC pc, KSP ksp, const Settings &settings, Start *start, bool *goes_on)
+static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, SolveStart *start, bool *goes_on)
 {
   PC_AUTO *s = (PC_AUTO *)pc->data;
   bool     hopeless, found = true;
@@ -242,14 +154,17 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const Settings &settings, Start *
   const PetscInt           its  = ksp->its;
   AUTORecord              &last = s->records[s->acting];
 
-  if (s->usual < 0 && IsOnTrack(ksp, settings, last.what.limit)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(BeginAgain(ksp, settings, start, &hopeless));
+  if (s->usual < 0 && !PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, settings, last.what.limit)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(SolveAgain(ksp, settings, start, &hopeless));
   if (hopeless) {
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (s->usual >= 0) PetscCall(EndTrial(pc, false));
-  else {
+  else if (PCReuseIsFrozen(last.pc)) {
+    PetscCall(PCReuseRefresh(last.pc, &found));
+    s->work += last.what.set_up / 2;
+  } else {
     last.failed = true;
     last.why    = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(its) + " iterations";
     PetscCall(AUTOTakeNext(pc, &found));
@@ -273,7 +188,7 @@ static PetscErrorCode BeginWithFirst(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const Settings &settings, Start *start)
+static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSettings &settings, SolveStart *start)
 {
   PC_AUTO *s       = (PC_AUTO *)pc->data;
   PetscInt its     = 0;
@@ -311,48 +226,34 @@ static PetscErrorCode LeaveTrial(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In the place of the KSP's own solve. */
-static PetscErrorCode KSPSolve_AUTO(KSP ksp)
+PetscErrorCode AroundSolve_AUTO(PC pc, KSP ksp, SolveFn solve)
 {
-  SolveFn solve;
-  Start   start;
+  SolveStart start;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp, kSolve, &solve));
-  PetscCheck(solve, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB, "The KSP has lost its solve");
-  ksp->ops->solve = solve;
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kSolve, nullptr));
-  const PC pc = ksp->pc;
+  PetscCall(PCSetUp(pc)); /* before PETSc 3.26 PCApply() would do that amid the solve */
   if (PCActing(pc) == pc || pc->failedreason || ksp->reason == KSP_DIVERGED_PC_FAILED) {
     PetscCall((*solve)(ksp));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(LeaveTrial(pc));
-  const Settings settings{ksp->max_it, ksp->rtol, ksp->guess_zero};
-  if (!ksp->guess_zero) PetscCall(VecDuplicate(ksp->vec_sol, &start.x));
-  if (!ksp->guess_zero) PetscCall(VecCopy(ksp->vec_sol, start.x));
+  const SolveSettings settings{ksp->max_it, ksp->rtol, ksp->guess_zero};
+  PetscCall(SolveBegin(ksp, &start));
   const PetscErrorCode code = SolveUntil(pc, ksp, solve, settings, &start);
-  Restore(ksp, settings);
-  PetscCall(VecDestroy(&start.x));
-  PetscCall(VecDestroy(&start.r));
+  PetscCall(SolveEnd(ksp, settings, &start));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCPreSolve_AUTO(PC pc, KSP ksp, Vec, Vec)
 {
-  PC_AUTO *s = (PC_AUTO *)pc->data;
-  SolveFn  kept;
-  bool     watched = false, is_free = true;
+  PC_AUTO *s       = (PC_AUTO *)pc->data;
+  bool     is_free = true;
 
   PetscFunctionBegin;
   s->solver = ((PetscObject)ksp)->type_name;
   PetscCall(IsFree(ksp, &is_free));
   if (is_free != s->free) PetscCall(AUTOSetFree(pc, is_free));
-  PetscCall(IsWatched(ksp, &watched));
-  PetscCall(PetscObjectQueryFunction((PetscObject)ksp, kSolve, &kept));
-  if (!watched || kept || ksp->pc != pc) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kSolve, ksp->ops->solve));
-  ksp->ops->solve = Entry<KSPSolve_AUTO>;
+  PetscCall(WatchSolve(pc, ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

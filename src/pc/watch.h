@@ -1,0 +1,40 @@
+/*
+   A preconditioner that watches solves. Its PCPreSolve() calls WatchSolve(), which puts a function in the place of the KSP's solve.
+   That function puts the KSP's own back, and calls what the preconditioner composes under kAroundSolve, which may run the solver
+   more than once. KSPSolve() sees the end alone.
+*/
+#pragma once
+
+#include "petsc_compat.h"
+
+using SolveFn       = PetscErrorCode (*)(KSP);
+using AroundSolveFn = PetscErrorCode (*)(PC, KSP, SolveFn);
+
+constexpr const char *kAroundSolve = "FinePCAroundSolve_C";
+
+/* For the next solve, if it tests a norm. */
+PetscErrorCode WatchSolve(PC, KSP);
+
+/* What a solve of several runs changes, and gives back. */
+struct SolveSettings {
+  PetscInt  max_it;
+  PetscReal rtol;
+  PetscBool guess_zero;
+};
+
+/* The guess of the program, and the norm of its residual, for those runs that fail. */
+struct SolveStart {
+  Vec       x     = nullptr; /* null if it is zero */
+  Vec       r     = nullptr;
+  PetscReal first = -1; /* the norm, or -1 before it is needed */
+};
+
+PetscErrorCode SolveBegin(KSP, SolveStart *);
+PetscErrorCode SolveEnd(KSP, const SolveSettings &, SolveStart *);
+
+/*
+   The next run begins where the last one has ended, or where the program has begun if that is not worse, or not a number, or if a
+   test of the program might compare with the first residual. The tolerance is relative to what it was relative to. `*hopeless` is
+   whether no preconditioner can help, since b or the guess has no norm.
+*/
+PetscErrorCode SolveAgain(KSP, const SolveSettings &, SolveStart *, bool *hopeless);
