@@ -28,6 +28,7 @@ if(SKBUILD)
   install(FILES ${generated} DESTINATION finepc COMPONENT python)
   if(EXISTS ${try_folder} AND TARGET finepc_bench)
     install(DIRECTORY ${try_folder} DESTINATION . COMPONENT python FILES_MATCHING PATTERN *.py)
+    install(FILES ${PROJECT_SOURCE_DIR}/src/pc/auto/auto_rules.txt DESTINATION finepc_try COMPONENT python)
     install(TARGETS finepc_bench RUNTIME DESTINATION finepc_try/bin COMPONENT python)
     set_target_properties(finepc_bench PROPERTIES
       INSTALL_RPATH "\$ORIGIN/../../finepc;${FINEPC_PETSC_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)

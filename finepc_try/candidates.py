@@ -2,6 +2,8 @@
 that this PETSc has."""
 import dataclasses
 
+from . import rules
+
 AFSAI_STEPS = 20  # as many as a row takes by default
 FINEPC_TYPES = ("afsai", "sfsai", "bisai", "rrb", "cmatch", "cgfused", "gmresfused", "rrbcg", "baijcuda", "cudss")
 PACKAGES = ("cudss", "mumps", "superlu_dist", "hypre", "air", "amgx")  # which finepc_bench -check looks for
@@ -76,25 +78,22 @@ def _block(properties):
     return properties.block_size > 1
 
 
+def _of_rules(fit, *names):
+    """Labels and options of those candidates of the library's rules that fit"""
+    return [(name.replace("_", " "), fit[name]) for name in names if name in fit]
+
+
 def _definite(properties, backend, ranks, packages, thorough):
     fused = backend == "cuda"
     # One unknown a point, and couplings of the sign that elliptic problems have
     elliptic = not _block(properties) and properties.nonpositive_offdiagonal >= 0.6
     # On a stencil cmatch stands beside rrb, which is the faster one unless couplings differ much with the direction
     elliptic = elliptic or bool(properties.stencil)
-    types = [("jacobi", "-pc_type jacobi")]
-    if _block(properties):
-        types.append(("pbjacobi", "-pc_type pbjacobi"))
-    types.append(("icc", "-pc_type icc") if ranks == 1 else ("bjacobi icc", "-pc_type bjacobi -sub_pc_type icc"))
-    types.append(("gamg", "-pc_type gamg"))
+    fit = rules.fitting(rules.words_of(properties, backend, ranks, "spd", free=False))
+    types = _of_rules(fit, "jacobi", "pbjacobi", "icc", "bjacobi_icc", "gamg")
     types += _multigrid(packages, backend, True)
     pairs = [(f"cg {label}", f"-ksp_type cg {options}") for label, options in types]
-    ours = [
-        ("afsai", "-pc_type afsai"),
-        ("afsai strong", "-pc_type afsai -pc_afsai_max_steps 40 -pc_afsai_tolerance 1e-4"),
-        ("sfsai", "-pc_type sfsai"),
-        ("sfsai power 1", "-pc_type sfsai -pc_sfsai_power 1"),
-    ]
+    ours = _of_rules(fit, "afsai", "afsai_strong", "sfsai", "sfsai_power_1")
     if thorough:
         ours += [
             ("afsai 20", "-pc_type afsai -pc_afsai_max_steps 20 -pc_afsai_tolerance 1e-4"),
@@ -109,7 +108,7 @@ def _definite(properties, backend, ranks, packages, thorough):
         ]
     # With blocks it may be an elastic solid, on which cmatch is ahead on a GPU
     if elliptic or thorough or (fused and _block(properties)):
-        ours.append(("cmatch", "-pc_type cmatch"))
+        ours += _of_rules(fit, "cmatch")
     if thorough:
         ours += [
             ("cmatch mis2", "-pc_type cmatch -pc_cmatch_coarsening mis2"),
@@ -117,8 +116,7 @@ def _definite(properties, backend, ranks, packages, thorough):
         ]
     ours.append(("gamg afsai", "-pc_type gamg -mg_levels_pc_type afsai "
                  "-mg_levels_ksp_chebyshev_esteig_steps 40"))  # with fewer the bound of the spectrum may be too small
-    if properties.stencil:
-        ours.append(("rrb", "-pc_type rrb"))
+    ours += _of_rules(fit, "rrb")
     # On a GPU every one of them with cgfused, too: a type that is compared with PETSc's cg alone would look slower than it is
     if fused:
         pairs += [(f"cgfused {label}", f"-ksp_type cgfused {options}") for label, options in types + ours]
@@ -150,9 +148,8 @@ def _general(properties, backend, ranks, packages, thorough):
     pairs += [_triangular(properties, ranks, "gmres"), _triangular(properties, ranks, "bcgs")]
     pairs.append(("gmres gamg", f"{gmres} -pc_type gamg"))
     pairs += [(f"gmres {label}", f"{gmres} {options}") for label, options in _multigrid(packages, backend, False)]
-    bisai = [
-        ("bisai", "-pc_type bisai"),
-        ("bisai power 2", "-pc_type bisai -pc_bisai_power 2"),
+    fit = rules.fitting(rules.words_of(properties, backend, ranks, "nonsymmetric", free=True))
+    bisai = _of_rules(fit, "bisai", "bisai_power_2") + [
         ("bisai power 3", "-pc_type bisai -pc_bisai_power 3"),
         ("bisai relaxed", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_sweeps 2"),
         ("bisai fill 1", "-pc_type bisai -pc_bisai_power 2 -pc_bisai_factor_levels 1"),

@@ -12,8 +12,8 @@
 #include "sparse/bsr_mat.h"
 #include "auto.h"
 
-/* A rank looks at so many rows at most, in so many chunks. */
-static constexpr LocalInt kSampleRows = 65536, kChunks = 16;
+/* A rank looks at some so many entries, in at least so many rows, in so many chunks. */
+static constexpr LocalInt kSampleEntries = 150000, kSampleRows = 1024, kChunks = 16;
 /* Couplings that one row alone has are those of boundary conditions, if at most this share of all is so. */
 static constexpr double kOneSided = 0.2;
 /* A row is anisotropic if its couplings along one direction are so many times those across it; a matrix, if this share of its rows
@@ -205,8 +205,10 @@ static PetscErrorCode CompareRows(const CSRView &A, LocalInt step, LocalInt leng
 /* The rows of the sample, chunk by chunk. */
 static PetscErrorCode LookAtRows(const CSRView &A, Seen *seen)
 {
-  const bool               all  = A.n <= kSampleRows;
-  const LocalInt           step = all ? PetscMax(A.n, 1) : A.n / kChunks, length = all ? A.n : kSampleRows / kChunks;
+  const LocalInt           mean   = A.n ? PetscMax(A.nnz / A.n, 1) : 1;
+  const LocalInt           sample = PetscMax(kSampleEntries / mean, kSampleRows);
+  const bool               all    = A.n <= sample;
+  const LocalInt           step = all ? PetscMax(A.n, 1) : A.n / kChunks, length = all ? A.n : sample / kChunks;
   std::vector<LocalInt>    i, j;
   std::vector<PetscScalar> a;
   Distances                distances;
