@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Iterations on several ranks, from runs of finepc_bench, that may grow no further. Ends with an error unless N cases were found
-and all are as they must be:
+"""Iterations from runs of finepc_bench that may grow no further, on several ranks, or that must be a paper's. Ends with an error unless
+N cases were found and all are as they must be:
 
     counts.py --expect N cmatch RUN.json ..    cmatch takes at most one iteration more than the prototype that it was designed with
     counts.py --expect N overlap RUN.json ..   a factor that reaches other ranks takes at most 1.05 times the iterations of one
-                                               rank, or 2 more where these are fewer than 100; one run is on one rank"""
+                                               rank, or 2 more where these are fewer than 100; one run is on one rank
+    counts.py --expect N paper RUN.json ..     exactly the iterations that docs/tables/papers.tsv has of the papers"""
 import argparse
+import csv
+import os
 import re
 
 import keep
@@ -41,9 +44,20 @@ def overlap(reports):
                    row["status"] in ("ok", "missed") and row["iterations"] <= most)
 
 
+def paper(reports):
+    path = f"{os.path.dirname(os.path.abspath(__file__))}/../docs/tables/papers.tsv"
+    with open(path, encoding="utf-8") as file:
+        rows = list(csv.reader((line for line in file if not line.startswith("#")), delimiter="\t", quoting=csv.QUOTE_NONE))
+    theirs = {tuple(row[5].split()[1:3]): int(row[4]) for row in rows if row[5].endswith(" iterations") and row[4].isdigit()}
+    for report in reports:
+        for row in report.rows:
+            count = theirs[row["system"], row["set"]]
+            yield f"{row['system']}, {row['set']}: {row['iterations']} iterations, the paper has {count}", row["iterations"] == count
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cmatch", "overlap"))
+    parser.add_argument("what", choices=("cmatch", "overlap", "paper"))
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--expect", type=int, required=True)
     options = parser.parse_args()

@@ -14,6 +14,7 @@ import re
 import shutil
 
 import manualpages
+import papers
 import results
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -86,7 +87,7 @@ def main():
         write(f"results/{name}.md", adopt(text, "benchmarks/results"))
     write("results/index.md", results.index(root))
     write("fragments/gpu_options.md", gpu_options())
-    for name, text in results.fragments(root).items():
+    for name, text in (results.fragments(root) | papers.fragments(root)).items():
         write(f"fragments/{name}.md", text)
     if results.headline_table(root) not in read(f"{root}/README.md"):
         raise SystemExit("README.md: its table of measured times is not that of docs/tables/one_h100.tsv, which is\n\n"

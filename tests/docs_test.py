@@ -6,6 +6,8 @@ and asks a program for the defaults that are in use:
     docs_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
 import glob
+import importlib.machinery
+import importlib.util
 import os
 import re
 import subprocess
@@ -65,7 +67,7 @@ def read_if_there(path):
 
 def pages_for_users(root):
     """README.md and the pages of the site, without those that are generated."""
-    folders = ("", "start/", "types/", "recipes/", "performance/", "shared/")
+    folders = ("", "start/", "types/", "recipes/", "performance/", "papers/", "shared/")
     return [f"{root}/README.md"] + files(root, *(f"docs/{folder}*.md" for folder in folders))
 
 
@@ -314,6 +316,62 @@ def check_stored_runs(root):
                 check((row["set"], row["options"]) in lines, f"{name}: no set has {row['set']}: {row['options']}")
 
 
+# Tables and figures with results, beside those that only describe matrices or methods
+OF_PAPERS = {
+    "afsai": [f"figure 5.{k}" for k in range(1, 11)],
+    "bisai": [f"table {k}" for k in range(1, 5)] + [f"figure {k}" for k in (4, 5, 6, 7, 8, 9, 11, 12)],
+    "cmatch": [],
+    "rrb": [f"table 5.{k}" for k in range(1, 4)] + [f"figure 5.{k}" for k in range(1, 7)],
+    "sfsai": [f"table {k}" for k in (1, 2, 3, 5, 6, 7)] + [f"figure {k}" for k in (3, 4, 5)],
+}
+
+
+def shown(text):
+    """The tables and figures that a text names: "figures 5.1 to 5.3 and 5.9" are four."""
+    found = set()
+    for kind, numbers in re.findall(r"\b(table|figure)s? (\d[\d., toand]*)", text):
+        for first, last in re.findall(r"(\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))?", numbers):
+            chapter, _, begin = first.rpartition(".")
+            for k in range(int(begin), int((last or first).rpartition(".")[2]) + 1):
+                found.add(f"{kind} {chapter}{'.' if chapter else ''}{k}")
+    return found
+
+
+def check_papers(root):
+    """Each table and figure of the papers stands in docs/tables/papers.tsv, with a run that benchmarks/papers has, or with a reason."""
+    loader = importlib.machinery.SourceFileLoader("papers_script", f"{root}/benchmarks/papers")
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader("papers_script", loader))
+    loader.exec_module(script)
+    steps = {f"paper_{step.name}": step for step in script.EXPERIMENTS}
+    for step in steps.values():
+        sets = read(f"{root}/benchmarks/sets/paper_{step.name.partition('_')[0]}.txt") + read(f"{root}/benchmarks/sets/bsrsv2.txt")
+        for label in step.only.split(","):
+            check(re.search(rf"^{label}:", sets, re.M), f"benchmarks/papers: {step.name}: no set has {label}")
+    lines = [line.split("\t") for line in read(f"{root}/docs/tables/papers.tsv").splitlines() if not line.startswith("#")][1:]
+    for paper, expected in OF_PAPERS.items():
+        page, rows = read_if_there(f"{root}/docs/papers/{paper}.md"), [line for line in lines if line[0] == paper]
+        check(f"generated/fragments/paper_{paper}.md" in page, f"docs/papers/{paper}.md does not show its tables")
+        check(f"petsc-options/paper_{paper}.opts" in page, f"docs/papers/{paper}.md does not name its option file")
+        check(os.path.exists(f"{root}/petsc-options/paper_{paper}.opts"), f"petsc-options/paper_{paper}.opts is missing")
+        for what in sorted(set(expected) - shown(page + "".join(f"{line[1]} {line[2]}\n" for line in rows))):
+            check(False, f"docs/papers/{paper}.md: nothing about {what}")
+    for paper, show, row, column, theirs, ours in lines:
+        where = f"docs/tables/papers.tsv: {paper}, {show}, {row}, {column}"
+        check(theirs or ours.startswith(("not: ", "runs ")), f"{where}: neither a number nor a reason")
+        for part in ours.split(" / ") if ours and not ours.startswith(("not: ", "runs ", "=")) else []:
+            name, system, label = part.split()[:3]
+            known = name in steps and label in steps[name].only.split(",")
+            check(known and system in re.sub(r"file:\S*?(\w+)\.petsc(\.gz)?", r"\1", steps[name].systems).split(","),
+                  f"{where}: benchmarks/papers does not run {part}")
+        if ours.startswith("runs "):
+            check(set(ours.split()[1:]) <= set(steps), f"{where}: benchmarks/papers has not all of {ours[5:]}")
+        if ours.startswith("="):
+            numbers, name = ours[1:].split()
+            for number in re.split(r"[+/]", numbers):
+                check(re.search(rf"(?<![\d.]){re.escape(number)}0*(?![\d.])", read(f"{root}/benchmarks/results/{name}.md")),
+                      f"{where}: {number} is not in benchmarks/results/{name}.md")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -333,6 +391,7 @@ def main():
     check_layers(options.source)
     check_entries(options.source)
     check_stored_runs(options.source)
+    check_papers(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
     print(f"docs_test: {', '.join([name for _, name in types] + matrices + packages)}: {len(problems)} problems")

@@ -1,0 +1,102 @@
+"""Tables of docs/papers: what a paper reports, and what finepc gives, from docs/tables/papers.tsv and benchmarks/results."""
+import os
+import re
+
+import results
+
+PAPERS = ("afsai", "bisai", "cmatch", "rrb", "sfsai")
+SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "density", "complexity", "status")
+
+
+class Results:
+    def __init__(self, root):
+        self.root, self.reports = root, {}
+
+    def report(self, name):
+        """A result file, or None where it was not measured."""
+        if name not in self.reports:
+            path = f"{self.root}/benchmarks/results/{name}.csv"
+            self.reports[name] = results.keep.read(path) if os.path.exists(path) else None
+        return self.reports[name]
+
+    def value(self, text):
+        """What a cell of the column finepc means, or None where it was not measured."""
+        found = []
+        for part in text.split(" / "):
+            if part.startswith("="):
+                return eval(re.fullmatch(r"=([\d.+/]+) \w+", part).group(1), {})  # numbers with + or / between them
+            name, system, label, key, *factor = part.split()
+            report = self.report(name)
+            rows = [row for row in report.rows if (row["system"], row["set"]) == (system, label)] if report else []
+            if not rows or rows[0]["status"] in ("failed", "time limit"):
+                return None
+            row = rows[0]
+            if key.startswith("events."):
+                value = dict(event.split("=") for event in row["events"].split()).get(key[7:])
+            else:
+                value = row[key]
+            if value is None:
+                return None
+            found.append(float(value) * (float(factor[1]) if factor else 1))
+        return found[0] / found[1] * (float(factor[1]) ** 2 if factor else 1) if len(found) > 1 and found[1] else found[0]
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def cell(measured, row):
+    """The paper's number, finepc's, and for times how many times shorter finepc's is."""
+    _, _, _, column, theirs, ours = row
+    if ours.startswith("not:"):
+        return theirs or "plot"
+    value = measured.value(ours) if ours else None
+    if value is None:
+        return f"{theirs} / –"
+    ratio = ""
+    if re.search(r", (ms|s|us)$", column) and re.fullmatch(r"[\d.]+", theirs) and value:
+        ratio = f" ({number(float(theirs) / value)} ×)"
+    return f"{theirs} / **{number(value)}**{ratio}"
+
+
+def runs_of(measured, names):
+    """All runs of result files, with what is not of interest to a reader left out."""
+    rows = []
+    for report in filter(None, map(measured.report, names)):
+        where = f"{report.ranks} rank{'s' if report.ranks > 1 else ''} of a host" if report.backend == "host" else \
+            f"{report.ranks} GPU{'s' if report.ranks > 1 else ''}"
+        rows += [[where] + [results.SHOWN_COLUMNS[head](row) for head in SHOWN] for row in report.rows]
+    used = [k for k in range(len(SHOWN) + 1) if any(row[k] for row in rows)]
+    heads = [("on", *SHOWN)[k] for k in used]
+    return results.table_of(heads, [[row[k] for k in used] for row in rows]) if rows else "Not measured.\n"
+
+
+def fragment(root, paper):
+    measured, shows, text = Results(root), {}, []
+    for row in results.kept(root, "papers")[1]:
+        if row[0] == paper:
+            shows.setdefault(row[1], []).append(row)
+    for show, rows in shows.items():
+        text.append(f"### {show[0].upper()}{show[1:]}\n")
+        files = [name for row in rows for name in re.findall(r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels)\b", row[5])]
+        files = [name for name in dict.fromkeys(files) if os.path.exists(f"{root}/benchmarks/results/{name}.csv")
+                 or os.path.exists(f"{root}/benchmarks/results/{name}.md")]
+        if rows[0][5].startswith("runs "):
+            text.append(runs_of(measured, rows[0][5].split()[1:]))
+        else:
+            columns, lines = list(dict.fromkeys(row[3] for row in rows)), list(dict.fromkeys(row[2] for row in rows))
+            cells = {(row[2], row[3]): cell(measured, row) for row in rows}
+            body = [[line] + [cells.get((line, column), "") for column in columns] for line in lines]
+            text.append(results.table_of([""] + columns, body))
+        reasons = {}
+        for row in rows:
+            if row[5].startswith("not: "):
+                reasons.setdefault(row[5][5:], []).append(row[2])
+        text += [f"Not reproduced ({'; '.join(dict.fromkeys(what))}): {why}.\n" for why, what in reasons.items()]
+        if files:
+            text.append(f"```{{made}} {' '.join(files)}\n```\n")
+    return "\n".join(text)
+
+
+def fragments(root):
+    return {f"paper_{paper}": fragment(root, paper) for paper in PAPERS}
