@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Iterations from runs of finepc_bench that may grow no further, on several ranks, or that must be a paper's. Ends with an error unless
-N cases were found and all are as they must be:
+"""Iterations from runs of finepc_bench that may grow no further, on several ranks, or that must be a paper's. Ends with an error
+unless N cases were found and all are as they must be:
 
     counts.py --expect N cmatch RUN.json ..    cmatch takes at most one iteration more than the prototype that it was designed with
     counts.py --expect N overlap RUN.json ..   a factor that reaches other ranks takes at most 1.05 times the iterations of one
@@ -47,12 +47,15 @@ def overlap(reports):
 def paper(reports):
     path = f"{os.path.dirname(os.path.abspath(__file__))}/../docs/tables/papers.tsv"
     with open(path, encoding="utf-8") as file:
-        rows = list(csv.reader((line for line in file if not line.startswith("#")), delimiter="\t", quoting=csv.QUOTE_NONE))
-    theirs = {tuple(row[5].split()[1:3]): int(row[4]) for row in rows if row[5].endswith(" iterations") and row[4].isdigit()}
+        lines = [line for line in file if not line.startswith("#")]
+    rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = [row for row in rows if row[5].endswith(" iterations") and row[4].isdigit()]
+    theirs = {tuple(row[5].split()[1:3]): int(row[4]) for row in rows}
     for report in reports:
         for row in report.rows:
             count = theirs[row["system"], row["set"]]
-            yield f"{row['system']}, {row['set']}: {row['iterations']} iterations, the paper has {count}", row["iterations"] == count
+            words = f"{row['system']}, {row['set']}: {row['iterations']} iterations, the paper has {count}"
+            yield words, row["iterations"] == count
 
 
 def main():

@@ -301,7 +301,7 @@ TEST_CASE("cmatch: the operators are Galerkin products of the prolongators", "[c
 {
   const std::vector<double> w = Weights(2700);
   for (const Backend &backend : Backends())
-    for (const std::string options : {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 32"})
+    for (const std::string options : {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 64"})
       for (const char *precision : {"single", "double"})
         for (bool with_w : {false, true}) {
           CAPTURE(backend.name, options, precision, with_w);

@@ -237,7 +237,7 @@ TEST_CASE("cmatch on several ranks: levels are gathered by their nonzeros", "[cm
 TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi][slow]")
 {
   const std::vector<double> w       = Weights(1500);
-  const std::string         cases[] = {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 32"};
+  const std::string         cases[] = {"", "-@coarsening mis2", "-@sweeps 2 -@prolongator_row 64"};
   for (const Layout &layout : Layouts()) {
     const bool first = layout.name == Layouts()[0].name; /* one in several is enough for the others */
     for (const auto &[options, gathering, precision] :

@@ -185,7 +185,7 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
     {"dominated", Dominated(60), wide},
     {"independent sets", grid, With(grouped, [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
     {"independent sets, double", grid, With(With(wide, in_double), [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
-    {"long rows", cube, With(wide, [](CMATCHParams &p) { p.prolongator_row = 32; })},
+    {"long rows", cube, With(wide, [](CMATCHParams &p) { p.prolongator_row = 64; })},
     {"short rows", cube, With(wide, [](CMATCHParams &p) { p.prolongator_row = 2; })},
     {"two levels", grid, With(wide, [](CMATCHParams &p) { p.max_levels = 2; })},
     {"one level", grid, With(wide, [](CMATCHParams &p) { p.max_levels = 1; })},

@@ -622,7 +622,7 @@ std::vector<NamedParams> SetupVariants()
   };
   add("default", [](CMATCHParams *) { });
   for (LocalInt sweeps : {1, 2, 5}) add(std::to_string(sweeps) + " sweeps", [=](CMATCHParams *params) { params->sweeps = sweeps; });
-  for (LocalInt row : {1, 2, 8, 32})
+  for (LocalInt row : {1, 2, 8, 64})
     add(std::to_string(row) + " a row of P", [=](CMATCHParams *params) { params->prolongator_row = row; });
   add("strength 0", [](CMATCHParams *params) { params->strength = 0; });
   add("strength 0.5", [](CMATCHParams *params) { params->strength = 0.5; });
@@ -1917,7 +1917,7 @@ TEST_CASE("cmatch: w is in the range of P on each level", "[cmatch]")
   for (const Backend &backend : Backends())
     for (const Jumps &m : matrices)
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (LocalInt row : {2, 4, 32})
+        for (LocalInt row : {2, 4, 64})
           for (bool with_w : {false, true}) {
             CAPTURE(backend.name, m.name, precision, row, with_w);
             const Vector w         = NonzeroNearNull(m.A.n, 14);
@@ -2984,7 +2984,7 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
     compare(grid, Precision(precision, 10), AnyNearNull(grid.A.n, 45));
     for (const NamedParams &variant : CycleVariants(precision, 4))
       if (!IsFactored(variant.params)) compare(grid, variant.params, {});
-    for (LocalInt row : {1, 8, 32}) {
+    for (LocalInt row : {1, 8, 64}) {
       CMATCHParams params    = Precision(precision, 10);
       params.prolongator_row = row;
       compare(grid, params, {});

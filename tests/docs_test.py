@@ -338,7 +338,7 @@ def shown(text):
 
 
 def check_papers(root):
-    """Each table and figure of the papers stands in docs/tables/papers.tsv, with a run that benchmarks/papers has, or with a reason."""
+    """Each table and figure of the papers stands in papers.tsv, with a run that benchmarks/papers has, or with a reason."""
     loader = importlib.machinery.SourceFileLoader("papers_script", f"{root}/benchmarks/papers")
     script = importlib.util.module_from_spec(importlib.util.spec_from_loader("papers_script", loader))
     loader.exec_module(script)
@@ -368,8 +368,9 @@ def check_papers(root):
         if ours.startswith("="):
             numbers, name = ours[1:].split()
             for number in re.split(r"[+/]", numbers):
-                check(re.search(rf"(?<![\d.]){re.escape(number)}0*(?![\d.])", read(f"{root}/benchmarks/results/{name}.md")),
-                      f"{where}: {number} is not in benchmarks/results/{name}.md")
+                printed = rf"(?<![\d.]){re.escape(number)}0*(?![\d.])"
+                there = re.search(printed, read(f"{root}/benchmarks/results/{name}.md"))
+                check(there, f"{where}: {number} is not in benchmarks/results/{name}.md")
 
 
 def main():
