@@ -8,6 +8,22 @@ PAPERS = ("afsai", "bisai", "cmatch", "rrb", "sfsai")
 SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "density", "complexity", "status")
 
 
+CUBE = "elasticity3d_tets:40x39x39:1e3:4"
+# The host beside the GPU: words, and what value() takes: on the host, on the GPU with PETSc's solver, and with one of finepc's
+OVER_HOST = [("set-up and solve with `sfsai`: elasticity on tetrahedra, 0.19 million rows",
+              f"paper_sfsai_host {CUBE} tets total_s * 1e3",
+              f"paper_sfsai_parameters {CUBE} tets-cg total_s * 1e3", f"paper_sfsai_parameters {CUBE} tets total_s * 1e3"),
+             ("set-up and solve with `rrb`: 2D Poisson, 2047², one core",
+              "paper_rrb_host poisson2d5:2047 rrbcg-natural total_s * 1e3", "",
+              "paper_rrb_sizes poisson2d5:2047 rrbcg-natural total_s * 1e3")]
+for system, words in (("elasticity3d_tets:156x155x155:1e3:8", "elasticity on tetrahedra, 11.4 million rows, 45 entries in each"),
+                      ("elasticity3d:69x129x156:1e3:8", "elasticity, 4.2 million rows, 79 entries in each"),
+                      ("spe10_elements", "SPE10 by trilinear elements, 3.4 million rows, 27 entries in each")):
+    OVER_HOST.insert(0, (f"100 iterations with `jacobi`: {words}", *(
+        f"paper_afsai_jacobi100{where} {system} {solver}-jacobi100 iteration_s * 1e5"
+        for where, solver in (("_host", "cg"), ("", "cg"), ("", "cgfused")))))
+
+
 class Results:
     def __init__(self, root):
         self.root, self.reports = root, {}
@@ -98,5 +114,17 @@ def fragment(root, paper):
     return "\n".join(text)
 
 
+def over_host(root):
+    """How many times as long the host takes."""
+    measured, rows, used = Results(root), [], []
+    for words, *runs in OVER_HOST:
+        times = [measured.value(run) if run else None for run in runs]
+        if times[0] and times[2]:
+            rows.append([words] + [number(time) if time else "" for time in times] + [f"**{number(times[0] / times[2])}**"])
+            used += [run.split()[0] for run in runs if run]
+    heads = ["ms", "the host, 16 cores", "GPU, PETSc's `cg`", "GPU, `cgfused` or `rrbcg`", "host over GPU"]
+    return results.table_of(heads, rows) + f"\n```{{made}} {' '.join(dict.fromkeys(used))}\n```\n" if rows else "Not measured.\n"
+
+
 def fragments(root):
-    return {f"paper_{paper}": fragment(root, paper) for paper in PAPERS}
+    return {"over_host": over_host(root)} | {f"paper_{paper}": fragment(root, paper) for paper in PAPERS}
