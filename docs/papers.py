@@ -14,14 +14,18 @@ OVER_HOST = [("set-up and solve with `sfsai`: elasticity on tetrahedra, 0.19 mil
               f"paper_sfsai_host {CUBE} tets total_s * 1e3",
               f"paper_sfsai_parameters {CUBE} tets-cg total_s * 1e3", f"paper_sfsai_parameters {CUBE} tets total_s * 1e3"),
              ("set-up and solve with `rrb`: 2D Poisson, 2047², one core",
-              "paper_rrb_host poisson2d5:2047 rrbcg-natural total_s * 1e3", "",
-              "paper_rrb_sizes poisson2d5:2047 rrbcg-natural total_s * 1e3")]
+              "paper_rrb_host poisson2d5:2047 rrbcg-natural-l12 total_s * 1e3", "",
+              "paper_rrb_sizes poisson2d5:2047 rrbcg-natural-l12 total_s * 1e3")]
 for system, words in (("elasticity3d_tets:156x155x155:1e3:8", "elasticity on tetrahedra, 11.4 million rows, 45 entries in each"),
                       ("elasticity3d:69x129x156:1e3:8", "elasticity, 4.2 million rows, 79 entries in each"),
                       ("spe10_elements", "SPE10 by trilinear elements, 3.4 million rows, 27 entries in each")):
     OVER_HOST.insert(0, (f"100 iterations with `jacobi`: {words}", *(
         f"paper_afsai_jacobi100{where} {system} {solver}-jacobi100 iteration_s * 1e5"
         for where, solver in (("_host", "cg"), ("", "cg"), ("", "cgfused")))))
+
+
+# Of a solve that has not converged these are bounds from below.
+GROW = ("solve_s", "total_s", "iterations")
 
 
 class Results:
@@ -35,26 +39,35 @@ class Results:
             self.reports[name] = results.keep.read(path) if os.path.exists(path) else None
         return self.reports[name]
 
+    def row(self, part):
+        """The run that a part names, or None where it was not measured."""
+        name, system, label = part.split()[:3]
+        report = None if part.startswith("=") else self.report(name)
+        rows = [row for row in report.rows if (row["system"], row["set"]) == (system, label)] if report else []
+        return rows[0] if rows and rows[0]["status"] not in ("failed", "time limit") else None
+
+    def over(self, text):
+        """ "over " where a solve that has not converged would have taken longer."""
+        part = text.split(" / ")[0]
+        row = self.row(part) if len(part.split()) > 3 else None
+        return "over " if row and row["status"] == "diverged" and part.split()[3] in GROW else ""
+
     def value(self, text):
         """What a cell of the column finepc means, or None where it was not measured."""
-        found = []
+        found, factors = [], 1.0
         for part in text.split(" / "):
             if part.startswith("="):
-                return eval(re.fullmatch(r"=([\d.+/]+) \w+", part).group(1), {})  # numbers with + or / between them
-            name, system, label, key, *factor = part.split()
-            report = self.report(name)
-            rows = [row for row in report.rows if (row["system"], row["set"]) == (system, label)] if report else []
-            if not rows or rows[0]["status"] in ("failed", "time limit"):
+                return eval(re.fullmatch(r"=([\d.+*/]+) \w+", part).group(1), {})  # numbers with +, * and / between them
+            row, key = self.row(part), part.split()[3]
+            if row is None:
                 return None
-            row = rows[0]
-            if key.startswith("events."):
-                value = dict(event.split("=") for event in row["events"].split()).get(key[7:])
-            else:
-                value = row[key]
+            events = dict(event.split("=") for event in row["events"].split())
+            value = events.get(key[7:]) if key.startswith("events.") else row[key]
             if value is None:
                 return None
-            found.append(float(value) * (float(factor[1]) if factor else 1))
-        return found[0] / found[1] * (float(factor[1]) ** 2 if factor else 1) if len(found) > 1 and found[1] else found[0]
+            found.append(float(value))
+            factors *= float(part.split()[5]) if "*" in part else 1
+        return factors * found[0] / (found[1] if len(found) > 1 else 1)
 
 
 def number(value):
@@ -64,15 +77,16 @@ def number(value):
 def cell(measured, row):
     """The paper's number, finepc's, and for times how many times shorter finepc's is."""
     _, _, _, column, theirs, ours = row
+    shown = number(int(theirs)) if theirs.isdigit() else theirs
     if ours.startswith("not:"):
-        return theirs or "plot"
+        return shown or "plot"
     value = measured.value(ours) if ours else None
     if value is None:
-        return f"{theirs} / –"
+        return f"{shown} / –"
     ratio = ""
     if re.search(r", (ms|s|us)$", column) and re.fullmatch(r"[\d.]+", theirs) and value:
         ratio = f" ({number(float(theirs) / value)} ×)"
-    return f"{theirs} / **{number(value)}**{ratio}"
+    return f"{shown} / **{measured.over(ours)}{number(value)}**{ratio}"
 
 
 def runs_of(measured, names):
