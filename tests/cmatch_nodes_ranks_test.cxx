@@ -57,28 +57,33 @@ MatObject SpreadBody(const Body &body, const Share &share, MatType type = MATAIJ
   return converted;
 }
 
-/* Columns of the modes as a near null space, with the bits of the body, or with other ones. */
+/*
+   Columns of the modes as a near null space, or multiples of them. They are made orthonormal, which PETSc asks for, by vectors of
+   the host, so that matrices on GPUs have the same ones to the last bit.
+*/
 void AttachModes(Mat A, const Body &body, double factor = 1)
 {
   const LocalInt         m = body.m();
   const auto             B = PartOf(A, body.B, body.A.n);
-  std::vector<VecObject> x(m);
+  std::vector<VecObject> x(m), on_host(m);
   std::vector<Vec>       vectors;
   MatNullSpace           space;
   for (LocalInt c = 0; c < m; c++) {
     std::vector<double> values;
     for (size_t e = c; e < B.size(); e += m) values.push_back(B[e] * factor);
-    MUST(MatCreateVecs(A, x[c].put(), nullptr));
-    SetValues(x[c], values);
-    vectors.push_back(x[c]);
-  }
-  for (LocalInt c = 0; c < m; c++) { /* PETSc asks for orthonormal ones */
+    MUST(VecCreate(PetscObjectComm((PetscObject)A), on_host[c].put()));
+    MUST(VecSetSizes(on_host[c], (PetscInt)values.size(), PETSC_DETERMINE));
+    MUST(VecSetType(on_host[c], VECSTANDARD));
+    SetValues(on_host[c], values);
     for (LocalInt p = 0; p < c; p++) {
       PetscScalar dot;
-      MUST(VecDot(x[c], x[p], &dot));
-      MUST(VecAXPY(x[c], -dot, x[p]));
+      MUST(VecDot(on_host[c], on_host[p], &dot));
+      MUST(VecAXPY(on_host[c], -dot, on_host[p]));
     }
-    MUST(VecNormalize(x[c], nullptr));
+    MUST(VecNormalize(on_host[c], nullptr));
+    MUST(MatCreateVecs(A, x[c].put(), nullptr));
+    SetValues(x[c], Values(on_host[c]));
+    vectors.push_back(x[c]);
   }
   MUST(MatNullSpaceCreate(PetscObjectComm((PetscObject)A), PETSC_FALSE, m, vectors.data(), &space));
   MUST(MatSetNearNullSpace(A, space));
