@@ -4,6 +4,7 @@ import re
 
 import results
 
+FILES = r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels|rrb_sizes|bisai|bisai_tables)\b"
 PAPERS = ("afsai", "bisai", "cmatch", "rrb", "sfsai")
 SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "density", "complexity", "status")
 
@@ -108,11 +109,13 @@ def fragment(root, paper):
             shows.setdefault(row[1], []).append(row)
     for show, rows in shows.items():
         text.append(f"### {show[0].upper()}{show[1:]}\n")
-        files = [name for row in rows for name in re.findall(r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels)\b", row[5])]
+        files = [name for row in rows for name in re.findall(FILES, row[5]) if not row[5].startswith("not: ")]
         files = [name for name in dict.fromkeys(files) if os.path.exists(f"{root}/benchmarks/results/{name}.csv")
                  or os.path.exists(f"{root}/benchmarks/results/{name}.md")]
         if rows[0][5].startswith("runs "):
-            text.append(runs_of(measured, rows[0][5].split()[1:]))
+            files = rows[0][5].split()[1:]
+            text.append(runs_of(measured, files))
+            files = [name for name in files if measured.report(name)]
         else:
             columns, lines = list(dict.fromkeys(row[3] for row in rows)), list(dict.fromkeys(row[2] for row in rows))
             cells = {(row[2], row[3]): cell(measured, row) for row in rows}
