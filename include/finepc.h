@@ -435,8 +435,6 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetPrecision(PC, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetBlockSize(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetBlockSize(PC, PetscInt *);
-PETSC_EXTERN PetscErrorCode PCCMATCHSetModes(PC, PetscInt);
-PETSC_EXTERN PetscErrorCode PCCMATCHGetModes(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReach(PC, PCCMATCHReach);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReach(PC, PCCMATCHReach *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRows(PC, PetscInt);

@@ -196,32 +196,6 @@ PetscInt KSPMinimumIterationsOf([[maybe_unused]] Solver ksp)
 
 /* ----------------------------------- before 3.21 and 3.22 -------------------------------------- */
 
-#if PETSC_VERSION_LT(3, 21, 0)
-/* The sums of the magnitudes of each row, of a matrix whose rows can be got. */
-inline PetscErrorCode MatGetRowSumAbs(Mat A, Vec sums)
-{
-  PetscInt     first, end;
-  PetscScalar *s;
-  Mat          rows;
-
-  PetscFunctionBegin;
-  PetscCall(MatConvert(A, MATAIJ, MAT_INITIAL_MATRIX, &rows));
-  PetscCall(MatGetOwnershipRange(rows, &first, &end));
-  PetscCall(VecGetArrayWrite(sums, &s));
-  for (PetscInt row = first; row < end; row++) {
-    PetscInt           count;
-    const PetscScalar *values;
-    PetscCall(MatGetRow(rows, row, &count, nullptr, &values));
-    s[row - first] = 0;
-    for (PetscInt k = 0; k < count; k++) s[row - first] += PetscAbsScalar(values[k]);
-    PetscCall(MatRestoreRow(rows, row, &count, nullptr, &values));
-  }
-  PetscCall(VecRestoreArrayWrite(sums, &s));
-  PetscCall(MatDestroy(&rows));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-#endif
-
 /* Whether -pc_jacobi_type has rowl1. */
 constexpr bool kJacobiHasRowSums = PETSC_VERSION_GE(3, 21, 0);
 

@@ -890,27 +890,3 @@ TEST_CASE("cmatch: nodes of all ranks, or of each rank's block", "[cmatch][nodes
     CHECK(Contains(text, "levels are those of the first rank's block\n") == (size > 1 && std::string(reach) == "local"));
   }
 }
-
-TEST_CASE("cmatch: modes that relaxation makes", "[cmatch][nodes][pc][mpi]")
-{
-  for (const Body &body : {Cube(10), MakeBody({40, 5, 5}), MakeBody({32, 30, 0})}) {
-    const std::string options = std::string(kDouble) + " -@coarse_size 50 -@modes " + std::to_string(body.m());
-    const MatObject   A = MatOf(body), with = MatOf(body);
-    AttachRigidBodyModes(with, body);
-    const KSPObject relaxed      = MakeKSP(A, CMATCH(), options),
-                    plain        = MakeKSP(A, CMATCH(), kDouble + std::string(" -@coarse_size 50")),
-                    rigid        = MakeKSP(with, CMATCH(), options);
-    const Solution by_relaxation = Solve(relaxed), by_constants = Solve(plain), by_modes = Solve(rigid);
-    CAPTURE(body.A.n, by_relaxation.iterations, by_constants.iterations, by_modes.iterations);
-    CHECK(by_relaxation.reason == KSP_CONVERGED_RTOL);
-    CHECK(by_relaxation.iterations < by_constants.iterations);
-    CHECK(by_relaxation.iterations <= 2 * by_modes.iterations);
-    CHECK(Contains(ViewText((KSP)relaxed), std::to_string(body.m()) + " modes: vectors made by relaxation"));
-    CHECK(Contains(ViewText((KSP)rigid), std::to_string(body.m()) + " modes: the near null space"));
-    /* other values, and a negative matrix */
-    for (double factor : {2., -1.}) {
-      MUST(MatScale(A, factor));
-      CHECK(std::abs(Solve(relaxed).iterations - by_relaxation.iterations) <= 1);
-    }
-  }
-}

@@ -170,7 +170,7 @@ struct OptionValues {
   PCCMATCHCoarse     coarse;
   PetscInt           coarse_size;
   FinePCPrecision    precision;
-  PetscInt           block_size, modes;
+  PetscInt           block_size;
   PCCMATCHReach      reach;
   PetscInt           gather_rows, gather_ranks;
 
@@ -199,7 +199,6 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetCoarseSize, expected.coarse_size);
   CheckGetter(pc, PCCMATCHGetPrecision, expected.precision);
   CheckGetter(pc, PCCMATCHGetBlockSize, expected.block_size);
-  CheckGetter(pc, PCCMATCHGetModes, expected.modes);
   CheckGetter(pc, PCCMATCHGetReach, expected.reach);
   CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
   CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
@@ -211,11 +210,10 @@ void CheckValues(PC pc, const OptionValues &expected)
 
 TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]")
 {
-  const MatObject   A = CreateMat(Poisson(20, 20), MATAIJ);
-  const char *const all =
-    "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 -@smoother chebyshev4 -@degree 3 "
-    "-@relaxation 1.75 -@coarse pcg -@coarse_size 100 -@precision double -@block_size 1 -@modes 5 -@reach local "
-    "-@gather_rows 5 -@gather_ranks 6 -@communication nccl -@reuse_pattern false";
+  const MatObject    A     = CreateMat(Poisson(20, 20), MATAIJ);
+  const char *const  all   = "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@prolongator_row 7 -@smoother chebyshev4 -@degree 3 "
+                             "-@relaxation 1.75 -@coarse pcg -@coarse_size 100 -@precision double -@block_size 1 -@reach local "
+                             "-@gather_rows 5 -@gather_ranks 6 -@communication nccl -@reuse_pattern false";
   const PCObject     plain = MakePC(A, CMATCH()), keys = MakePC(A, CMATCH(), all);
   const OptionValues defaults{PC_CMATCH_MATCHING,
                               3,
@@ -227,7 +225,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                               PC_CMATCH_DENSE,
                               300,
                               FINEPC_SINGLE,
-                              0,
                               0,
                               PC_CMATCH_GLOBAL,
                               100000,
@@ -245,7 +242,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                             100,
                             FINEPC_DOUBLE,
                             1,
-                            5,
                             PC_CMATCH_LOCAL,
                             5,
                             6,
@@ -264,7 +260,6 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetCoarseSize(plain, others.coarse_size));
   MUST(PCCMATCHSetPrecision(plain, others.precision));
   MUST(PCCMATCHSetBlockSize(plain, others.block_size));
-  MUST(PCCMATCHSetModes(plain, others.modes));
   MUST(PCCMATCHSetReach(plain, others.reach));
   MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
   MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));

@@ -614,8 +614,6 @@ Type CMATCH()
     OptionOf("-@block_size", "PCCMATCHSetBlockSize", "0", "2", To(PCCMATCHSetBlockSize, (PetscInt)2),
              NotBetween(PCCMATCHSetBlockSize, 0, 6))
       .Shows("block size 2\n"),
-    OptionOf("-@modes", "PCCMATCHSetModes", "0", "6", To(PCCMATCHSetModes, (PetscInt)6), NotBetween(PCCMATCHSetModes, 0, 8))
-      .Shows("modes where none are given: 6 by relaxation\n"),
     OptionOf("-@reach", "PCCMATCHSetReach", "global", "local", To(PCCMATCHSetReach, PC_CMATCH_LOCAL),
              {Text("far"), Call(PCCMATCHSetReach, (PCCMATCHReach)2, "has no value 2")})
       .Shows("on several ranks each has a hierarchy of its block\n"),

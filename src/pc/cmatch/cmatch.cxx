@@ -116,7 +116,6 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->alone     = false;
   cmatch->coordinates.clear();
   cmatch->kept_modes.reset();
-  PetscCall(MatNullSpaceDestroy(&cmatch->relaxed_space));
   cmatch->modes_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -489,8 +489,7 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   unknown has the constants. A block size must divide the rows of a rank that has a hierarchy of its own. A hierarchy of several
   ranks is one of rows where it does not.
 
-.seealso: `PCCMATCH`, `PCCMATCHGetBlockSize()`, `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`,
-          `PCCMATCHSetModes()`
+.seealso: `PCCMATCH`, `PCCMATCHGetBlockSize()`, `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`
 @*/
 PetscErrorCode PCCMATCHSetBlockSize(PC pc, PetscInt block_size)
 {
@@ -515,53 +514,6 @@ PetscErrorCode PCCMATCHSetBlockSize(PC pc, PetscInt block_size)
 PetscErrorCode PCCMATCHGetBlockSize(PC pc, PetscInt *block_size)
 {
   return CallGetter(pc, "PCCMATCHGetBlockSize_C", block_size);
-}
-
-/*@
-  PCCMATCHSetModes - Sets how many modes relaxation makes where none are given
-
-  Logically Collective
-
-  Input Parameters:
-+ pc    - the preconditioner context
-- modes - between 0 and 8, 0 (default); 0 for the constants of each unknown
-
-  Options Database Key:
-. -pc_cmatch_modes <modes> - how many modes relaxation makes where none are given
-
-  Level: intermediate
-
-  Note:
-  Used by a hierarchy of nodes if the matrix has no near null space and there are no coordinates: random vectors, 20 steps of
-  relaxation, and their rotation by Rayleigh and Ritz, in each set-up. It costs about 20 products with the matrix for each vector,
-  and takes the place of the rigid body modes of solids, for which 6 are about as good. A hierarchy of a rank's block of several
-  ranks does not use it.
-
-.seealso: `PCCMATCH`, `PCCMATCHGetModes()`, `PCCMATCHSetBlockSize()`, `MatSetNearNullSpace()`
-@*/
-PetscErrorCode PCCMATCHSetModes(PC pc, PetscInt modes)
-{
-  return CallSetter(pc, "PCCMATCHSetModes_C", modes);
-}
-
-/*@
-  PCCMATCHGetModes - Gets how many modes relaxation makes where none are given
-
-  Not Collective
-
-  Input Parameter:
-. pc - the preconditioner context
-
-  Output Parameter:
-. modes - see `PCCMATCHSetModes()`
-
-  Level: intermediate
-
-.seealso: `PCCMATCH`, `PCCMATCHSetModes()`
-@*/
-PetscErrorCode PCCMATCHGetModes(PC pc, PetscInt *modes)
-{
-  return CallGetter(pc, "PCCMATCHGetModes_C", modes);
 }
 
 /*@

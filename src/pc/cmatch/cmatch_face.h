@@ -40,7 +40,6 @@ struct PC_CMATCH : PC_Local {
   PetscInt            block_size  = 0;  /* unknowns of a node, 1 for rows, 0 for the block size of the matrix */
   std::vector<double> coordinates = {}; /* of the rank's nodes, of PCSetCoordinates() */
   PetscInt            dimension   = 0;
-  PetscInt            relaxed     = 0; /* so many modes are made by relaxation where none are given */
 
   /* What the last set-up has made. */
   CMATCHHierarchy *hierarchy        = nullptr;
@@ -60,9 +59,8 @@ struct PC_CMATCH : PC_Local {
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
   PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has passed it */
 
-  std::shared_ptr<class CMATCHKeptModes> kept_modes    = {};      /* of a hierarchy of nodes */
-  size_t                                 modes_bytes   = 0;       /* of kept_modes */
-  MatNullSpace                           relaxed_space = nullptr; /* the modes that relaxation has made */
+  std::shared_ptr<class CMATCHKeptModes> kept_modes  = {}; /* of a hierarchy of nodes */
+  size_t                                 modes_bytes = 0;  /* of kept_modes */
   const char *modes    = nullptr; /* where the modes of a hierarchy of nodes come from; null for the constants of each unknown */
   const char *why_rows = nullptr; /* why the hierarchy is one of rows, although the matrix has blocks */
 
@@ -98,9 +96,6 @@ struct CMATCHNodesChoice {
   std::array<double, 4> coordinates{};
 };
 PetscErrorCode PCCMATCHChooseNodesTogether(PC, PCLocalPhase *, LocalInt rows, CMATCHNodesChoice *);
-
-/* Makes modes by relaxation where that is asked for and none are given. Collective. */
-PetscErrorCode PCCMATCHRelaxModes(PC);
 
 /* The modes of own nodes, with room for those of so many ghosts, and whether the hierarchy of all ranks can be kept. */
 PetscErrorCode PCCMATCHTakeModes(PC, const CSRView *A, const CMATCHNodesChoice &, LocalInt ghosts, CMATCHRanksModes *,

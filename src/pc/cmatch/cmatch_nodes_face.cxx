@@ -29,16 +29,13 @@ static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
 
 PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
 {
-  PetscInt    bs;
-  PetscMPIInt size;
+  PetscInt bs;
 
   PetscFunctionBegin;
   PetscCall(GetBlockSize(pc, &bs));
   PetscCheck(A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
   *k = bs == 1 || ((PC_CMATCH *)pc->data)->why_rows ? 0 : (LocalInt)bs;
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (*k && size == 1) PetscCall(PCCMATCHRelaxModes(pc)); /* several ranks do not come here together */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -70,10 +67,7 @@ PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt 
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, COUNTS, MPI_DOUBLE, MPI_SUM, phase->comm));
   phase->outcome->exchanging = false;
   if (all[UNEVEN] > 0) cmatch->why_rows = "ranks have parts of nodes";
-  else {
-    choice->k = (LocalInt)bs;
-    PetscCall(PCCMATCHRelaxModes(pc));
-  }
+  else choice->k = (LocalInt)bs;
   std::copy(all + SUMS, all + COUNTS, choice->coordinates.begin());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -251,7 +245,6 @@ static PetscErrorCode GetSpaces(PC pc, Spaces *spaces)
   PetscFunctionBegin;
   PetscCall(MatGetNearNullSpace(pc->pmat, &spaces->near_null_space));
   if (!spaces->near_null_space) PetscCall(MatGetNearNullSpace(pc->mat, &spaces->near_null_space));
-  if (!spaces->near_null_space) spaces->near_null_space = ((PC_CMATCH *)pc->data)->relaxed_space;
   PetscCall(MatGetNullSpace(pc->pmat, &spaces->null_space));
   if (!spaces->null_space) PetscCall(MatGetNullSpace(pc->mat, &spaces->null_space));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -264,7 +257,7 @@ static PetscErrorCode GetModes(PC pc, const Spaces &spaces, const std::array<dou
   const LocalInt k      = modes->view.k;
 
   PetscFunctionBegin;
-  cmatch->modes = cmatch->relaxed_space ? "vectors made by relaxation" : "the near null space";
+  cmatch->modes = "the near null space";
   PetscCall(TakeNullSpace(spaces.near_null_space, modes));
   if (!modes->view.m) {
     cmatch->modes = "rigid body modes of the coordinates";

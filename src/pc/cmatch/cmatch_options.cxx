@@ -118,20 +118,9 @@ static const Option<PC> kOptions[] = {
      else each unknown has the constants. A block size must divide the rows of a rank that has a hierarchy of its own. A
      hierarchy of several ranks is one of rows where it does not.
 
-     See also: `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`, `PCCMATCHSetModes()` */
+     See also: `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()` */
   {"-pc_cmatch_block_size", "how many unknowns a node has", "PCCMATCHSetBlockSize",
    Field<&PC_CMATCH::block_size>(Between(0, kCMATCHMostUnknowns))},
-
-  /* modes: 0 for the constants of each unknown
-
-     Used by a hierarchy of nodes if the matrix has no near null space and there are no coordinates: random vectors, 20 steps of
-     relaxation, and their rotation by Rayleigh and Ritz, in each set-up. It costs about 20 products with the matrix for each
-     vector, and takes the place of the rigid body modes of solids, for which 6 are about as good. A hierarchy of a rank's block
-     of several ranks does not use it.
-
-     See also: `PCCMATCHSetBlockSize()`, `MatSetNearNullSpace()` */
-  {"-pc_cmatch_modes", "how many modes relaxation makes where none are given", "PCCMATCHSetModes",
-   Field<&PC_CMATCH::relaxed>(Between(0, kCMATCHMostModes))},
 
   /* reach
 
@@ -222,7 +211,6 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   is the last one, too, where the coarsening has become slow
 . -pc_cmatch_precision <single> - the precision in which the hierarchy is stored and the cycle computed: `single` or `double`
 . -pc_cmatch_block_size <0> - how many unknowns a node has; between 0 and 6; 0 for the block size of the matrix, 1 for rows
-. -pc_cmatch_modes <0> - how many modes relaxation makes where none are given; between 0 and 8; 0 for the constants of each unknown
 . -pc_cmatch_reach <global> - how far a hierarchy reaches on several ranks. `global`: one hierarchy of the whole matrix; `local`: on
   each rank a hierarchy of its diagonal block
 . -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
@@ -321,6 +309,6 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
           `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`, `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`,
           `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`,
           `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
-          `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetModes()`, `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`,
+          `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`,
           `PCCMATCHSetGatherRanks()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
 M*/

@@ -62,8 +62,6 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
                                      "linear to 7 digits: with gmres and pgmres, whose norm may be far from that of the residual "
                                      "then, use fgmres, gmresfused or -pc_cmatch_precision double\n"));
   if (cmatch->block_size) PetscCall(PetscViewerASCIIPrintf(viewer, "block size %" PetscInt_FMT "\n", cmatch->block_size));
-  if (cmatch->relaxed)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "modes where none are given: %" PetscInt_FMT " by relaxation\n", cmatch->relaxed));
   if (pc->setupcalled && cmatch->why_rows)
     PetscCall(
       PetscViewerASCIIPrintf(viewer,
