@@ -121,8 +121,8 @@ def describe(page, inputs, outputs, defaults):
     if page.items("Options Database Key"):
         lines += ["Options", "-------"]
         for key, text in page.items("Options Database Key"):
-            key = key.split()[0]
-            lines += [f"{key} <{defaults[key]}>" if key in defaults else key, fill(text, "    ")]
+            name = key.split()[0]
+            lines += [f"{name} <{defaults[name]}>" if name in defaults else key, fill(text, "    ")]
         lines.append("")
     if page.prose("Note"):
         lines += ["Notes", "-----", in_python(page.prose("Note")), ""]

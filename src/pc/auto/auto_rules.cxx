@@ -36,6 +36,7 @@ static const Word kWords[] = {
   {"rows", [](const AUTOProperties &p, bool) { return p.rows_known; }},
   {"symmetric", [](const AUTOProperties &p, bool) { return p.symmetric; }},
   {"definite", [](const AUTOProperties &p, bool) { return p.definite && !p.indefinite; }},
+  {"positive", [](const AUTOProperties &p, bool) { return !p.negative_diagonal && !p.one_sided; }}, /* icc may not return else */
   {"elliptic",
    [](const AUTOProperties &p, bool) {
      return p.rows_known && !IsOfBlocks(p) && (p.stencil || (double)p.not_positive >= kElliptic * (double)p.beside);
