@@ -22,6 +22,8 @@ static constexpr double kAnisotropy = 100, kAnisotropicShare = 0.05;
 /* Blocks of a size that is guessed are as full as this. */
 static constexpr double   kFull         = 0.7;
 static constexpr LocalInt kLargestGuess = 6, kGuessBlocks = 2000;
+/* Entries beyond this, and diagonal entries below its inverse, are not usual. */
+static constexpr double kLarge = 1e100;
 
 /* Consecutive rows, on the host: i [count + 1] counts from the first entry. */
 struct Chunk {
@@ -33,7 +35,7 @@ struct Chunk {
 /* What is added up, in the order in which ranks send it. */
 struct Sums {
   PetscInt64 rows, beside, not_positive, dominated, negative, zero, alone, pairs, unequal, one_sided, entries, off_grid,
-    anisotropic, not_finite;
+    anisotropic, not_usual;
 };
 
 /* Distances of a coupling from the diagonal that have been seen; more than those of 9 points are none of a stencil. */
@@ -68,7 +70,7 @@ static void LookAtRow(const Chunk &c, LocalInt k, Sums *sums, Distances *distanc
   for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++) {
     const PetscReal value = PetscRealPart(c.a[e]);
 
-    sums->not_finite += !std::isfinite(value);
+    sums->not_usual += !(PetscAbsReal(value) <= kLarge);
     if (c.j[e] == row) diagonal += value;
     else if (value != 0) {
       beside++;
@@ -82,7 +84,7 @@ static void LookAtRow(const Chunk &c, LocalInt k, Sums *sums, Distances *distanc
   sums->dominated += PetscAbsReal(diagonal) >= others * (1 - 1e-12);
   sums->negative += diagonal < 0;
   sums->zero += diagonal == 0;
-  sums->not_finite += diagonal != 0 && !std::isnormal(diagonal);
+  sums->not_usual += diagonal != 0 && !(PetscAbsReal(diagonal) >= 1 / kLarge && PetscAbsReal(diagonal) <= kLarge);
   sums->alone += !beside && diagonal != 0;
 }
 
@@ -316,7 +318,7 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   p->negative_diagonal = s.negative;
   p->zero_diagonal     = s.zero;
   p->alone             = s.alone;
-  p->not_finite        = s.not_finite;
+  p->not_usual         = s.not_usual;
   p->pairs             = s.pairs;
   p->unequal           = s.unequal;
   p->one_sided         = s.one_sided;
