@@ -169,7 +169,7 @@ bool TakesPoints(const std::string &pc)
 Choice MakeChoice(Random &random)
 {
   Choice choice;
-  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "auto", "jacobi", "none"});
+  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "auto", "cmatch", "jacobi", "none"});
   /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
   choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "gmresfused", "bcgs", "minres", "bicg"});
   if (choice.pc == "bisai" || random.Chance(5))
