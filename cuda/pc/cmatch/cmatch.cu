@@ -240,6 +240,28 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
   }
 }
 
+/* Whether the fit of the last level is measured, too, which has no aggregates. */
+bool HasLastFit(const CMATCHHierarchyCUDA *H)
+{
+  return H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED;
+}
+
+/* How well aggregates fit the values that they were made for. Only set-ups with other values need it, and the first of them asks.
+ */
+PetscErrorCode MeasureFirstFit(CMATCHSetup *s)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHBeginReport(s));
+  for (LocalInt l = 0; l + 1 < H->levels; l++) PetscCall(CMATCHMeasureFit(s, l, false));
+  if (HasLastFit(H)) PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
+  PetscCall(CMATCHReadReport(s));
+  for (LocalInt l = 0; l < H->levels; l++) H->level[l].first_fit = s->seen.fit[l];
+  H->has_fit = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* New levels below the last one, one after the other. */
 PetscErrorCode MakeLevels(CMATCHSetup *s)
 {
@@ -261,7 +283,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s)
     }
     PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
     if (end || CMATCHHasFailed(s)) break;
-    PetscCall(CMATCHMeasureFit(s, last, false));
+    if (H->several) PetscCall(CMATCHMeasureFit(s, last, false));
     PetscCall(CMATCHCoarsen(s, last, false));
     if (CMATCHHasFailed(s)) break;
   }
@@ -413,8 +435,7 @@ PetscErrorCode CMATCHMakeLevels(CMATCHSetup *s, LocalInt level, bool keep)
       PetscCall(CMATCHMeasureFit(s, level, false));
       PetscCall(CMATCHCoarsen(s, level, true));
     }
-  if (!CMATCHHasFailed(s) && (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED))
-    PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
+  if (!CMATCHHasFailed(s) && (keep || H->several) && HasLastFit(H)) PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
   if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
   else PetscCall(CMATCHReadReport(s));
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
@@ -443,6 +464,7 @@ PetscErrorCode CMATCHOpen(const CMATCHParams *params, PetscBool keep, CMATCHHier
     H->parts.Free();
     H->generation = ++generations;
     H->several    = 0;
+    H->has_fit    = PETSC_FALSE;
     H->nodes      = nullptr;
     H->nodes_kept.reset();
   }
@@ -505,6 +527,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   PetscCall(DeviceGetStream(&s.stream));
   if (A->n) {
     PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
+    if (keep && !H->has_fit) PetscCall(MeasureFirstFit(&s));
     PetscCall(Compute(&s, *A, w, keep));
     CMATCHRecordFit(&s);
   } else {

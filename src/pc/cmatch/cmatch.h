@@ -402,6 +402,7 @@ struct CMATCHHierarchy {
   PetscReal    scale;
   PetscScalar *w; /* [n] or null for ones */
 
+  PetscBool    has_fit;     /* of one rank: the levels have first_fit and fit, from the second set-up on */
   PetscBool    inverted;    /* the last level is inverted */
   size_t       bytes;       /* memory of the hierarchy with its vectors */
   size_t       kept_bytes;  /* memory that is kept for the next set-up */

@@ -491,6 +491,25 @@ bool Coarsen(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work
   return true;
 }
 
+/* Whether the fit of the last level is measured, too, which has no aggregates. */
+template <typename T>
+bool HasLastFit(const CMATCHHierarchyHost<T> &H)
+{
+  return H.end == CMATCH_END_DOMINATED || H.end == CMATCH_END_STALLED;
+}
+
+/* How well aggregates fit the values that they were made for. Only set-ups with other values need it, and the first of them asks.
+ */
+template <typename T>
+void MeasureFirstFit(CMATCHHierarchyHost<T> *H)
+{
+  for (LocalInt l = 0; l < H->levels; l++) {
+    const bool last = l + 1 == H->levels;
+    if (!last || HasLastFit(*H)) H->level[l].first_fit = CMATCHFit_Host(H->params, H->level[l], last, H->arrays[l]);
+  }
+  H->has_fit = PETSC_TRUE;
+}
+
 } // namespace
 
 template <typename T>
@@ -503,11 +522,10 @@ PetscErrorCode CMATCHMakeLevels_Host(LocalInt l, CMATCHProgress *progress, CMATC
   for (;; l++) {
     if (keep ? l + 1 == H->levels : !Coarsen(l, H, &progress->M, &stats->work_bytes)) {
       H->levels = l + 1;
-      if (H->end == CMATCH_END_DOMINATED || H->end == CMATCH_END_STALLED)
-        H->level[l].fit = CMATCHFit_Host(params, H->level[l], true, H->arrays[l]);
+      if ((keep || H->several) && HasLastFit(*H)) H->level[l].fit = CMATCHFit_Host(params, H->level[l], true, H->arrays[l]);
       break;
     }
-    H->level[l].fit = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
+    if (keep || H->several) H->level[l].fit = CMATCHFit_Host(params, H->level[l], false, H->arrays[l]);
     CMATCHProlongator_Host(keep, &H->level[l], &H->arrays[l]);
     CMATCHRestriction_Host(H->level[l], &H->arrays[l]);
     CMATCHShow_Host(l, H);
@@ -551,6 +569,7 @@ static PetscErrorCode Compute_CMATCH(const CMATCHMatrix &A, const CMATCHParams *
   PetscCall(CMATCHCreate_Host<T>(params, keep, hierarchy));
   auto *const H = static_cast<CMATCHHierarchyHost<T> *>(*hierarchy);
   progress.keep = keep;
+  if (keep && !H->has_fit) MeasureFirstFit(H);
   CMATCHFinest_Host(A, H, &progress.sums, stats);
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   CMATCHShow_Host(0, H);
