@@ -28,6 +28,9 @@ struct Pieces {
   bool        failed = false;                /* there was no memory for it */
 } pieces;
 
+void *page        = nullptr; /* see PinnedPage() */
+bool  page_failed = false;
+
 /* The processors that this process may use; those of other ranks are theirs where ranks are bound. */
 int Threads()
 {
@@ -142,9 +145,24 @@ PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void *PinnedPage()
+{
+  if (page || page_failed) return page;
+  if (cudaMallocHost(&page, kPinnedPage) != cudaSuccess) {
+    page        = nullptr;
+    page_failed = true;
+    (void)cudaGetLastError();
+  }
+  return page;
+}
+
 PetscErrorCode TransferFinalize_CUDA()
 {
   PetscFunctionBegin;
+  if (page) (void)cudaFreeHost(page);
+  (void)cudaGetLastError(); /* the program may have reset the device */
+  page        = nullptr;
+  page_failed = false;
   if (pieces.memory) {
     for (cudaEvent_t &event : pieces.done) (void)cudaEventDestroy(event); /* the program may have reset the device */
     (void)cudaFreeHost(pieces.memory);

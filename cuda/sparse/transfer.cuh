@@ -8,3 +8,7 @@
    done. The memory of the host can be used again afterwards, or has what was asked for.
 */
 PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done);
+
+/* A little pinned memory for results that the host waits for, which goes at the end, or null if there is none. */
+constexpr size_t kPinnedPage = 4096;
+void            *PinnedPage();

@@ -3,6 +3,7 @@
 
 #include "cmatch.cuh"
 #include "cmatch_fsai.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -344,9 +345,13 @@ void CMATCHRecordFailure(CMATCHSetup *s)
 
 PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
 {
+  static_assert(sizeof(CMATCHReport) <= kPinnedPage);
+  CMATCHReport *const pinned = (CMATCHReport *)PinnedPage(); /* a set-up reads some 40 reports, and pinned memory is quicker */
+
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(&s->seen, s->report, sizeof(s->seen), cudaMemcpyDeviceToHost, s->stream));
+  PetscCallCUDA(cudaMemcpyAsync(pinned ? pinned : &s->seen, s->report, sizeof(s->seen), cudaMemcpyDeviceToHost, s->stream));
   PetscCallCUDA(cudaStreamSynchronize(s->stream));
+  if (pinned) s->seen = *pinned;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -227,7 +227,7 @@ struct CMATCHReport {
   unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
   unsigned long long largest; /* the bits of the largest diagonal entry */
   unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
-  LocalInt           wide;    /* rows of a product that did not fit into its table */
+  LocalInt           wide;    /* rows of a product that did not fit into its table; cleared together with the entries */
   LocalInt           aggregates;
   LocalInt           left, joined, singles, largest_aggregate;
   LocalInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */

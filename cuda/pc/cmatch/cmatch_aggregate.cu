@@ -145,10 +145,10 @@ PetscErrorCode AddUp(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRo
 
   PetscFunctionBegin;
   out->wide = w.candidate; /* not needed any more */
-  PetscCall(
-    (Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
-                                             {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7}, out,
-                                             &wide, room)));
+  PetscCall((Product<8, kMadeRoom, kMadeAhead, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
+                                                                 {mean <= kThreadRow && aggregates >= kManyAggregates,
+                                                                  mean <= kThreadRow ? 6 : 7},
+                                                                 out, &wide, room)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -329,14 +329,10 @@ PetscErrorCode CMATCHKeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHAren
 
   PetscFunctionBegin;
   PetscCall(s->arena.TakeBack(3 * n + 2 * m, {from.start + n, from.length + n, from.d + n, from.j + m, from.a + m}, mark, &to));
-  const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
-  LocalInt                             *at[5];
-  for (int k = 0; k < 5; k++) {
-    at[k] = to;
-    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
-    to += parts[k].second;
-  }
-  s->rows = CMATCHRows{from.n, at[0], at[1], at[3], (const float *)at[4], (const float *)at[2], m, from.foreign};
+  CopyRows<<<BlocksFor((long long)PetscMax(n, m)), kBlockSize, 0, s->stream>>>(from, to);
+  FinePCCheckLaunch();
+  s->rows =
+    CMATCHRows{from.n, to, to + n, to + 3 * n, (const float *)(to + 3 * n + m), (const float *)(to + 2 * n), m, from.foreign};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -17,6 +17,7 @@ constexpr double kThreadRow = 20;
 constexpr LocalInt kFewVertices = 60000; /* a sweep over so many is one kernel, which takes less time than its launches otherwise */
 
 constexpr int      kMadeRoom       = 20;    /* columns of an aggregate's row which a thread adds up */
+constexpr int      kMadeAhead      = 8;     /* entries of a vertex that it asks for at once */
 constexpr LocalInt kManyAggregates = 50000; /* so many rows keep the GPU busy with a thread for each */
 
 constexpr int kGraphGroup = 8; /* lanes of a row of a graph of nodes */
@@ -511,6 +512,21 @@ struct AggregatedEntries {
     *value            = place ? (double)M.a[at] : (double)M.d[k];
   }
 };
+
+/* Rows one array after the other: where they begin, their lengths and diagonals [n], columns and entries [room]. */
+__global__ void __launch_bounds__(kBlockSize) CopyRows(CMATCHRows from, LocalInt *to)
+{
+  const long long i = GridThread(), n = from.n, room = (long long)from.room;
+  if (i < n) {
+    to[i]         = from.start[i];
+    to[n + i]     = from.length[i];
+    to[2 * n + i] = (LocalInt)__float_as_uint(from.d[i]);
+  }
+  if (i < room) {
+    to[3 * n + i]        = from.j[i];
+    to[3 * n + room + i] = (LocalInt)__float_as_uint(from.a[i]);
+  }
+}
 
 __global__ void __launch_bounds__(kBlockSize) RoundDiagonal(LocalInt n, const double *from, float *to)
 {

@@ -16,6 +16,10 @@ constexpr double kProductEntries = 1.45, kCoarseEntries = 0.75;
 
 constexpr int kFewRows = 30000; /* up to so many rows of a product have a warp each */
 
+/* Of A P a thread takes a row where rows of A have up to so many entries on average; columns that such a row may meet. */
+constexpr double kThreadRow  = 9;
+constexpr int    kThreadRoom = 20;
+
 /* ------------------------------------------ transpose ----------------------------------------- */
 
 /* Every entry of P goes to its row of R, in any order. */
@@ -158,6 +162,34 @@ struct ProlongatorEntries {
     *value          = (double)P_a[at];
   }
 };
+
+/* A row of the usual width is one word of columns, and one or two of values. */
+template <typename T>
+__device__ __forceinline__ void ProductLoad(const ProlongatorEntries<T> &P, LocalInt k, LocalInt i, LocalInt first,
+                                            LocalInt entries, LocalInt (&column)[kCMATCHUsualRow], double (&value)[kCMATCHUsualRow])
+{
+  struct alignas(16) Columns {
+    LocalInt at[kCMATCHUsualRow];
+  };
+  struct alignas(16) Values {
+    T at[kCMATCHUsualRow];
+  };
+  if (entries == kCMATCHUsualRow && P.width == kCMATCHUsualRow) {
+    const Columns j = ((const Columns *)P.P_j)[k];
+    const Values  a = ((const Values *)P.P_a)[k];
+#pragma unroll
+    for (int u = 0; u < kCMATCHUsualRow; u++) {
+      column[u] = j.at[u];
+      value[u]  = (double)a.at[u];
+    }
+    return;
+  }
+#pragma unroll
+  for (int u = 0; u < kCMATCHUsualRow; u++) {
+    column[u] = -1;
+    if (u < entries) P.Get(k, i, first + u, &column[u], &value[u]);
+  }
+}
 
 /* Row k of A P */
 template <typename T>
@@ -325,16 +357,17 @@ struct Step {
     const LocalInt              columns = L.coarse + met;
     const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
     const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
-    const double                about = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
-    const ProductPlan           plan{false, TableBits(PetscMin(about, 96), 5, 8)};
+    const double                about  = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
+    const bool                  thread = L.width <= kCMATCHUsualRow && L.nnz <= kThreadRow * L.n && L.n > kFewRows;
+    const ProductPlan           plan{thread, TableBits(PetscMin(about, 96), 5, 8)};
 
     PetscFunctionBegin;
-    PetscCall(
-      (Product<GroupSize, 1, false, false, false>(s, left, right, L.n, columns, plan, AP, wide, [&](size_t entries, auto *out) {
-        PetscFunctionBegin;
-        PetscCall(TakeRoom(entries, out));
-        PetscFunctionReturn(PETSC_SUCCESS);
-      })));
+    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(s, left, right, L.n, columns, plan, AP, wide,
+                                                                                     [&](size_t entries, auto *out) {
+                                                                                       PetscFunctionBegin;
+                                                                                       PetscCall(TakeRoom(entries, out));
+                                                                                       PetscFunctionReturn(PETSC_SUCCESS);
+                                                                                     })));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode Multiply(ProductRows<T> *AP, LocalInt *wide)
@@ -374,8 +407,8 @@ struct Step {
 
     PetscFunctionBegin;
     if (HasShortRows(mean))
-      PetscCall((Product<16, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, wide, room)));
-    else PetscCall((Product<kWarpSize, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, wide, room)));
+      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, wide, room)));
+    else PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, wide, room)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -430,8 +463,8 @@ struct Step {
       PetscFunctionReturn(PETSC_SUCCESS);
     };
     if (HasShortRows((double)s->seen.entries / L.n))
-      PetscCall((Product<16, 1, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, &wide, room)));
-    else PetscCall((Product<kWarpSize, 1, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide, room)));
+      PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, &wide, room)));
+    else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide, room)));
     made->j = C.j;
     made->a = C.a;
     if (!keep) L.wide = AP_wide + wide;

@@ -25,11 +25,15 @@
 #include "cmatch.cuh"
 
 constexpr int kProductAhead  = 4;   /* listed rows whose first entries are asked for at once */
+constexpr int kProductAtOnce = 8;   /* entries that a thread asks for at once */
 constexpr int kProductThread = 128; /* threads of a block in which a thread has a row */
 constexpr int kProductLarge  = 10;  /* the logarithm of the largest hash table */
 constexpr int kPackGroup     = 8;   /* lanes of a row without gaps */
 constexpr int kCopyGroup     = 16;  /* lanes of a row that is one listed row */
-constexpr int kProductTries  = 32;  /* places where a column is looked for in a hash table before it counts as full */
+constexpr int kProductTries  = 16;  /* pairs of places where a column is looked for in a hash table before it counts as full */
+constexpr int kProductPlaces = 32;  /* at least the Room of a thread's row; a column and a place make one number of 32 bits */
+
+constexpr LocalInt kProductMostColumns = (LocalInt)(0xffffffffu / kProductPlaces);
 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
 template <typename V>
@@ -42,26 +46,34 @@ struct ProductRows {
   bool      fixed;    /* start, length and j are there, and get no new values */
 };
 
-/* A place for every column that a row meets: by hashing, or, with `direct`, the column itself. */
+/* A place for every column that a row meets: by hashing, to pairs of places, or, with `direct`, the column itself. */
 struct ProductTable {
-  LocalInt *key; /* -1: free */
+  LocalInt *key; /* -1: free; the second one of a pair is free if the first one is */
   double   *sum;
   int       bits; /* the logarithm of the size */
   bool      direct;
 };
 
+/* The place of a column, or -1 if there is none left. A pair that was read too early is found to be so where a place is taken. */
 __device__ __forceinline__ int ProductFind(const ProductTable &table, LocalInt column)
 {
+  struct alignas(2 * sizeof(LocalInt)) Pair {
+    LocalInt first, second;
+  };
   const int size = 1 << table.bits;
-  int       slot = (int)((unsigned)column * 0x9E3779B1u >> (32 - table.bits));
+  int       slot = (int)((unsigned)column * 0x9E3779B1u >> (33 - table.bits)) * 2;
   for (int tries = 0; tries < kProductTries; tries++) {
-    LocalInt found = *(volatile LocalInt *)(table.key + slot);
-    if (found == column) return slot;
-    if (found < 0) {
-      found = atomicCAS(table.key + slot, -1, column);
-      if (found < 0 || found == column) return slot;
+    const Pair found = *(const Pair *)(table.key + slot);
+    if (found.first == column) return slot;
+    if (found.second == column) return slot + 1;
+    if (found.second < 0) {
+      LocalInt taken = found.first;
+      if (taken < 0) taken = atomicCAS(table.key + slot, -1, column);
+      if (taken < 0 || taken == column) return slot;
+      taken = atomicCAS(table.key + slot + 1, -1, column);
+      if (taken < 0 || taken == column) return slot + 1;
     }
-    slot = (slot + 1) & (size - 1);
+    slot = (slot + 2) & (size - 1);
   }
   return -1;
 }
@@ -140,10 +152,13 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
   return fits;
 }
 
-/* Where the rows of a block begin in the memory of the result: each group has `count` entries. All threads of the block take part.
- */
+/*
+   Where the rows of a block begin in the memory of the result: each group has `count` entries. Those of a block are together, *all
+   of them from *first on. All threads of the block take part.
+*/
 template <int GroupSize, typename V>
-__device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, LocalInt i, LocalInt count, CMATCHReport *report)
+__device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, LocalInt i, LocalInt count, CMATCHReport *report,
+                                                 unsigned long long *first = nullptr, unsigned *all = nullptr)
 {
   __shared__ unsigned           block_count;
   __shared__ unsigned long long block_start;
@@ -155,7 +170,9 @@ __device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, Loca
   __syncthreads();
   if (threadIdx.x == 0) block_start = atomicAdd(&report->entries, (unsigned long long)block_count);
   __syncthreads();
-  before                         = __shfl_sync(kFullWarp, before, 0, GroupSize);
+  before = __shfl_sync(kFullWarp, before, 0, GroupSize);
+  if (first) *first = block_start;
+  if (all) *all = block_count;
   const unsigned long long start = block_start + (unsigned long long)before;
   const bool               fits  = start + (unsigned long long)count <= out.room;
   if (i >= 0 && threadIdx.x % GroupSize == 0) {
@@ -165,11 +182,45 @@ __device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, Loca
   return fits ? (LocalInt)start : -1;
 }
 
-/* A thread takes a row, with room for Room columns. Sorted and Split as below. */
-template <int Room, bool Sorted, bool Split, typename V, typename Left, typename Right>
+/* Up to Ahead entries of row k for a thread, if there are so many from `first` on. A Right may have a quicker way. */
+template <int Ahead, typename Right>
+__device__ __forceinline__ void ProductLoad(const Right &right, LocalInt k, LocalInt i, LocalInt first, LocalInt entries,
+                                            LocalInt (&column)[Ahead], double (&value)[Ahead])
+{
+#pragma unroll
+  for (int u = 0; u < Ahead; u++) {
+    column[u] = -1;
+    if (u < entries) right.Get(k, i, first + u, &column[u], &value[u]);
+  }
+}
+
+/* Sorts numbers of a thread in its registers, by Batcher's network of odd-even merges. */
+template <int P = 1, int K = P, int N>
+__device__ __forceinline__ void ProductSort(unsigned (&x)[N])
+{
+#pragma unroll
+  for (int j = K % P; j + K < N; j += 2 * K)
+#pragma unroll
+    for (int i = 0; i < K; i++) {
+      if (i + j + K >= N || (i + j) / (2 * P) != (i + j + K) / (2 * P)) continue;
+      const unsigned a = x[i + j], b = x[i + j + K];
+      x[i + j]     = min(a, b);
+      x[i + j + K] = max(a, b);
+    }
+  if constexpr (K > 1) ProductSort<P, K / 2>(x);
+  else if constexpr (2 * P < N) ProductSort<2 * P>(x);
+}
+
+/*
+   A thread takes a row, with room for Room columns; columns of Sorted rows are below kProductMostColumns. It looks at Ahead entries
+   of a listed row at a time, and the rows are not fixed. Sorted and Split as below.
+*/
+template <int Room, int Ahead, bool Sorted, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kProductThread)
   ProductThreadKernel(Left left, Right right, LocalInt rows, ProductRows<V> out, CMATCHReport *report)
 {
+  static_assert(Room <= kProductPlaces);
+  constexpr int            kRows = kProductAtOnce / Ahead; /* listed rows whose first entries are asked for at once */
   __shared__ LocalInt      keys[Room][kProductThread];
   extern __shared__ double sums[]; /* [Room][kProductThread] */
   LocalInt *const          key   = &keys[0][threadIdx.x];
@@ -179,33 +230,42 @@ __global__ void __launch_bounds__(kProductThread)
   const int                count = i < 0 ? 0 : left.Count(i);
   int                      met   = 0; /* columns */
   bool                     fits  = true;
-  const auto               add   = [&](LocalInt column, double value) {
-    int place = 0;
-    while (place < met && key[place * kProductThread] != column) place++;
-    if (place < met) sum[place * kProductThread] += value;
-    else if (met < Room) {
-      key[met * kProductThread] = column;
-      sum[met * kProductThread] = 0 + value;
-      met++;
-    } else fits = false;
+  const auto               add   = [&](double factor, const LocalInt(&column)[Ahead], const double(&value)[Ahead]) {
+#pragma unroll
+    for (int u = 0; u < Ahead; u++) {
+      if (column[u] < 0) continue;
+      int place = 0;
+      while (place < met && key[place * kProductThread] != column[u]) place++;
+      if (place < met) sum[place * kProductThread] += factor * value[u];
+      else if (met < Room) {
+        key[met * kProductThread] = column[u];
+        sum[met * kProductThread] = 0 + factor * value[u];
+        met++;
+      } else fits = false;
+    }
   };
-  for (int t = 0; t < count; t++) {
-    LocalInt k, from, entries;
-    double   factor;
-    left.Get(i, t, &k, &factor);
-    if (k < 0) continue;
-    right.Span(k, &from, &entries);
-    for (LocalInt q = 0; q < entries; q += kProductAhead) {
-      LocalInt column[kProductAhead];
-      double   value[kProductAhead];
+  for (int t = 0; t < count; t += kRows) {
+    LocalInt k[kRows], from[kRows], entries[kRows], column[kRows][Ahead];
+    double   factor[kRows], value[kRows][Ahead];
 #pragma unroll
-      for (int u = 0; u < kProductAhead; u++) {
-        column[u] = -1;
-        if (q + u < entries) right.Get(k, i, from + q + u, &column[u], &value[u]);
+    for (int u = 0; u < kRows; u++) {
+      k[u] = -1;
+      if (t + u < count) left.Get(i, t + u, &k[u], &factor[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kRows; u++) {
+      from[u] = entries[u] = 0;
+      if (k[u] >= 0) right.Span(k[u], &from[u], &entries[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kRows; u++) ProductLoad(right, k[u], i, from[u], entries[u], column[u], value[u]);
+#pragma unroll
+    for (int u = 0; u < kRows; u++) {
+      add(factor[u], column[u], value[u]);
+      for (LocalInt q = Ahead; q < entries[u]; q += Ahead) {
+        ProductLoad(right, k[u], i, from[u] + q, entries[u] - q, column[u], value[u]);
+        add(factor[u], column[u], value[u]);
       }
-#pragma unroll
-      for (int u = 0; u < kProductAhead; u++)
-        if (column[u] >= 0) add(column[u], factor * value[u]);
     }
   }
   int others = met; /* without the split entry */
@@ -223,17 +283,37 @@ __global__ void __launch_bounds__(kProductThread)
   }
   if (i >= 0 && !fits) out.wide[atomicAdd(&report->wide, 1)] = i;
   if (i < 0 || !fits) others = 0;
-  const LocalInt start = ProductPlace<1>(out, i, others, report);
-  if (start < 0) return;
-  for (int t = 0; t < others; t++) {
-    const LocalInt column = key[t * kProductThread];
-    LocalInt       place  = t;
-    if (Sorted) {
-      place = 0;
-      for (int other = 0; other < others; other++) place += key[other * kProductThread] < column;
-    }
-    if (!out.fixed) out.j[start + place] = column;
-    out.a[start + place] = (V)sum[t * kProductThread];
+  unsigned order[Sorted ? Room : 1]; /* the columns with their places, ascending */
+  if (Sorted) {
+#pragma unroll
+    for (int t = 0; t < Room; t++) order[t] = t < others ? (unsigned)key[t * kProductThread] * kProductPlaces + t : ~0u;
+    ProductSort(order);
+  }
+  /* the block writes its entries together, since those of a thread are a few bytes in each of many lines of memory */
+  unsigned long long first;
+  unsigned           all;
+  LocalInt           column[Room];
+  V                  value[Room];
+  const LocalInt     start = ProductPlace<1>(out, i, others, report, &first, &all);
+#pragma unroll
+  for (int t = 0; t < Room; t++) {
+    if (t >= others) continue;
+    column[t] = Sorted ? (LocalInt)(order[t] / kProductPlaces) : key[t * kProductThread];
+    value[t]  = (V)sum[(Sorted ? (int)(order[t] % kProductPlaces) : t) * kProductThread];
+  }
+  LocalInt *const block_j = &keys[0][0];
+  V *const        block_a = (V *)sums;
+  __syncthreads();
+#pragma unroll
+  for (int t = 0; t < Room; t++) {
+    if (t >= others || start < 0) continue;
+    block_j[start - first + t] = column[t];
+    block_a[start - first + t] = value[t];
+  }
+  __syncthreads();
+  for (unsigned t = threadIdx.x; t < all && first + t < out.room; t += kProductThread) {
+    out.j[first + t] = block_j[t];
+    out.a[first + t] = block_a[t];
   }
 }
 
@@ -249,9 +329,9 @@ __global__ void __launch_bounds__(kBlockSize)
   const int groups = blockDim.x / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
   const long long at = GridThread() / GroupSize;
   const LocalInt  i  = at >= rows ? -1 : list ? list[at] : (LocalInt)at;
-  /* one key more than places, so that groups that read the same place of their tables do not meet in a bank */
-  const ProductTable table{(LocalInt *)(shared + (size_t)groups * size) + group * (size + 1), shared + (size_t)group * size, bits,
-                           false};
+  /* more keys than places, so that groups that read the same place of their tables do not meet in a bank */
+  const ProductTable table{(LocalInt *)(shared + (size_t)groups * size) + group * (size + GroupSize), shared + (size_t)group * size,
+                           bits, false};
   for (int slot = lane; slot < size; slot += GroupSize) {
     table.key[slot] = -1;
     table.sum[slot] = 0;
@@ -440,7 +520,7 @@ struct ProductPlan {
 /* Bytes of shared memory of a block of groups with such tables. */
 inline size_t ProductShared(size_t groups, int bits)
 {
-  return groups * (((sizeof(double) + sizeof(LocalInt)) << bits) + sizeof(LocalInt));
+  return groups * ((sizeof(double) + sizeof(LocalInt)) << bits) + kBlockSize * sizeof(LocalInt);
 }
 
 template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right>
@@ -473,7 +553,7 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, LocalInt **l
    for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide
    is the number of rows on the general path.
 */
-template <int GroupSize, int Room, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
+template <int GroupSize, int Room, int Ahead, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
           typename MakeRoom>
 PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, LocalInt columns,
                        const ProductPlan &plan, ProductRows<V> *out, LocalInt *wide, MakeRoom room)
@@ -482,18 +562,19 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Loc
   while (true) {
     const auto mark = s->arena.mark();
     LocalInt *list = nullptr, *const given = out->wide;
-    PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
-    PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
+    PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries) + sizeof(s->report->wide), s->stream));
     if constexpr (kListsOneRow<Left>) {
       ProductCopyKernel<Sorted, Split>
         <<<BlocksFor((long long)rows * kCopyGroup), kBlockSize, 0, s->stream>>>(left, right, rows, *out, s->report);
       FinePCCheckLaunch();
-    } else if (plan.thread) {
-      const auto   kernel = ProductThreadKernel<Room, Sorted, Split, V, Left, Right>;
-      const size_t shared = Room * kProductThread * sizeof(double);
-      PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-      kernel<<<BlocksFor(rows, kProductThread), kProductThread, shared, s->stream>>>(left, right, rows, *out, s->report);
-      FinePCCheckLaunch();
+    } else if (Room > 1 && plan.thread && (!Sorted || columns < kProductMostColumns)) {
+      if constexpr (Room > 1) {
+        const auto   kernel = ProductThreadKernel<Room, Ahead, Sorted, Split, V, Left, Right>;
+        const size_t shared = Room * kProductThread * sizeof(double);
+        PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+        kernel<<<BlocksFor(rows, kProductThread), kProductThread, shared, s->stream>>>(left, right, rows, *out, s->report);
+        FinePCCheckLaunch();
+      }
     } else PetscCall((ProductLaunch<GroupSize, Repeated, Sorted, Split>(s, left, right, rows, nullptr, plan.bits, *out)));
     PetscCall(CMATCHReadReport(s));
     if (s->seen.wide) {

@@ -386,8 +386,8 @@ __global__ void __launch_bounds__(kBlockSize)
   const LocalInt     i      = row >= rows ? -1 : list ? list[row] : (LocalInt)row;
   double *const      values = shared + (size_t)groups * size;
   LocalInt *const    keys   = (LocalInt *)(values + (size_t)groups * p.width);
-  LocalInt *const    kept   = keys + (size_t)groups * (size + 1);
-  const ProductTable table{keys + group * (size + 1), shared + (size_t)group * size, bits, false};
+  LocalInt *const    kept   = keys + (size_t)groups * (size + kProlongGroup);
+  const ProductTable table{keys + group * (size + kProlongGroup), shared + (size_t)group * size, bits, false};
   for (int slot = lane; slot < size; slot += kProlongGroup) {
     table.key[slot] = -1;
     table.sum[slot] = 0;
