@@ -4,7 +4,7 @@ import re
 
 import results
 
-FILES = r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels|rrb_sizes|bisai|bisai_tables)\b"
+FILES = r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels|bisai)\b"
 PAPERS = ("afsai", "bisai", "cmatch", "rrb", "sfsai")
 SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "density", "complexity", "status")
 
