@@ -566,6 +566,27 @@ TEST_CASE("cmatch on several ranks: matrices of blocks", "[cmatch][ranks][pc][mp
     }
 }
 
+/* Of a block on the diagonal of a MATSBAIJ the upper triangle counts, whatever a program has put into the lower one. */
+TEST_CASE("cmatch on several ranks: lower triangles of symmetric blocks", "[cmatch][ranks][pc][mpi]")
+{
+  const MatObject plain = InBlocks(Diffusion(50, 30, true, 38), MATAIJ, 3);
+  MatObject       A, B;
+  PetscInt        begin, end;
+  MUST(MatSetOption(plain, MAT_SYMMETRIC, PETSC_TRUE));
+  MUST(MatConvert(plain, MATSBAIJ, MAT_INITIAL_MATRIX, A.put()));
+  MUST(MatConvert(plain, MATSBAIJ, MAT_INITIAL_MATRIX, B.put()));
+  const PCObject pc = MakePC(B, CMATCH(), kWide), expected = MakePC(A, CMATCH(), kWide);
+  CHECK(SameBits(Applied(pc), Applied(expected)));
+  MUST(MatGetOwnershipRange(B, &begin, &end));
+  for (PetscInt row = begin; row < end; row++)
+    if (row % 3) MUST(MatSetValue(B, row, row - 1, -0.001, INSERT_VALUES));
+  MUST(MatAssemblyBegin(B, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(B, MAT_FINAL_ASSEMBLY));
+  CHECK(SameBits(Applied(pc), Applied(expected)));
+  const PCObject anew = MakePC(B, CMATCH(), kWide);
+  CHECK(SameBits(Applied(anew), Applied(expected)));
+}
+
 /* New nonzeros between two set-ups, of which one is block-local, so that the entries of other ranks are copied anew. */
 TEST_CASE("cmatch on several ranks: matrices of blocks with new nonzeros", "[cmatch][ranks][pc][mpi]")
 {

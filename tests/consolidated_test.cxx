@@ -245,6 +245,32 @@ TEST_CASE("consolidated: blocks", "[consolidated][mpi][two]")
     }
 }
 
+/* A program may put something else into the lower triangles of the blocks on the diagonal than into the upper ones. */
+TEST_CASE("consolidated: the rows of a symmetric matrix of blocks are those of its product", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (PetscInt bs : {2, 3, 4, 7, 8})
+    for (PCType type : {PCJACOBI, PCCMATCH}) {
+      CAPTURE(bs, type);
+      const MatObject A = InBlocks(Poisson(4 * bs, 6), MATSBAIJ, PETSC_COMM_WORLD, bs);
+      PetscInt        begin, end;
+      MUST(MatGetOwnershipRange(A, &begin, &end));
+      for (PetscInt row = begin; row < end; row++)
+        if (row % bs) MUST(MatSetValue(A, row, row - 1, -0.3, INSERT_VALUES));
+      MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+      const Solver    s(A, KSPGMRESFUSED, type, kTogether + std::string("-ksp_pc_side right "));
+      const VecObject x = RightVec(A, 7), b = RightVec(A, 2), r = RightVec(A, 3);
+      PetscReal       norm, of_b;
+      CHECK(RunOf(s.ksp, b, x).reason == KSP_CONVERGED_RTOL);
+      CHECK(AreTogether(A));
+      MUST(MatResidual(A, b, x, r));
+      MUST(VecNorm(r, NORM_2, &norm));
+      MUST(VecNorm(b, NORM_2, &of_b));
+      CHECK(norm <= 1.1e-8 * of_b);
+    }
+}
+
 TEST_CASE("consolidated: null spaces and vectors near them", "[consolidated][mpi][two][four]")
 {
   if (Ranks() == 1) return SkipTest();

@@ -341,6 +341,43 @@ PetscErrorCode MatGetOtherColumns(Mat A, std::vector<PetscInt> *numbers)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Puts those entries of a row that are in its block on the diagonal, or of that those of the upper triangle, into both triangles.
+ */
+static PetscErrorCode PutRowOfBlock(Mat A, PetscInt row, PetscInt bs, PetscBool upper, Mat aij)
+{
+  const PetscInt     begin = upper ? row : row - row % bs, end = row - row % bs + bs;
+  const PetscInt    *columns;
+  const PetscScalar *values;
+  PetscInt           count, first = 0, last;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRow(A, row, &count, &columns, &values));
+  while (first < count && columns[first] < begin) first++;
+  for (last = first; last < count && columns[last] < end;) last++;
+  PetscCall(MatSetValues(aij, 1, &row, last - first, columns + first, values + first, INSERT_VALUES));
+  if (upper) PetscCall(MatSetValues(aij, last - first, columns + first, 1, &row, values + first, INSERT_VALUES));
+  PetscCall(MatRestoreRow(A, row, &count, &columns, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatConvertUpper(Mat A, MatReuse reuse, Mat *aij)
+{
+  constexpr PetscInt kLargest = 7; /* PETSc multiplies with all entries of larger blocks */
+  PetscInt           begin, end, bs;
+
+  PetscFunctionBegin;
+  PetscCall(MatConvert(A, MATMPIAIJ, reuse, aij));
+  PetscCall(MatGetOwnershipRange(A, &begin, &end));
+  PetscCall(MatGetBlockSize(A, &bs));
+  if (bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetRowUpperTriangular(A));
+  for (PetscInt row = begin; row < end; row++) PetscCall(PutRowOfBlock(A, row, bs, (PetscBool)(bs <= kLargest), *aij));
+  PetscCall(MatRestoreRowUpperTriangular(A));
+  PetscCall(MatAssemblyBegin(*aij, MAT_FINAL_ASSEMBLY));
+  PetscCall(MatAssemblyEnd(*aij, MAT_FINAL_ASSEMBLY));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ------------------------------------------- pattern ------------------------------------------ */
 
 /* The next number of a sequence. */

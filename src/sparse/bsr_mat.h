@@ -47,6 +47,11 @@ PetscErrorCode MatGetPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 PetscErrorCode MatGetOtherPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 PetscErrorCode MatGetOtherColumns(Mat, std::vector<PetscInt> *);
 /*
+   The entries of a MATMPISBAIJ as a MATMPIAIJ, those that a product with the matrix takes. MatConvert() alone takes the lower
+   triangle of a block on the diagonal, where a program may have put something else than into the upper one. Collective.
+*/
+PetscErrorCode MatConvertUpper(Mat, MatReuse, Mat *aij);
+/*
    A PetscSF that brings the entries of a vector in these columns of other ranks, which ascend: what a product with the matrix
    needs. It has lists of ranks and rows, is set up, and is the caller's, but it may be the one that the matrix uses. Collective.
 */

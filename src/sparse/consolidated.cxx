@@ -6,6 +6,7 @@
 
 #include "ranks/agree.h"
 #include "entry.h"
+#include "bsr_mat.h"
 #include "consolidated.h"
 #include "csr_mat.h"
 #include "offload.h"
@@ -300,14 +301,16 @@ static PetscErrorCode ConsolidateNullSpaces(Mat A, MatGroup *g)
 /* The matrix as a MATMPIAIJ, whose rows can be read. */
 static PetscErrorCode GetAIJ(Mat A, MatGroup *g, Mat *aij)
 {
-  PetscBool is;
+  PetscBool is, is_upper;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is));
   *aij = A;
   if (is) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPISBAIJ, &is_upper));
   PetscCall(MatDestroy(&g->own));
-  PetscCall(MatConvert(A, MATMPIAIJ, MAT_INITIAL_MATRIX, &g->own));
+  if (is_upper) PetscCall(MatConvertUpper(A, MAT_INITIAL_MATRIX, &g->own));
+  else PetscCall(MatConvert(A, MATMPIAIJ, MAT_INITIAL_MATRIX, &g->own));
   *aij = g->own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

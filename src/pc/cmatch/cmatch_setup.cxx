@@ -9,6 +9,7 @@
 #include "cmatch_face.h"
 #include "entry.h"
 #include "finepcimpl.h"
+#include "sparse/bsr_mat.h"
 #include "sparse/csr_mat.h"
 #include "sparse/offload.h"
 
@@ -607,7 +608,7 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   if (!keep) PetscCall(MatDestroy(&cmatch->entries));
-  PetscCall(MatConvert(pc->pmat, MATMPIAIJ, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
+  PetscCall(MatConvertUpper(pc->pmat, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
   PetscCall(MatOffloadLike(cmatch->entries, pc->pmat));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
