@@ -227,6 +227,7 @@ TEST_CASE("consolidated: blocks", "[consolidated][mpi][two]")
   if (Ranks() == 1) return SkipTest();
   for (MatType kind : {MATBAIJ, MATSBAIJ})
     for (const Pair &c : {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCBISAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}}) {
+      PetscObjectState before, after;
       CAPTURE(kind, c.solver, c.type);
       if (std::string(kind) == MATSBAIJ && std::string(c.type) == PCBISAI) continue; /* it does not take them */
       const MatObject A = InBlocks(Poisson(24, 24), kind, PETSC_COMM_WORLD, 2);
@@ -237,11 +238,14 @@ TEST_CASE("consolidated: blocks", "[consolidated][mpi][two]")
         expected = PartOf(RunOf(s.ksp), A);
       }
       const Solver s(A, c.solver, c.type, kTogether);
-      const Run    got = RunOf(s.ksp);
+      MUST(PetscObjectStateGet((PetscObject)(Mat)A, &before));
+      const Run got = RunOf(s.ksp);
       CHECK(got.reason == expected.reason);
       CHECK(std::abs(got.iterations - expected.iterations) <= 1);
       CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
       CHECK(AreTogether(A));
+      MUST(PetscObjectStateGet((PetscObject)(Mat)A, &after));
+      CHECK(after == before); /* or each apply would set the preconditioner up again */
     }
 }
 

@@ -360,16 +360,21 @@ static PetscErrorCode PutRowOfBlock(Mat A, PetscInt row, PetscInt bs, PetscBool 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatConvertUpper(Mat A, MatReuse reuse, Mat *aij)
+PetscErrorCode MatConvertBlocks(Mat A, MatReuse reuse, Mat *aij)
 {
   constexpr PetscInt kLargest = 7; /* PETSc multiplies with all entries of larger blocks */
   PetscInt           begin, end, bs;
+  PetscObjectState   state;
+  PetscBool          symmetric;
 
   PetscFunctionBegin;
+  PetscCall(PetscObjectStateGet((PetscObject)A, &state));
   PetscCall(MatConvert(A, MATMPIAIJ, reuse, aij));
+  PetscCall(PetscObjectStateSet((PetscObject)A, state));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPISBAIJ, &symmetric));
   PetscCall(MatGetOwnershipRange(A, &begin, &end));
   PetscCall(MatGetBlockSize(A, &bs));
-  if (bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!symmetric || bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetRowUpperTriangular(A));
   for (PetscInt row = begin; row < end; row++) PetscCall(PutRowOfBlock(A, row, bs, (PetscBool)(bs <= kLargest), *aij));
   PetscCall(MatRestoreRowUpperTriangular(A));

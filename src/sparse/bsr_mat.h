@@ -47,10 +47,11 @@ PetscErrorCode MatGetPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 PetscErrorCode MatGetOtherPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
 PetscErrorCode MatGetOtherColumns(Mat, std::vector<PetscInt> *);
 /*
-   The entries of a MATMPISBAIJ as a MATMPIAIJ, those that a product with the matrix takes. MatConvert() alone takes the lower
-   triangle of a block on the diagonal, where a program may have put something else than into the upper one. Collective.
+   The entries of a MATMPIBAIJ or a MATMPISBAIJ as a MATMPIAIJ, those that a product with the matrix takes. Of a MATMPISBAIJ
+   MatConvert() takes the lower triangle of a block on the diagonal, where a program may have put something else than into the upper
+   one, and of a MATMPIBAIJ it increases the state, as if it had other values. Collective.
 */
-PetscErrorCode MatConvertUpper(Mat, MatReuse, Mat *aij);
+PetscErrorCode MatConvertBlocks(Mat, MatReuse, Mat *aij);
 /*
    A PetscSF that brings the entries of a vector in these columns of other ranks, which ascend: what a product with the matrix
    needs. It has lists of ranks and rows, is set up, and is the caller's, but it may be the one that the matrix uses. Collective.

@@ -301,16 +301,14 @@ static PetscErrorCode ConsolidateNullSpaces(Mat A, MatGroup *g)
 /* The matrix as a MATMPIAIJ, whose rows can be read. */
 static PetscErrorCode GetAIJ(Mat A, MatGroup *g, Mat *aij)
 {
-  PetscBool is, is_upper;
+  PetscBool is;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is));
   *aij = A;
   if (is) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPISBAIJ, &is_upper));
   PetscCall(MatDestroy(&g->own));
-  if (is_upper) PetscCall(MatConvertUpper(A, MAT_INITIAL_MATRIX, &g->own));
-  else PetscCall(MatConvert(A, MATMPIAIJ, MAT_INITIAL_MATRIX, &g->own));
+  PetscCall(MatConvertBlocks(A, MAT_INITIAL_MATRIX, &g->own));
   *aij = g->own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -608,7 +608,7 @@ static PetscErrorCode CopyEntries(PC pc, PCLocalPhase *phase)
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   if (!keep) PetscCall(MatDestroy(&cmatch->entries));
-  PetscCall(MatConvertUpper(pc->pmat, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
+  PetscCall(MatConvertBlocks(pc->pmat, keep ? MAT_REUSE_MATRIX : MAT_INITIAL_MATRIX, &cmatch->entries));
   PetscCall(MatOffloadLike(cmatch->entries, pc->pmat));
   phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
