@@ -1230,6 +1230,29 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
         }
 }
 
+static PetscErrorCode ForgetAll(PC, Vec, Vec y)
+{
+  return VecSet(y, 0);
+}
+
+/* Where r.z = 0 the residual may be in the null space, and in nothing else. */
+TEST_CASE("cgfused: a preconditioner that is 0 is no convergence beside a null space", "[cgfused]")
+{
+  const MatObject A = CreateMat(Neumann(6, 6), MATAIJ);
+  SetConstantsNull(A);
+  for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+    for (bool inside : {false, true}) {
+      CAPTURE(norm, inside);
+      const KSPObject ksp = MakeFused(A, {&HostBackend(), "general"}, PCSHELL, Norm(norm));
+      const VecObject b   = RightVec(A, 2);
+      MUST(PCShellSetApply(PCOf(ksp), ForgetAll));
+      if (inside) MUST(VecSet(b, 3));
+      const KSPConvergedReason reason = RunOf(ksp, b).reason;
+      if (inside || std::string(norm) != "unpreconditioned") CHECK(reason > 0);
+      else CHECK(reason == KSP_DIVERGED_BREAKDOWN);
+    }
+}
+
 /* ------------------------------------------ the view ------------------------------------------ */
 
 /* KSPSetUp() is content with vectors of the system and a matrix for the preconditioner. */

@@ -203,24 +203,31 @@ static PetscErrorCode Normalize(Vec v, int *exponent, bool *zero)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether what is left of the right-hand side where r.z has vanished is rounding alone, or where the preconditioner is 0. */
-static PetscErrorCode CheckUnseen(KSP ksp, Vec r)
+/*
+   Sets the reason where r.z has vanished and more is left of the right-hand side than what is in the null space of the matrix, if
+   there is one, and rounding; without a null space r.z = 0 itself is a reason. zero: z is 0 beside r. z becomes something else.
+*/
+static PetscErrorCode CheckUnseen(KSP ksp, Vec r, Vec z, bool zero, bool rounded)
 {
   constexpr PetscReal kRounding = 100 * PETSC_MACHINE_EPSILON;
-  PetscReal           norm_r, norm_b;
+  PetscReal           norm, norm_r, norm_b;
   Mat                 A;
   MatNullSpace        null_space;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetNullSpace(A, &null_space));
-  if (null_space) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecNorm(r, NORM_INFINITY, &norm_r));
   PetscCall(VecNorm(ksp->vec_rhs, NORM_INFINITY, &norm_b));
-  if (norm_r <= kRounding * norm_b) PetscFunctionReturn(PETSC_SUCCESS);
-  ksp->reason = KSP_DIVERGED_BREAKDOWN;
-  PetscCall(PetscInfo(ksp, "what is left of the right-hand side, %g of %g, is where the preconditioner is 0\n", (double)norm_r,
-                      (double)norm_b));
+  PetscCall(VecCopy(r, z));
+  if (null_space) PetscCall(MatNullSpaceRemove(null_space, z));
+  PetscCall(VecNorm(z, NORM_INFINITY, &norm));
+  if ((null_space || rounded) && norm <= kRounding * (null_space ? PetscMax(norm_r, norm_b) : norm_b))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  ksp->reason = zero ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_INDEFINITE_PC;
+  PetscCall(PetscInfo(ksp, "%g is left of a right-hand side of %g: %s\n", (double)norm, (double)norm_b,
+                      zero ? "it is where the preconditioner is 0"
+                           : "residual and preconditioned residual are orthogonal: indefinite preconditioner"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -233,8 +240,6 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
   PetscReal     dot;
   int           r_exponent = 0, z_exponent = 0;
   bool          zero_r, zero; /* r and z are */
-  Mat           A;
-  MatNullSpace  null_space;
 
   PetscFunctionBegin;
   if (!range.left && !range.orthogonal) PetscFunctionReturn(PETSC_SUCCESS);
@@ -254,17 +259,8 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
       PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
   } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
     if (range.left) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
-    else if (r_exponent > kVanished) PetscCall(CheckUnseen(ksp, r));
-  } else if (!zero_r) {
-    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-    PetscCall(MatGetNullSpace(A, &null_space));
-    if (!null_space) {
-      ksp->reason = zero ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_INDEFINITE_PC;
-      PetscCall(PetscInfo(ksp, "%s\n",
-                          zero ? "what is left of the right-hand side is where the preconditioner is 0"
-                               : "residual and preconditioned residual are orthogonal: indefinite preconditioner"));
-    }
-  }
+    else if (r_exponent > kVanished) PetscCall(CheckUnseen(ksp, r, z, true, true));
+  } else if (!zero_r) PetscCall(CheckUnseen(ksp, r, z, zero, false));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

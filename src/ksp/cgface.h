@@ -88,8 +88,8 @@ struct CGRange {
    After a solve that has converged. If it has left the range, it gets the reason KSP_DIVERGED_NANORINF or KSP_DIVERGED_BREAKDOWN if
    the solution has overflowed or vanished, or if the squares or the products in the sum that it has stopped at vanish. If r.z = 0
    for an r that is not 0, the reason is KSP_DIVERGED_INDEFINITE_PC, or KSP_DIVERGED_BREAKDOWN where the preconditioner maps r to 0,
-   as it may do with rows of zeros, unless the matrix has a null space. r is the residual by the recurrence, and z becomes something
-   else. Collective.
+   as it may do with rows of zeros, unless r is in the null space of the matrix. r is the residual by the recurrence, and z becomes
+   something else. Collective.
 */
 PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
 
