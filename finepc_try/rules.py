@@ -20,7 +20,7 @@ def words_of(properties, backend, ranks, kind, free):
         "anisotropic": False,  # of which finepc-try tries both kinds
         "blocks": blocks,
         "uneven": properties.longest_row * properties.rows > UNEVEN * properties.entries,
-        "sound": properties.missing_diagonal == 0,
+        "sound": properties.rows > 0 and properties.missing_diagonal == 0,
         "small": properties.rows < SMALL,
         "device": backend == "cuda",
         "one_rank": ranks == 1,

@@ -146,6 +146,7 @@ TEST_CASE("the rules choose by what the matrix is", "[auto]")
     {"a circuit", Shared("memplus"), "gmres", "jacobi_first"},
     {"mixed signs", mixed, "minres", "jacobi_abs"},
     {"mixed signs, any solver", mixed, "gmres", "ilu"},
+    {"no rows", FromDiagonal({}), "gmres", "bisai"},
   };
   for (const Case &c : cases) {
     CAPTURE(c.name);

@@ -46,7 +46,8 @@ static const Word kWords[] = {
   {"blocks", [](const AUTOProperties &p, bool) { return IsOfBlocks(p); }},
   {"uneven", [](const AUTOProperties &p,
                 bool) { return (double)p.longest_row * (double)p.rows > kUneven * (double)p.entries && p.entries > 0; }},
-  {"sound", [](const AUTOProperties &p, bool) { return p.rows_known && !p.not_usual && !p.zero_diagonal; }},
+  {"sound", /* gamg loses memory where there are no rows */
+   [](const AUTOProperties &p, bool) { return p.rows_known && p.rows > 0 && !p.not_usual && !p.zero_diagonal; }},
   {"small", [](const AUTOProperties &p, bool) { return p.rows < kSmall; }},
   {"device", [](const AUTOProperties &p, bool) { return p.on_device; }},
   {"one_rank", [](const AUTOProperties &p, bool) { return p.one_rank; }},
