@@ -164,6 +164,7 @@ bool IsNamed(PetscErrorCode code)
   case PETSC_ERR_CONV_FAILED:
   case PETSC_ERR_MAT_LU_ZRPVT:
   case PETSC_ERR_ARG_UNKNOWN_TYPE:
+  case PETSC_ERR_MISSING_FACTOR: /* where a solver inside is left to PETSc, which takes ILU for a MATSBAIJ, too */
   case PETSC_ERR_FP: return true;
   default: return false;
   }
