@@ -935,7 +935,9 @@ double DeviceBytes()
 
 void Live(std::uint64_t seed, const Place &place, Report *report)
 {
-  const PetscLogDouble own = kILUOfNoRowsIsLost ? 64 : 0; /* PETSc's, of matrices without rows */
+  PetscMPIInt ranks;
+  MPI_Comm_size(PETSC_COMM_WORLD, &ranks);
+  const PetscLogDouble own = kILUOfNoRowsIsLost ? 32 * PetscMax(ranks, 2) : 0; /* PETSc's, of matrices without rows */
 
   for (int attempt = 0; attempt < 3; attempt++) { /* what is made once, or kept for the next time, is there then */
     const PetscLogDouble before        = Bytes();
