@@ -46,19 +46,30 @@ stage() {
   printf '%s: %s: done, %d min %02d s since the start\n' "$(basename "$0")" "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
-# cuda_architecture: what a build for this machine needs, its GPU's, or else machine code and PTX for compute capability 9.0. In CI
-# without a GPU it is the PTX alone, since ptxas takes a quarter of the build and nothing runs its code there; a GPU compiles PTX
-# when the kernels are loaded. Archives for other machines are built with CMake's own default, which has 8.0, too.
-cuda_architecture() {
-  local capability
+# cuda_options: CMake's options for the kernels of this machine: those of its GPU, or else machine code and PTX for compute
+# capability 9.0. In CI without a GPU it is the PTX alone, since ptxas takes a quarter of the build, with few of the optimizations,
+# which take another one: nothing runs it there. A GPU compiles PTX when the kernels are loaded. Archives for other machines are
+# built with CMake's own default, which has 8.0, too.
+cuda_options() {
+  local capability nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n '1s/[. ]//gp') || true
-  echo "${capability:-90${CI:+-virtual}}"
+  echo "-DCMAKE_CUDA_ARCHITECTURES=${capability:-90${CI:+-virtual}}"
+  if [ -z "$capability" ] && [ -n "${CI:-}" ] && [[ $("$nvcc" --help 2>/dev/null) == *-Ofc* ]]; then
+    echo "-DCMAKE_CUDA_FLAGS=-Ofc=max"
+  fi
+}
+
+# configure_build: configures what scripts/test builds.
+configure_build() {
+  local options
+  mapfile -t options < <(cuda_options)
+  configure "$build_dir" "${options[@]}"
 }
 
 # build_finepc [TARGET...]: sets PETSc up, configures and builds the targets, or all of them.
 build_finepc() {
   set_up_petsc
-  configure "$build_dir" "-DCMAKE_CUDA_ARCHITECTURES=$(cuda_architecture)"
+  configure_build
   build "$build_dir" "$@"
 }
 
@@ -75,13 +86,12 @@ test_with_sanitizers() {
   run_in "$folder" "${@:2}"
 }
 
-# test_in_emulator "TARGET.." TEST..: builds the test programs with the emulator of a GPU, and these programs, in a folder of their
-# own, without sanitizers, which would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time
-# goes to the compiler, which -O1 has do less.
+# test_in_emulator TEST..: builds the test programs with the emulator of a GPU in a folder of their own, without sanitizers, which
+# would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time goes to the compiler, which -O1
+# has do less.
 test_in_emulator() {
-  local folder=$build_dir/emulator targets
-  read -ra targets <<<"$1"
+  local folder=$build_dir/emulator
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
-  build "$folder" finepc_emulated_tests finepc_emulated_ranks finepc_emulated_offload "${targets[@]}"
-  run_in "$folder" "${@:2}"
+  build "$folder" finepc_emulated_tests finepc_emulated_ranks finepc_emulated_offload
+  run_in "$folder" "$@"
 }
