@@ -18,6 +18,7 @@ def words_of(properties, backend, ranks, kind, free):
         "elliptic": not blocks and properties.nonpositive_offdiagonal >= ELLIPTIC or bool(properties.stencil),
         "stencil": bool(properties.stencil),
         "anisotropic": False,  # of which finepc-try tries both kinds
+        "modes": False,  # files have none
         "blocks": blocks,
         "uneven": properties.longest_row * properties.rows > UNEVEN * properties.entries,
         "sound": properties.rows > 0 and properties.missing_diagonal == 0,
@@ -57,5 +58,5 @@ def order(held):
     fit = {name for name, _, words, *_ in table()[0] if holds(words, held)}
     for words, names, why, _ in table()[1]:
         if holds(words, held):
-            return [name for name in [*names.split(), "jacobi", "none"] if name in fit], why
+            return [name for name in [*names.replace("/", "").split(), "jacobi", "none"] if name in fit], why
     return ["jacobi", "none"], ""

@@ -140,6 +140,15 @@ static PetscErrorCode SetUpThis(PC pc, AUTORecord *record)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void AUTOForgetSolve(PC_AUTO *s)
+{
+  s->next = -1;
+  for (AUTORecord &record : s->records) {
+    record.now  = false;
+    record.left = 0;
+  }
+}
+
 PetscErrorCode AUTODrop(PC pc, int k)
 {
   PetscFunctionBegin;
@@ -177,6 +186,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   PetscCall(PetscTime(&end));
   const bool frozen = *works && PCReuseIsFrozen(record.pc);
   record.now        = true;
+  record.left       = 0;
   record.failed     = !*works;
   record.set_ups++;
   PetscCall(AUTOCost(pc, frozen ? 0 : refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
@@ -187,16 +197,45 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first candidate that has not been tried in this solve: one that has not failed before, or else any. */
-static int NextOf(const PC_AUTO *s)
+/* Whether the candidate suits what is known by now. */
+static bool Suits(const PC_AUTO *s, const AUTORecord &record)
 {
-  const unsigned words = AUTOWords(s->seen, s->free);
+  return !s->given.empty() || AUTOHolds(record.what, AUTOWords(s->seen, s->free));
+}
 
-  for (const bool failed : {false, true})
-    for (size_t k = 0; k < s->records.size(); k++)
-      if (!s->records[k].now && s->records[k].failed == failed && (AUTOHolds(s->records[k].what, words) || !s->given.empty()))
-        return (int)k;
+int AUTOFirstFresh(const PC_AUTO *s)
+{
+  for (size_t k = 0; k < s->records.size(); k++) {
+    const AUTORecord &record = s->records[k];
+
+    if (!record.now && !record.failed && !record.what.fallback && Suits(s, record)) return (int)k;
+  }
   return -1;
+}
+
+int AUTOBestLeft(const PC_AUTO *s)
+{
+  int        best = -1;
+  const auto cost = [&](int k) { return s->records[k].left + s->records[k].what.set_up; };
+
+  for (int k = 0; k < (int)s->records.size(); k++)
+    if (s->records[k].left > 0 && k != s->acting && Suits(s, s->records[k]) && (best < 0 || cost(k) < cost(best))) best = k;
+  return best;
+}
+
+/* The candidate that the course of the solve has told, or the first one that has not been tried in this solve; then those that
+ * were left, those to fall back to, and those that have failed before. */
+static int NextOf(PC_AUTO *s)
+{
+  int next = s->next;
+
+  s->next = -1;
+  if (next < 0) next = AUTOFirstFresh(s);
+  if (next < 0) next = AUTOBestLeft(s);
+  for (const bool failed : {false, true})
+    for (size_t k = 0; k < s->records.size() && next < 0; k++)
+      if (!s->records[k].now && s->records[k].failed == failed && Suits(s, s->records[k])) next = (int)k;
+  return next;
 }
 
 PetscErrorCode AUTOTakeNext(PC pc, bool *found)
@@ -241,7 +280,8 @@ static PetscErrorCode Order(PC pc)
 
     records.emplace_back();
     if (old != s->records.end()) std::swap(records.back(), *old);
-    records.back().what = what;
+    records.back().what        = what;
+    records.back().what.set_up = AUTOSetUpFor(what, (double)s->seen.entries / (double)PetscMax(s->seen.rows, 1));
     if (what.name == acting) s->acting = (int)records.size() - 1;
   }
   std::swap(records, s->records);
@@ -255,7 +295,7 @@ static PetscErrorCode FreeRecords(PC_AUTO *s)
   for (AUTORecord &record : s->records) PetscCall(PCDestroy(&record.pc));
   s->records.clear();
   s->acting = s->usual = -1;
-  s->solves = s->set_ups = s->taken_over = s->trial_count = 0;
+  s->solves = s->set_ups = s->taken_over = s->trial_count = s->its = 0;
   s->work = s->on_trials = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -285,7 +325,7 @@ PetscErrorCode AUTOSetFree(PC pc, bool is_free)
   PetscFunctionBegin;
   s->free = is_free;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
-  for (AUTORecord &record : s->records) record.now = false;
+  AUTOForgetSolve(s);
   if (s->acting < 0) PetscCall(AUTOTakeNext(pc, &found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -306,7 +346,7 @@ static PetscErrorCode PCSetUp_AUTO(PC pc)
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros"));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
   if (changed) PetscCall(BeginAnew(pc));
-  for (AUTORecord &record : s->records) record.now = false;
+  AUTOForgetSolve(s);
   s->set_ups++;
   if (s->acting >= 0) PetscCall(AUTOTake(pc, s->acting, &found));
   if (!found) {
@@ -425,8 +465,11 @@ static PetscErrorCode ViewRecords(const PC_AUTO *s, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "tried: %s, %" PetscInt_FMT " set-ups, %" PetscInt_FMT
                                      " solves, the last one of %" PetscInt_FMT " iterations%s%s\n",
-                                     r.what.name.c_str(), r.set_ups, r.solves, r.its, r.failed ? "; failed: " : "",
-                                     r.failed ? r.why.c_str() : ""));
+                                     r.what.name.c_str(), r.set_ups, r.solves, r.its,
+                                     r.failed     ? "; failed: "
+                                     : r.left > 0 ? "; left: "
+                                                  : "",
+                                     r.failed || r.left > 0 ? r.why.c_str() : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -465,8 +508,9 @@ static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
   PetscCall(ViewRecords(s, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "since these nonzeros: %" PetscInt_FMT " solves, %" PetscInt_FMT " taken over, %" PetscInt_FMT
-                                   " trials\n",
-                                   s->solves, s->taken_over, s->trial_count));
+                                   " trials; they cost as much as %.0f %s\n",
+                                   s->solves, s->taken_over, s->trial_count, s->by == PC_AUTO_BY_COUNTS ? s->work : 1e3 * s->work,
+                                   s->by == PC_AUTO_BY_COUNTS ? "iterations with jacobi" : "milliseconds"));
   PetscCall(ViewAdvice(s, viewer));
   if (s->acting < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer, "chosen by the rule: %s (%s)\n", s->why.c_str(), s->measured.c_str()));
@@ -597,9 +641,10 @@ null space, stencils on two-dimensional grids, and the size. A table of rules gi
 and `PCNONE` at the end. The first one that can be set up is taken; an error in the set-up of a candidate, such as the end of the
 memory, is none of the program.
 
-  In a `KSPSolve()` that tests a norm, a candidate that does not converge, or that takes more iterations than the rules estimate,
-hands over to the next one, which goes on from the solution so far; the tolerance stays relative to what it was. The iterations are
-added up, and each candidate may take as many as `KSPSetTolerances()` allows. What has worked stays for the next solve.
+  In a `KSPSolve()` that tests a norm, a candidate that does not converge, or whose norms fall so slowly that the next one seems to
+be worth its set-up, hands over to that one, which goes on from the solution so far; the tolerance stays relative to what it was.
+The iterations are added up, and each candidate may take as many as `KSPSetTolerances()` allows. What has worked stays for the next
+solve.
 
   New values on the same nonzeros keep the candidate. Other nonzeros begin anew.
 

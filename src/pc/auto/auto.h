@@ -1,6 +1,7 @@
 /*
    PCAUTO looks at the matrix, takes a preconditioner by the rules of auto_rules.txt, watches the solves, and takes another one
-   where they fail. auto.cxx is the face, auto_look.cxx looks, auto_rules.cxx reads the rules, auto_solve.cxx watches.
+   where they fail. auto.cxx is the face, auto_look.cxx looks, auto_rules.cxx reads the rules, auto_solve.cxx watches,
+   auto_course.cxx looks at how a solve gets on.
 */
 #pragma once
 
@@ -38,6 +39,7 @@ struct AUTOCandidate {
   std::string name, options;
   unsigned    needs = 0, excludes = 0;   /* sets of words */
   double      iteration = 1, set_up = 0; /* costs, in iterations with jacobi */
+  double      growth   = 0;              /* the set-up of longer rows costs more, by this power of their length */
   PetscInt    limit    = PETSC_INT_MAX;  /* iterations after which another one takes over */
   bool        fallback = false;          /* it is there for solves that fail, and not tried otherwise */
 };
@@ -49,10 +51,13 @@ struct AUTOChoice {
 
 /* The words that hold. `free` is whether the solver takes a preconditioner that is not symmetric, or is not known. */
 unsigned AUTOWords(const AUTOProperties &, bool free);
+bool     AUTOIsElliptic(const AUTOProperties &);
 bool     AUTOHolds(const AUTOCandidate &, unsigned words);
 /* Reads the rules, and gives the candidates of the first choice that fits, with jacobi and none behind. */
 PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
 
+/* The cost of a set-up for rows of this length. */
+double AUTOSetUpFor(const AUTOCandidate &, double entries_a_row);
 /* How many iterations with a preconditioner of finepc a set-up of it takes as long as, by the rules. */
 PetscErrorCode AUTOSetUpInIterations(PCType, double *);
 
@@ -67,7 +72,9 @@ struct AUTORecord {
   double        solve_cost = 0, set_up_cost = 0;  /* of the last ones: iterations with jacobi, or seconds */
   bool          failed = false;                   /* in a set-up or in a solve */
   bool          now    = false;                   /* it has been tried in the solve that runs */
-  std::string   why;                              /* it failed */
+  double        left   = 0;                       /* it has been left in that solve, since this is what the rest seemed to cost */
+  PetscInt      check  = 0;                       /* iterations after which the course of the solve is looked at, 0 for the usual */
+  std::string   why;                              /* it failed, or was left */
 };
 
 struct PC_AUTO {
@@ -83,8 +90,10 @@ struct PC_AUTO {
   std::vector<AUTOCandidate> given;         /* by a test, in the place of the rules' */
   int                        acting = -1;   /* index in records */
   int                        usual  = -1;   /* while another one is on trial: the one that was acting */
+  int                        next   = -1;   /* the one that is to follow, where the course of a solve has told */
   MatPattern                 nonzeros;
   PetscInt                   solves = 0, set_ups = 0, taken_over = 0, trial_count = 0;
+  PetscInt                   its  = 0;                /* of the last solve, by all candidates */
   double                     work = 0, on_trials = 0; /* costs since the nonzeros are what they are */
   PetscInt                   looks        = 0;
   PetscLogDouble             look_seconds = 0;
@@ -101,6 +110,17 @@ PetscErrorCode AUTOTake(PC, int k, bool *works);
 /* Takes the next candidate that works and has not been tried in this solve; false if none is left. */
 PetscErrorCode AUTOTakeNext(PC, bool *found);
 PetscErrorCode AUTODrop(PC, int k);
+/* The first candidate that has not been tried in this solve and has not failed before, or -1. */
+int AUTOFirstFresh(const PC_AUTO *);
+/* Of those that have been left in this solve the one whose rest costs least, or -1. */
+int AUTOBestLeft(const PC_AUTO *);
+/* Another solve begins. */
+void AUTOForgetSolve(PC_AUTO *);
+/* How a run of the solver has ended: by itself, to be followed by another candidate, or only to be looked at. */
+enum class AUTOOutcome { ENDED, LEFT, GOES_ON };
+/* Runs the solver once with the candidate that acts, and looks at how it gets on. */
+PetscErrorCode AUTORun(PC, KSP, SolveFn, AUTOOutcome *);
+
 /* The largest of all ranks' seconds, or the given costs. */
 PetscErrorCode AUTOCost(PC, double counted, PetscLogDouble seconds, double *cost);
 

@@ -2,6 +2,7 @@
 #include <finepc.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
 
@@ -18,6 +19,9 @@ static constexpr PetscInt64 kSmall = 100000;
  * problem. */
 static constexpr double kElliptic = 0.6;
 
+/* Set-ups cost what the rules say where rows have so many entries. */
+static constexpr double kUsualRow = 7;
+
 /* Rows are uneven if the longest one is so many times the mean. */
 static constexpr double kUneven = 20;
 
@@ -31,18 +35,21 @@ static bool IsOfBlocks(const AUTOProperties &p)
   return p.block_size > 1 || p.modes > 1;
 }
 
+bool AUTOIsElliptic(const AUTOProperties &p)
+{
+  return p.rows_known && !IsOfBlocks(p) && (p.stencil || (double)p.not_positive >= kElliptic * (double)p.beside);
+}
+
 /* The same words, with the same meaning, are in finepc_try/rules.py. */
 static const Word kWords[] = {
   {"rows", [](const AUTOProperties &p, bool) { return p.rows_known; }},
   {"symmetric", [](const AUTOProperties &p, bool) { return p.symmetric; }},
   {"definite", [](const AUTOProperties &p, bool) { return p.definite && !p.indefinite; }},
   {"positive", [](const AUTOProperties &p, bool) { return !p.negative_diagonal && !p.one_sided; }}, /* icc may not return else */
-  {"elliptic",
-   [](const AUTOProperties &p, bool) {
-     return p.rows_known && !IsOfBlocks(p) && (p.stencil || (double)p.not_positive >= kElliptic * (double)p.beside);
-   }},
+  {"elliptic", [](const AUTOProperties &p, bool) { return AUTOIsElliptic(p); }},
   {"stencil", [](const AUTOProperties &p, bool) { return p.stencil > 0; }},
   {"anisotropic", [](const AUTOProperties &p, bool) { return p.anisotropic; }},
+  {"modes", [](const AUTOProperties &p, bool) { return p.modes > 1; }},
   {"blocks", [](const AUTOProperties &p, bool) { return IsOfBlocks(p); }},
   {"uneven", [](const AUTOProperties &p,
                 bool) { return (double)p.longest_row * (double)p.rows > kUneven * (double)p.entries && p.entries > 0; }},
@@ -71,6 +78,11 @@ static bool Holds(unsigned needs, unsigned excludes, unsigned words)
 bool AUTOHolds(const AUTOCandidate &candidate, unsigned words)
 {
   return Holds(candidate.needs, candidate.excludes, words);
+}
+
+double AUTOSetUpFor(const AUTOCandidate &candidate, double entries_a_row)
+{
+  return candidate.set_up * std::pow(PetscMax(entries_a_row, 1) / kUsualRow, candidate.growth);
 }
 
 /* Text to be read. A stream that finds no memory says so. */
@@ -122,28 +134,36 @@ static PetscErrorCode ReadCandidate(const std::vector<std::string> &fields, std:
   AUTOCandidate candidate;
 
   PetscFunctionBegin;
-  PetscCheck(fields.size() == 7, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A candidate of auto_rules.txt has not 7 fields");
+  PetscCheck(fields.size() == 8, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A candidate of auto_rules.txt has not 8 fields");
   candidate.name    = fields[1];
   candidate.options = fields[2];
   PetscCall(ReadWords(fields[3], &candidate.needs, &candidate.excludes));
   candidate.iteration = std::strtod(fields[4].c_str(), nullptr);
   candidate.set_up    = std::strtod(fields[5].c_str(), nullptr);
-  candidate.limit     = (PetscInt)std::strtol(fields[6].c_str(), nullptr, 10);
+  candidate.growth    = std::strtod(fields[6].c_str(), nullptr);
+  candidate.limit     = (PetscInt)std::strtol(fields[7].c_str(), nullptr, 10);
   all->push_back(candidate);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Appends the candidates that the words allow, each once. */
+/* Appends the candidates that the words allow, each once. Those behind a stroke are there to fall back to. */
 static PetscErrorCode Append(const std::string &names, unsigned words, const std::vector<AUTOCandidate> &all, AUTOChoice *choice)
 {
+  bool fallback = false;
+
   PetscFunctionBegin;
   for (const std::string &name : WordsOf(names)) {
+    fallback = fallback || name == "/";
+    if (name == "/") continue;
     const auto is    = [&](const AUTOCandidate &candidate) { return candidate.name == name; };
-    const auto found = std::find_if(all.begin(), all.end(), is);
+    const auto found = std::find_if(all.begin(), all.end(), [&](const AUTOCandidate &c) { return is(c) && AUTOHolds(c, words); });
 
-    PetscCheck(found != all.end(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "auto_rules.txt has no candidate %s", name.c_str());
-    if (!AUTOHolds(*found, words)) continue;
-    if (std::none_of(choice->candidates.begin(), choice->candidates.end(), is)) choice->candidates.push_back(*found);
+    PetscCheck(std::any_of(all.begin(), all.end(), is), PETSC_COMM_SELF, PETSC_ERR_PLIB, "auto_rules.txt has no candidate %s",
+               name.c_str());
+    if (found == all.end()) continue;
+    if (std::any_of(choice->candidates.begin(), choice->candidates.end(), is)) continue;
+    choice->candidates.push_back(*found);
+    choice->candidates.back().fallback = fallback;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -188,8 +208,6 @@ PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *choice)
     choice->measured = fields[4];
     PetscCall(Append(fields[2], words, all, choice));
   }
-  const size_t by_rule = choice->candidates.size();
-  PetscCall(Append("jacobi none", words, all, choice));
-  for (size_t k = by_rule; k < choice->candidates.size(); k++) choice->candidates[k].fallback = true;
+  PetscCall(Append("/ jacobi none", words, all, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -92,6 +92,9 @@ static PetscErrorCode EndTrial(PC pc, bool solved)
 
 /* ------------------------------------------- solves ------------------------------------------- */
 
+/* What the rest of a candidate that has come to its limit counts, beside what it has taken. */
+static constexpr double kAtLimit = 1000;
+
 /* The most iterations that the candidate gets. */
 static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
 {
@@ -120,30 +123,34 @@ static bool IsOnTrack(KSP ksp, const SolveSettings &settings, PetscInt limit)
   return reached < 0 && ksp->its * wanted / reached <= limit;
 }
 
-/* Runs the solver once, and notes what it took. */
-static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve)
+/* Runs the solver once, and notes what it took. `*outcome` comes with how the run before has ended. */
+static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
 {
-  PC_AUTO       *s = (PC_AUTO *)pc->data;
+  PC_AUTO       *s    = (PC_AUTO *)pc->data;
+  const bool     more = *outcome == AUTOOutcome::GOES_ON; /* of the same solve */
   PetscLogDouble begin, end;
 
   PetscFunctionBegin;
   PetscCall(PetscTime(&begin));
-  PetscCall((*solve)(ksp));
+  PetscCall(AUTORun(pc, ksp, solve, outcome));
   PetscCall(PetscTime(&end));
   AUTORecord &record = s->records[s->acting];
 
-  record.its = ksp->its;
-  record.solves++;
-  PetscCall(AUTOCost(pc, ksp->its * record.what.iteration, end - begin, &record.solve_cost));
-  s->work += record.solve_cost;
-  if (s->usual >= 0) s->on_trials += record.solve_cost;
-  if (record.pc) PetscCall(PCReuseNoteSolve(record.pc, ksp->its, end - begin));
+  double cost;
+
+  PetscCall(AUTOCost(pc, ksp->its * record.what.iteration, end - begin, &cost));
+  s->work += cost;
+  if (s->usual >= 0) s->on_trials += cost;
+  record.its        = (more ? record.its : 0) + ksp->its;
+  record.solve_cost = (more ? record.solve_cost : 0) + cost;
+  record.solves += *outcome == AUTOOutcome::ENDED;
+  if (record.pc && *outcome == AUTOOutcome::ENDED) PetscCall(PCReuseNoteSolve(record.pc, ksp->its, end - begin));
   if (ksp->reason == KSP_DIVERGED_INDEFINITE_MAT) s->seen.indefinite = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Takes the next candidate after a solve that has not converged; false if the solve ends so. */
-static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, SolveStart *start, bool *goes_on)
+static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, SolveStart *start, AUTOOutcome outcome, bool *goes_on)
 {
   PC_AUTO *s = (PC_AUTO *)pc->data;
   bool     hopeless, found = true;
@@ -154,19 +161,27 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   const PetscInt           its  = ksp->its;
   AUTORecord              &last = s->records[s->acting];
 
-  if (s->usual < 0 && !PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, settings, last.what.limit)) PetscFunctionReturn(PETSC_SUCCESS);
+  const bool ended = outcome == AUTOOutcome::ENDED;
+  if (ended && s->usual < 0 && !PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, settings, last.what.limit))
+    PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(SolveAgain(ksp, settings, start, &hopeless));
   if (hopeless) {
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (s->usual >= 0) PetscCall(EndTrial(pc, false));
-  else if (PCReuseIsFrozen(last.pc)) {
+  if (outcome == AUTOOutcome::GOES_ON) found = true;
+  else if (s->usual >= 0) PetscCall(EndTrial(pc, false));
+  else if (ended && PCReuseIsFrozen(last.pc)) {
     PetscCall(PCReuseRefresh(last.pc, &found));
     s->work += last.what.set_up / 2;
   } else {
-    last.failed = true;
-    last.why    = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(its) + " iterations";
+    if (ended) {
+      const bool limited = why == KSP_DIVERGED_ITS && its == last.what.limit && its < settings.max_it;
+
+      last.failed = !limited;
+      if (limited) last.left = kAtLimit * its * last.what.iteration; /* it may go on where nothing else works */
+      last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(its) + " iterations";
+    }
     PetscCall(AUTOTakeNext(pc, &found));
     s->taken_over += found;
   }
@@ -183,16 +198,18 @@ static PetscErrorCode BeginWithFirst(PC pc)
   bool     found;
 
   PetscFunctionBegin;
-  for (AUTORecord &record : s->records) record.failed = record.now = false;
+  AUTOForgetSolve(s);
+  for (AUTORecord &record : s->records) record.failed = false;
   PetscCall(AUTOTakeNext(pc, &found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSettings &settings, SolveStart *start)
 {
-  PC_AUTO *s       = (PC_AUTO *)pc->data;
-  PetscInt its     = 0;
-  bool     goes_on = true;
+  PC_AUTO    *s       = (PC_AUTO *)pc->data;
+  PetscInt    its     = 0;
+  bool        goes_on = true;
+  AUTOOutcome outcome = AUTOOutcome::ENDED;
 
   PetscFunctionBegin;
   const int due = DueForTrial(s);
@@ -200,16 +217,16 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   s->solves++;
   while (goes_on) {
     ksp->max_it = LimitOf(s, settings.max_it);
-    PetscCall(RunOnce(pc, ksp, solve));
+    PetscCall(RunOnce(pc, ksp, solve, &outcome));
     ksp->max_it = settings.max_it;
     its += ksp->its;
     goes_on = false;
     if (ksp->reason > 0 && s->usual >= 0) PetscCall(EndTrial(pc, true));
     else if (ksp->reason > 0) s->records[s->acting].failed = false;
-    else PetscCall(TakeOver(pc, ksp, settings, start, &goes_on));
+    else PetscCall(TakeOver(pc, ksp, settings, start, outcome, &goes_on));
   }
-  ksp->its       = its;
-  const bool all = std::all_of(s->records.begin(), s->records.end(), [](const AUTORecord &record) { return record.failed; });
+  ksp->its = s->its = its;
+  const bool all    = std::all_of(s->records.begin(), s->records.end(), [](const AUTORecord &record) { return record.failed; });
   if (ksp->reason < 0 && all) PetscCall(BeginWithFirst(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -221,7 +238,8 @@ static PetscErrorCode LeaveTrial(PC pc)
 
   PetscFunctionBegin;
   if (s->usual >= 0) PetscCall(EndTrial(pc, false));
-  for (AUTORecord &record : s->records) record.now = false;
+  AUTOForgetSolve(s);
+  for (AUTORecord &record : s->records) record.check = 0;
   if (s->acting >= 0) s->records[s->acting].now = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,176 @@
+/*
+   The course of a run: PCAUTO looks at how the norms fall, first after a few iterations and then each time when there are twice as
+   many, estimates what the rest will cost, and leaves the candidate where that is so much that another one is worth trying.
+
+   The estimate is rough: the conjugate gradient method may stand still for long and then converge at once, and on ill-conditioned
+   systems it begins fast and becomes slow. Therefore a candidate that was left is not lost: its estimate stays beside those of the
+   others, and the one that seems to cost least goes on. Looking twice as late each time bounds what is lost by changes.
+*/
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "finepcimpl.h"
+#include "options.h"
+#include "auto.h"
+
+/* The first look at a run, with a solver whose preconditioner has to be symmetric, and with others, which often are GMRES with
+ * restarts after 30 iterations. */
+static constexpr PetscInt kFirstLook = 20, kFirstLookFree = 30;
+/* Where the GPU may decide about the iterations, a look ends the run. */
+static constexpr PetscInt kFirstEnd = 96, kNextEnd = 4;
+/* Another candidate is worth trying if the rest costs so many times as much as its set-up and this number of its iterations. */
+static constexpr double kWorth = 1.5, kProbe = 16;
+/* An estimate says no more than that the rest takes so many times as long as what was done. */
+static constexpr double kMost = 500;
+/* One that was left before goes on if its rest, with a set-up, seems to cost so many times less. */
+static constexpr double kBetter = 1.5;
+
+struct Course {
+  PC      pc;
+  SolveFn solve;
+  PetscErrorCode (*test)(KSP, PetscInt, PetscReal, KSPConvergedReason *, void *);
+  void                  *context; /* of the test */
+  PetscInt               next;    /* iterations at the next look */
+  std::vector<PetscReal> norms;
+  bool                   left;
+};
+
+/*
+   Iterations from here to this norm, by the mean of the course so far and by that of its second half. With `slows` the logarithm of
+   the norm falls as a power of the iterations that is below 1.
+*/
+static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slows)
+{
+  constexpr double kStill = 4, kLeast = 0.2;
+  const auto      least = [&](size_t until) { return *std::min_element(norms.begin(), norms.begin() + (std::ptrdiff_t)until + 1); };
+  const size_t    last = norms.size() - 1, half = last / 2;
+  const PetscReal first = norms[0], middle = least(half), now = least(last);
+
+  if (last < 2 || !(now > goal) || !(goal > 0)) return 0;
+  const double wanted = std::log(now / goal), done = std::log(first / now), before = std::log(first / middle);
+
+  if (!(done > 0)) return std::numeric_limits<double>::infinity();
+  if (before >= done) return kStill * wanted / done * (double)last;
+  const double power = PetscMax(before > 0 ? std::log2(done / before) : 1, kLeast);
+  if (slows && power < 1) return (double)last * (std::pow((wanted + done) / done, 1 / power) - 1);
+  return wanted / PetscMin(done / (double)last, (done - before) / (double)(last - half));
+}
+
+/* Whether another candidate takes over. All ranks have the same norms. Ill-conditioned matrices, which are not those of elliptic
+ * problems, slow down where the preconditioner does little. */
+static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, PetscReal goal)
+{
+  PC_AUTO     *s      = (PC_AUTO *)pc->data;
+  AUTORecord  &record = s->records[s->acting];
+  const bool   slows  = record.what.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen);
+  const double rest   = PetscMin(Rest(norms, goal, slows), kMost * its);
+  const int    fresh = AUTOFirstFresh(s), left = AUTOBestLeft(s);
+  const double cost  = rest * record.what.iteration;
+  double       least = cost;
+
+  if (fresh >= 0) {
+    const AUTOCandidate &what  = s->records[fresh].what;
+    const double         trial = kWorth * (what.set_up + kProbe * what.iteration);
+
+    if (trial < least) s->next = fresh;
+    least = PetscMin(trial, least);
+  }
+  if (left >= 0 && kBetter * (s->records[left].left + s->records[left].what.set_up) < least) s->next = left;
+  (void)PetscInfo(pc, "%s: after %" PetscInt_FMT " iterations the rest seems to cost %g, then %s\n", record.what.name.c_str(), its,
+                  cost, s->next < 0 ? "the same" : s->records[s->next].what.name.c_str());
+  if (s->next < 0) return false;
+  record.left  = cost;
+  record.check = 2 * its;
+  record.why   = "after " + std::to_string(its) + " iterations " + std::to_string((PetscInt)rest) + " more were expected";
+  return true;
+}
+
+static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPConvergedReason *reason, void *context)
+{
+  Course *c = (Course *)context;
+
+  PetscFunctionBegin;
+  PetscCall((*c->test)(ksp, n, norm, reason, c->context));
+  if (n == 0) c->norms.clear();
+  c->norms.push_back(norm);
+  if (*reason || n < c->next) PetscFunctionReturn(PETSC_SUCCESS);
+  c->next = 2 * n;
+  c->left = Leaves(c->pc, n, c->norms, ksp->ttol);
+  if (c->left) *reason = KSP_DIVERGED_ITS;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The solver calls the test of its iterations, which looks at the course. */
+static PetscErrorCode RunWithLooks(Course *c, KSP ksp)
+{
+  PetscFunctionBegin;
+  c->test    = ksp->converged;
+  c->context = ksp->cnvP;
+
+  ksp->converged            = Entry<Converged_Course>;
+  ksp->cnvP                 = c;
+  const PetscErrorCode code = (*c->solve)(ksp);
+
+  ksp->converged = c->test;
+  ksp->cnvP      = c->context;
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The run ends where the course is to be looked at; its norms are those of the history. */
+static PetscErrorCode RunToLook(Course *c, KSP ksp, bool *goes_on)
+{
+  PC_AUTO               *s      = (PC_AUTO *)c->pc->data;
+  AUTORecord            &record = s->records[s->acting];
+  const bool             ours   = !ksp->res_hist;
+  const PetscInt         max_it = ksp->max_it;
+  std::vector<PetscReal> history(ours ? c->next + 1 : 0);
+
+  PetscFunctionBegin;
+  if (ours) {
+    ksp->res_hist     = history.data();
+    ksp->res_hist_max = c->next + 1;
+    ksp->res_hist_len = 0;
+  }
+  const auto before         = ksp->res_hist_len;
+  ksp->max_it               = PetscMin(max_it, c->next);
+  const PetscErrorCode code = (*c->solve)(ksp);
+
+  ksp->max_it = max_it;
+  c->norms.assign(ksp->res_hist + before, ksp->res_hist + ksp->res_hist_len);
+  if (ours) {
+    ksp->res_hist     = nullptr;
+    ksp->res_hist_max = ksp->res_hist_len = 0;
+  }
+  PetscCall(code);
+  if (ksp->reason != KSP_DIVERGED_ITS || ksp->its >= max_it || c->norms.size() < 3) PetscFunctionReturn(PETSC_SUCCESS);
+  c->left  = Leaves(c->pc, ksp->its, c->norms, ksp->ttol);
+  *goes_on = !c->left;
+  if (*goes_on) record.check = kNextEnd * ksp->its;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
+{
+  PC_AUTO          *s      = (PC_AUTO *)pc->data;
+  const AUTORecord &record = s->records[s->acting];
+  const bool        others = AUTOFirstFresh(s) >= 0 || AUTOBestLeft(s) >= 0;
+  const PetscInt    known  = record.solves ? 2 * s->its : 0; /* that it takes as long as before is no surprise */
+  Course            c{pc, solve, nullptr, nullptr, 0, {}, false};
+  PetscBool         fused;
+  bool              goes_on = false;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &fused, KSPCGFUSED, KSPGMRESFUSED, KSPRRBCG, ""));
+  c.next = PetscMax(record.check ? record.check : fused ? kFirstEnd : s->free ? kFirstLookFree : kFirstLook, known);
+  if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
+  else if (!fused) PetscCall(RunWithLooks(&c, ksp));
+  else if (record.what.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
+  else PetscCall(RunToLook(&c, ksp, &goes_on));
+  *outcome = c.left ? AUTOOutcome::LEFT : goes_on ? AUTOOutcome::GOES_ON : AUTOOutcome::ENDED;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
