@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "options.h"
-#include "pc/auto/auto.h"
 #include "local.h"
 
 const char *const PCFinePCReuses[] = {"auto", "always", "never", "PCFinePCReuse", "PC_FINEPC_REUSE_", nullptr};
@@ -97,7 +96,7 @@ PetscErrorCode PCReuseNoteSetUp(PC pc, PetscLogDouble seconds)
     r->newest = r->excess = 0;
   }
   if (r->mode == PC_FINEPC_REUSE_ALWAYS) PetscFunctionReturn(PETSC_SUCCESS);
-  if (r->counts) PetscCall(AUTOSetUpInIterations(((PetscObject)pc)->type_name, &r->set_up));
+  if (r->counts >= 0) r->set_up = r->counts;
   else PetscCallMPI(MPIU_Allreduce(&seconds, &r->set_up, 1, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)pc)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -109,7 +108,7 @@ PetscErrorCode PCReuseNoteSolve(PC pc, PetscInt its, PetscLogDouble seconds)
 
   PetscFunctionBegin;
   if (!r || r->mode != PC_FINEPC_REUSE_AUTO) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!r->counts) PetscCallMPI(MPIU_Allreduce(&seconds, &cost, 1, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  if (r->counts < 0) PetscCallMPI(MPIU_Allreduce(&seconds, &cost, 1, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)pc)));
   r->last = cost;
   r->cost += cost;
   if (!r->solves) {
@@ -243,12 +242,12 @@ PetscErrorCode PCReuseCompose(PC pc, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCReuseCount(PC pc)
+PetscErrorCode PCReuseCount(PC pc, double its)
 {
   PCReuse *r = Of(pc);
 
   PetscFunctionBegin;
-  if (r) r->counts = true;
+  if (r) r->counts = its;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

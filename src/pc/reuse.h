@@ -14,12 +14,12 @@ struct PCReuse {
   bool       options  = false; /* one has changed that makes the factor useless */
   bool       frozen   = false; /* the factor is not that of the values at hand */
 
-  /* Since the last set-up, in seconds, or in iterations for those who count (PCReuseCount()). */
-  bool     counts   = false;
-  double   set_up   = 0; /* the set-up itself */
-  double   cost     = 0; /* all solves */
-  double   last     = 0; /* the last one */
-  double   first    = 0; /* the first one */
+  /* Since the last set-up, in seconds, or in iterations where these count. */
+  double   counts   = -1; /* what a set-up counts, in iterations; negative: by seconds */
+  double   set_up   = 0;  /* the set-up itself */
+  double   cost     = 0;  /* all solves */
+  double   last     = 0;  /* the last one */
+  double   first    = 0;  /* the first one */
   PetscInt solves   = 0;
   PetscInt its      = 0; /* of the first one */
   PetscInt wait     = 0; /* set-ups before the factor is kept again, since keeping it has not paid */
@@ -43,7 +43,7 @@ PetscInt       PCReuseLimit(PC);
 bool           PCReuseIsFrozen(PC);
 PetscErrorCode PCReuseRefresh(PC, bool *refreshed);
 /* Decides by counted costs: a set-up takes as long as so many iterations. */
-PetscErrorCode PCReuseCount(PC);
+PetscErrorCode PCReuseCount(PC, double its);
 PetscErrorCode PCReuseView(PC, PetscViewer);
 
 /* Composes what belongs to the type, or takes it away. */

@@ -121,7 +121,7 @@ static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *o
   in >> key >> type;
   PetscCall(PCSetType(*made, type.c_str()));
   PetscCall(PCFinePCSetReuse(*made, s->reuse));
-  if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made));
+  if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made, what.set_up / what.iteration));
   PetscCall(options->Insert(((PetscObject)pc)->options, own, what.options));
   PetscCall(PCSetFromOptions(*made));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -433,7 +433,7 @@ static PetscErrorCode ViewSeen(const AUTOProperties &p, PetscLogDouble seconds, 
                                    "  %s%s: %" PetscInt64_FMT " of %" PetscInt64_FMT " couplings differ, %" PetscInt64_FMT
                                    " are one-sided\n",
                                    p.symmetric ? "symmetric" : "not symmetric",
-                                   p.indefinite ? ", and a solve found it to be indefinite"
+                                   p.indefinite ? ", found to be indefinite"
                                    : p.definite ? ", taken as positive definite"
                                                 : "",
                                    p.unequal, p.pairs + p.one_sided, p.one_sided));

@@ -31,7 +31,7 @@ struct AUTOProperties {
   PetscInt stencil     = 0; /* 5 or 9 points */
   bool     anisotropic = false;
   bool     symmetric = false, definite = false;
-  bool     indefinite = false; /* a solve has found a direction of negative curvature */
+  bool     indefinite = false; /* the look, or a solve, has found a direction of negative curvature */
 };
 
 /* A preconditioner that may be taken. */
@@ -58,9 +58,6 @@ PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
 
 /* The cost of a set-up for rows of this length. */
 double AUTOSetUpFor(const AUTOCandidate &, double entries_a_row);
-/* How many iterations with a preconditioner of finepc a set-up of it takes as long as, by the rules. */
-PetscErrorCode AUTOSetUpInIterations(PCType, double *);
-
 /* Looks at the matrix; collective. */
 PetscErrorCode AUTOLook(Mat, AUTOProperties *);
 

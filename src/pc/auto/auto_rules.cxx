@@ -168,23 +168,6 @@ static PetscErrorCode Append(const std::string &names, unsigned words, const std
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AUTOSetUpInIterations(PCType type, double *iterations)
-{
-  std::vector<AUTOCandidate> all;
-  Text                       in(kRules);
-
-  PetscFunctionBegin;
-  for (std::string line; std::getline(in, line);) {
-    const std::vector<std::string> fields = FieldsOf(line);
-
-    if (!fields.empty() && fields[0] == "candidate") PetscCall(ReadCandidate(fields, &all));
-  }
-  *iterations = 0;
-  for (const AUTOCandidate &candidate : all)
-    if (candidate.options == std::string("-pc_type ") + type) *iterations = candidate.set_up / candidate.iteration;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *choice)
 {
   std::vector<AUTOCandidate> all;
