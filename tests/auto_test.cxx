@@ -154,6 +154,54 @@ TEST_CASE("the rules choose by what the matrix is", "[auto]")
   }
 }
 
+TEST_CASE("a symmetric indefinite matrix with a positive diagonal is seen to be so, a definite one is not", "[auto][mpi]")
+{
+  /* dominated rows, but for a few pairs whose coupling is stronger than their diagonal; and a shift, whose modes are smooth */
+  HostMatrix pairs = Poisson(30, 30), shifted = Poisson(30, 30), weak = Poisson(30, 30);
+  const auto shift = [](HostMatrix &A, double by) {
+    for (LocalInt row = 0; row < A.n; row++)
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+        if (A.j[k] == row) A.a[k] += by;
+  };
+  for (LocalInt row = 0; row < pairs.n; row++)
+    for (LocalInt k = pairs.i[row]; k < pairs.i[row + 1]; k++) {
+      const LocalInt low = std::min(row, pairs.j[k]), high = std::max(row, pairs.j[k]);
+      if (high == low + 1 && low % 200 == 100) pairs.a[k] = -6;
+    }
+  shift(shifted, -0.3);
+  shift(weak, -0.01); /* the smallest eigenvalue of Poisson's is 0.02 */
+  struct Case {
+    const char       *name;
+    const HostMatrix &A;
+    bool              definite;
+  };
+  for (const Case &c : {Case{"pairs", pairs, false}, Case{"shifted", shifted, false}, Case{"weak", weak, true}}) {
+    CAPTURE(c.name);
+    System s(c.A, std::string("-ksp_type gmres -ksp_pc_side right ") + kTrue, {}, PETSC_COMM_WORLD);
+    MUST(KSPSetUp(s.ksp));
+    CHECK(Of(s.ksp)->seen.symmetric);
+    CHECK(Of(s.ksp)->seen.indefinite == !c.definite);
+    CHECK((RecordOf(s.ksp, "none").what.fallback && Of(s.ksp)->records[0].what.name == (c.definite    ? "rrb"
+                                                                                        : Ranks() > 1 ? "bjacobi_ilu"
+                                                                                                      : "ilu")));
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) > 0);
+    CHECK(s.Residual() < 1.1e-8);
+    MUST(MatSetOption(s.A, MAT_SPD, PETSC_TRUE)); /* what the program says goes before */
+    MUST(KSPReset(s.ksp));
+    MUST(KSPSetOperators(s.ksp, s.A, s.A));
+    MUST(KSPSetUp(s.ksp));
+    CHECK(!Of(s.ksp)->seen.indefinite);
+  }
+  for (const char *name : {"bcsstk16", "bcsstk24", "s3rmt3m3", "ex15", "ani5_crop"}) {
+    CAPTURE(name);
+    const System s(Shared(name), "-ksp_type gmres", {}, PETSC_COMM_WORLD);
+    MUST(KSPSetUp(s.ksp));
+    CHECK(Of(s.ksp)->seen.definite);
+    CHECK(!Of(s.ksp)->seen.indefinite);
+  }
+}
+
 TEST_CASE("shared matrices are solved whatever comes first", "[auto][long]")
 {
   for (const char *name : {"bcsstk16", "bcsstk24", "s3rmt3m3", "ex15", "ani5_crop"}) {

@@ -120,6 +120,26 @@ std::vector<Shape> Shapes()
 
 } // namespace
 
+TEST_CASE("values are gathered from the memory where they are", "[csr][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (size_t count : {0, 1, 31, 32, 33, 1000}) {
+      const size_t          room = 3 * count + 1;
+      std::vector<double>   from(room), to(count + 1, -1);
+      std::vector<LocalInt> at(count);
+      double               *values = nullptr;
+      for (size_t k = 0; k < room; k++) from[k] = (double)(k * k);
+      for (size_t k = 0; k < count; k++) at[k] = (LocalInt)((k * 7919) % room);
+      MUST(ArrayCreate(room * sizeof(double), backend.where, (void **)&values));
+      MUST(ArrayCopy(values, from.data(), room * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+      MUST(ArrayGather(count, at.data(), values, backend.where, to.data()));
+      MUST(ArrayDestroy(backend.where, (void **)&values));
+      CAPTURE(backend.where, count);
+      for (size_t k = 0; k < count; k++) REQUIRE(to[k] == from[at[k]]);
+      CHECK(to[count] == -1);
+    }
+}
+
 TEST_CASE("the hash of a pattern is the same in both twins, and another one for another pattern", "[csr][sanitizer]")
 {
   const auto hash = [](const CSRView &host, const Backend &backend) {

@@ -1,5 +1,6 @@
 /* CUDA twin of src/sparse/memory_host.cxx and of a function in src/sparse/local_int.cxx: device memory is allocated without a pool.
  */
+#include "buffer.cuh"
 #include "launch.cuh"
 #include "sparse/transfer.cuh"
 
@@ -19,6 +20,30 @@ PetscErrorCode LocalIntCopy_CUDA(size_t count, const PetscInt *from, LocalInt *t
   CopyLocalInts<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, from, to);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static __global__ void GatherValues(size_t count, const LocalInt *at, const PetscScalar *from, PetscScalar *to)
+{
+  const size_t k = GridThread();
+  if (k < count) to[k] = from[at[k]];
+}
+
+PetscErrorCode ArrayGather_CUDA(size_t count, const LocalInt *at, const PetscScalar *from, PetscScalar *to)
+{
+  cudaStream_t        stream;
+  Buffer<LocalInt>    places;
+  Buffer<PetscScalar> values;
+
+  PetscFunctionBegin;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  PetscCall(places.Allocate(count));
+  PetscCall(values.Allocate(count));
+  PetscCall(ArrayCopy_CUDA(places.data(), at, places.bytes(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  GatherValues<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, places.data(), from, values.data());
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(to, values.data(), values.bytes(), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

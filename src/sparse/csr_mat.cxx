@@ -2,7 +2,7 @@
    This file takes the rows out of PETSc's AIJ matrices and makes a MATAIJ of a factor. It alone knows the differences between the
    AIJ types.
 */
-#include <petsc/private/petscimpl.h>
+#include <petsc/private/matimpl.h>
 
 #include <type_traits>
 
@@ -107,7 +107,16 @@ static PetscErrorCode RestoreDeviceCSR(CSRMat *csr)
   PetscCall(MatSeqAIJCUSPARSERestoreIJ(csr->local, PETSC_FALSE, &i, &j));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+/* Whether the host has the values of a matrix of the device. */
+static bool HostIsCurrent(Mat local)
+{
+  return local->offloadmask != PETSC_OFFLOAD_GPU;
+}
 #else
+static bool HostIsCurrent(Mat)
+{
+  return true;
+}
 static PetscErrorCode GetDeviceCSR(CSRMat *)
 {
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "There are no matrices on the GPU");
@@ -257,6 +266,26 @@ PetscErrorCode MatGetPartOnHost(Mat part, CSRMat *csr)
   PetscCall(MatGetSize(part, &rows, nullptr));
   PetscCall(LocalIntCast(rows, "rows", &csr->A.n));
   PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetCSRToLook(Mat A, CSRMat *csr)
+{
+  Place           place = Place::HOST;
+  const PetscInt *i, *j;
+  PetscInt        n;
+
+  PetscFunctionBegin;
+  PetscCall(GetLocal(A, csr));
+  PetscCall(PlaceOf_CSR(A, &place));
+  if (place != Place::DEVICE || HostIsCurrent(csr->local)) {
+    PetscCall(GetHostCSR(csr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(GetDeviceCSR(csr));
+  PetscCall(MatLendRows(csr->local, PETSC_FALSE, &n, &i, &j));
+  PetscCall(MatGetLocalPattern(csr->local, PETSC_MEMTYPE_HOST, csr->A.n, csr->A.nnz, i, j, &csr->A.i, &csr->A.j));
+  PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

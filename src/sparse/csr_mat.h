@@ -42,6 +42,12 @@ PetscErrorCode MatGetCSR(Mat, CSRMat *);
 /* Lends the same rows on the host, wherever the matrix has them. */
 PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 
+/*
+   Lends the same rows with their pattern on the host, where PETSc always has it, and the values where they need not be copied:
+   A.where is that of the values alone.
+*/
+PetscErrorCode MatGetCSRToLook(Mat, CSRMat *);
+
 /* Lends the rows of a sequential AIJ matrix on the host, which need not be square. */
 PetscErrorCode MatGetPartOnHost(Mat, CSRMat *);
 

@@ -11,6 +11,8 @@ PetscErrorCode ArrayCreate(size_t bytes, PetscMemType, void **);
 PetscErrorCode ArrayDestroy(PetscMemType, void **);
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
 PetscErrorCode ArrayZero(void *, size_t bytes, PetscMemType);
+/* to[k] = from[at[k]] for k < count. `to` and `at` are on the host, `from` is where it is said to be. */
+PetscErrorCode ArrayGather(size_t count, const LocalInt *at, const PetscScalar *from, PetscMemType from_where, PetscScalar *to);
 
 /* The same for one kind of memory each; ArrayCopy_CUDA() copies from, to and on the device. */
 PetscErrorCode ArrayCreate_Host(size_t bytes, void **);
@@ -19,6 +21,7 @@ PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
 PetscErrorCode ArrayZero_CUDA(void *, size_t bytes);
+PetscErrorCode ArrayGather_CUDA(size_t count, const LocalInt *at, const PetscScalar *from, PetscScalar *to);
 
 /*
    Has copies between this memory of the host and the device go straight, if the system lets it be pinned, which `pinned` tells;

@@ -48,6 +48,15 @@ PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode ArrayGather(size_t count, const LocalInt *at, const PetscScalar *from, PetscMemType from_where, PetscScalar *to)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(from_where)) PetscCall(ArrayGather_CUDA(count, at, from, to));
+  else
+    for (size_t k = 0; k < count; k++) to[k] = from[at[k]];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode ArrayZero(void *data, size_t bytes, PetscMemType where)
 {
   PetscFunctionBegin;

@@ -1,31 +1,37 @@
 /*
    What PCAUTO sees of a matrix. Each rank looks at its own diagonal block: at all rows, or at chunks of them that are spread
-   evenly. Rows on a GPU are copied chunk by chunk. The numbers of all ranks are added up, so that all of them see the same.
+   evenly. PETSc has the pattern on the host; of values on a GPU only those of the sample are copied, all at once. The numbers of
+   all ranks are added up, so that all of them see the same.
 */
 #include <finepc.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "ranks/agree.h"
 #include "options.h"
 #include "sparse/bsr_mat.h"
+#include "sparse/offload.h"
+#include "sparse/symmetry.h"
 #include "auto.h"
 
-/* A rank looks at some so many entries, in at least so many rows, in so many chunks. */
-static constexpr LocalInt kSampleEntries = 150000, kSampleRows = 1024, kChunks = 16;
+/* A rank looks at some so many entries, in at least so many rows, in so many chunks, and at the mirror images of so many. */
+static constexpr LocalInt kSampleEntries = 16384, kSampleRows = 512, kChunks = 32, kMirrors = 6144;
 /* Couplings that one row alone has are those of boundary conditions, if at most this share of all is so. */
 static constexpr double kOneSided = 0.2;
 /* A row is anisotropic if its couplings along one direction are so many times those across it; a matrix, if this share of its rows
  * is. */
 static constexpr double kAnisotropy = 100, kAnisotropicShare = 0.05;
-/* Blocks of a size that is guessed are as full as this. */
+/* Blocks of a size that is guessed are as full as this, in so many blocks with so many entries. */
 static constexpr double   kFull         = 0.7;
-static constexpr LocalInt kLargestGuess = 6, kGuessBlocks = 2000;
+static constexpr LocalInt kLargestGuess = 6, kGuessBlocks = 200, kGuessEntries = 2048;
+/* Steps of Lanczos' method. */
+static constexpr int kProbeSteps = 8;
 /* Entries beyond this, and diagonal entries below its inverse, are not usual. */
 static constexpr double kLarge = 1e100;
 
-/* Consecutive rows, on the host: i [count + 1] counts from the first entry. */
+/* Consecutive rows of the sample: i [count + 1] are places in j and a. */
 struct Chunk {
   LocalInt           first, count;
   const LocalInt    *i, *j;
@@ -106,52 +112,107 @@ static void LookAtGrid(const Chunk &c, LocalInt k, LocalInt line, Sums *sums)
   sums->anisotropic += along > kAnisotropy * across || across > kAnisotropy * along;
 }
 
-/* The entry in this row and column, or 0; columns may have any order. */
-static PetscReal ValueAt(const CSRView &A, LocalInt row, LocalInt column)
+/* The rows of this rank: blocks, whose pattern is on the host and whose values are not always. */
+struct Rows {
+  LocalInt              bs = 1, n = 0; /* rows of a block, and all rows */
+  PetscInt64            entries = 0;
+  const LocalInt       *i = nullptr, *j = nullptr;
+  const PetscScalar    *a     = nullptr;
+  PetscMemType          where = PETSC_MEMTYPE_HOST;
+  std::vector<LocalInt> own_i, own_j; /* where the host has no pattern otherwise */
+
+  LocalInt Length(LocalInt row) const { return (i[row / bs + 1] - i[row / bs]) * bs; }
+  LocalInt Column(LocalInt row, LocalInt entry) const { return j[i[row / bs] + entry / bs] * bs + entry % bs; }
+  LocalInt Place(LocalInt row, LocalInt entry) const { return (i[row / bs] + entry / bs) * bs * bs + entry % bs * bs + row % bs; }
+  /* The place of the entry in this row and column, or -1; columns may have any order. */
+  LocalInt Find(LocalInt row, LocalInt column) const
+  {
+    const LocalInt *begin = j + i[row / bs], *end = j + i[row / bs + 1], *found = std::lower_bound(begin, end, column / bs);
+
+    if (found == end || *found != column / bs) found = std::find(begin, end, column / bs);
+    return found == end ? -1 : Place(row, (LocalInt)(found - begin) * bs + column % bs);
+  }
+};
+
+/* Some rows of them. */
+struct Sample {
+  std::vector<Chunk>       chunks;
+  std::vector<LocalInt>    i, j, at; /* starts of rows, columns, and places of values; those of mirror images are behind them */
+  std::vector<LocalInt>    mirror;   /* of the first entries of each chunk: their places in the values, -1 for none */
+  std::vector<PetscScalar> a;
+};
+
+/* Compares the entries of a row with their mirror images, as CSRSymmetry_Host() does. */
+static void CompareRow(const Sample &s, LocalInt row, LocalInt begin, LocalInt end, Sums *sums)
 {
-  const LocalInt *begin = A.j + A.i[row], *end = A.j + A.i[row + 1], *found = std::lower_bound(begin, end, column);
+  PetscReal noise = 0;
 
-  if (found == end || *found != column) found = std::find(begin, end, column);
-  return found == end ? 0 : PetscRealPart(A.a[found - A.j]);
-}
+  for (LocalInt e = begin; e < end; e++)
+    if (s.j[e] == row) noise = kSymmetryNoise * PetscAbsReal(PetscRealPart(s.a[e]));
+  for (LocalInt e = begin; e < end; e++) {
+    const PetscReal value = PetscRealPart(s.a[e]);
 
-/* Compares the entries of a row on the host with their mirror images, as CSRSymmetry_Host() does. */
-static void CompareRow(const CSRView &A, LocalInt row, Sums *sums)
-{
-  const PetscReal noise = kSymmetryNoise * PetscAbsReal(ValueAt(A, row, row));
+    if (s.j[e] == row || PetscAbsReal(value) <= noise) continue;
+    const PetscReal other  = s.mirror[e] < 0 ? 0 : PetscRealPart(s.a[s.mirror[e]]),
+                    larger = std::max(PetscAbsReal(value), PetscAbsReal(other));
 
-  for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) {
-    const PetscReal value = PetscRealPart(A.a[e]);
-
-    if (A.j[e] == row || PetscAbsReal(value) <= noise) continue;
-    const PetscReal mirror = ValueAt(A, A.j[e], row), larger = std::max(PetscAbsReal(value), PetscAbsReal(mirror));
-
-    if (mirror == 0) sums->one_sided++;
+    if (other == 0) sums->one_sided++;
     else {
       sums->pairs++;
-      sums->unequal += !(PetscAbsReal(value - mirror) <= std::max(kSymmetry * larger, noise));
+      sums->unequal += !(PetscAbsReal(value - other) <= std::max(kSymmetry * larger, noise));
     }
   }
 }
 
-/* The rows of a chunk on the host: those of the matrix, or a copy of them. */
-static PetscErrorCode GetChunk(const CSRView &A, LocalInt first, LocalInt count, std::vector<LocalInt> *i, std::vector<LocalInt> *j,
-                               std::vector<PetscScalar> *a)
+/* Chooses rows, and gets what the sample has of them. */
+static PetscErrorCode TakeSample(const Rows &A, Sample *s)
 {
+  const LocalInt mean   = A.n ? (LocalInt)PetscMax(A.entries / A.n, 1) : 1;
+  const LocalInt sample = PetscMax(kSampleEntries / mean, kSampleRows);
+  const bool     all    = A.n <= sample;
+  const LocalInt chunks = all ? 1 : kChunks, length = all ? A.n : sample / kChunks;
+  const LocalInt mirrors = kMirrors / chunks;
+
   PetscFunctionBegin;
-  i->resize((size_t)count + 1);
-  PetscCall(ArrayCopy(i->data(), A.i + first, i->size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A.where));
-  const LocalInt begin = i->front(), entries = i->back() - begin;
-  j->resize(entries);
-  a->resize(entries);
-  if (entries) PetscCall(ArrayCopy(j->data(), A.j + begin, j->size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A.where));
-  if (entries) PetscCall(ArrayCopy(a->data(), A.a + begin, a->size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A.where));
-  for (LocalInt &start : *i) start -= begin;
+  s->j.reserve(2 * kSampleEntries);
+  s->at.reserve(2 * kSampleEntries + kMirrors);
+  for (LocalInt c = 0; c < chunks && A.n; c++) {
+    const LocalInt first = (LocalInt)((PetscInt64)(A.n - length) * c / PetscMax(chunks - 1, 1)) / A.bs * A.bs;
+
+    s->chunks.push_back(Chunk{first, length, nullptr, nullptr, nullptr});
+    for (LocalInt row = first; row < first + length; row++) {
+      s->i.push_back((LocalInt)s->j.size());
+      for (LocalInt e = 0; e < A.Length(row); e++) {
+        s->j.push_back(A.Column(row, e));
+        s->at.push_back(A.Place(row, e));
+      }
+    }
+    s->i.push_back((LocalInt)s->j.size());
+  }
+  s->mirror.assign(s->j.size(), -1);
+  for (size_t c = 0, k = 0; c < s->chunks.size(); c++, k++)
+    for (LocalInt row = 0; row < length; row++, k++)
+      for (LocalInt e = s->i[k]; e < s->i[k + 1] && s->i[k] - s->i[k - (size_t)row] < mirrors; e++) {
+        const LocalInt place = A.Find(s->j[e], s->chunks[c].first + row);
+
+        if (place < 0) continue;
+        s->mirror[e] = (LocalInt)s->at.size();
+        s->at.push_back(place);
+      }
+  s->a.resize(s->at.size());
+  PetscCall(ArrayGather(s->at.size(), s->at.data(), A.a, A.where, s->a.data()));
+  for (size_t c = 0; c < s->chunks.size(); c++) {
+    Chunk &chunk = s->chunks[c];
+
+    chunk.i = s->i.data() + c * ((size_t)length + 1);
+    chunk.j = s->j.data();
+    chunk.a = s->a.data();
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The size of blocks that are nearly full, up to kLargestGuess, or 1. */
-static LocalInt GuessBlockSize(const Chunk &c, LocalInt n)
+static LocalInt GuessBlockSize(const std::vector<Chunk> &chunks, LocalInt n)
 {
   LocalInt best      = 1;
   double   best_full = 0;
@@ -159,16 +220,17 @@ static LocalInt GuessBlockSize(const Chunk &c, LocalInt n)
   for (LocalInt size = 2; size <= kLargestGuess; size++) {
     std::vector<LocalInt> columns;
     PetscInt64            entries = 0, blocks = 0;
-    const LocalInt        skip = (size - c.first % size) % size;
 
     if (n % size || n == size) continue;
-    for (LocalInt k = skip; k + size <= c.count && blocks < kGuessBlocks; k += size) {
-      columns.clear();
-      for (LocalInt e = c.i[k]; e < c.i[k + size]; e++) columns.push_back(c.j[e] / size);
-      entries += (PetscInt64)columns.size();
-      std::sort(columns.begin(), columns.end());
-      blocks += std::unique(columns.begin(), columns.end()) - columns.begin();
-    }
+    for (const Chunk &c : chunks)
+      for (LocalInt k = (size - c.first % size) % size; k + size <= c.count; k += size) {
+        if (blocks >= kGuessBlocks || entries >= kGuessEntries) break;
+        columns.clear();
+        for (LocalInt e = c.i[k]; e < c.i[k + size]; e++) columns.push_back(c.j[e] / size);
+        entries += (PetscInt64)columns.size();
+        std::sort(columns.begin(), columns.end());
+        blocks += std::unique(columns.begin(), columns.end()) - columns.begin();
+      }
     const double full = blocks ? (double)entries / (double)(blocks * size * size) : 0;
     if (full < kFull || full < 0.9 * best_full) continue;
     best      = size;
@@ -183,71 +245,104 @@ struct Seen {
   LocalInt points = 0, block_size = 1, longest = 0;
 };
 
-static PetscErrorCode CompareRows(const CSRView &A, LocalInt step, LocalInt length, Sums *sums)
+static PetscErrorCode LookAtRows(const Rows &A, Seen *seen)
 {
-  CSRSymmetry  symmetry{};
-  CSRSymmetry *work = nullptr;
+  Sample    s;
+  Distances distances;
 
   PetscFunctionBegin;
-  if (!PetscMemTypeDevice(A.where)) {
-    for (LocalInt first = 0; first < A.n; first += step)
-      for (LocalInt row = first; row < PetscMin(first + length, A.n); row++) CompareRow(A, row, sums);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(ArrayCreate(sizeof(*work), A.where, (void **)&work));
-  const PetscErrorCode code = CSRSymmetry_CUDA(&A, 0, nullptr, work, &symmetry);
-  PetscCall(ArrayDestroy(A.where, (void **)&work));
-  PetscCall(code);
-  sums->unequal   = symmetry.unequal;
-  sums->one_sided = symmetry.one_sided;
-  sums->pairs     = PetscMax((PetscInt64)A.nnz - A.n - symmetry.one_sided, 0);
+  PetscCall(TakeSample(A, &s));
+  const LocalInt mirrors = s.chunks.empty() ? 0 : kMirrors / (LocalInt)s.chunks.size();
+  for (const Chunk &c : s.chunks)
+    for (LocalInt k = 0; k < c.count; k++) {
+      LookAtRow(c, k, &seen->sums, &distances);
+      seen->longest = PetscMax(seen->longest, c.i[k + 1] - c.i[k]);
+      if (c.i[k] - c.i[0] < mirrors) CompareRow(s, c.first + k, c.i[k], c.i[k + 1], &seen->sums);
+    }
+  seen->block_size    = GuessBlockSize(s.chunks, A.n);
+  const LocalInt line = distances.Line(&seen->points);
+  for (const Chunk &c : s.chunks)
+    for (LocalInt k = 0; k < c.count && line; k++) LookAtGrid(c, k, line, &seen->sums);
+  if (seen->sums.off_grid) seen->points = 0;
+  seen->sums.entries = A.entries;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of the sample, chunk by chunk. */
-static PetscErrorCode LookAtRows(const CSRView &A, Seen *seen)
+/* Rows of single entries, of which the host may have no pattern. */
+static PetscErrorCode RowsOf(const CSRView &A, bool pattern_on_host, Rows *rows)
 {
-  const LocalInt           mean   = A.n ? PetscMax(A.nnz / A.n, 1) : 1;
-  const LocalInt           sample = PetscMax(kSampleEntries / mean, kSampleRows);
-  const bool               all    = A.n <= sample;
-  const LocalInt           step = all ? PetscMax(A.n, 1) : A.n / kChunks, length = all ? A.n : sample / kChunks;
-  std::vector<LocalInt>    i, j;
-  std::vector<PetscScalar> a;
-  Distances                distances;
+  PetscFunctionBegin;
+  rows->n       = A.n;
+  rows->entries = A.nnz;
+  rows->i       = A.i;
+  rows->j       = A.j;
+  rows->a       = A.a;
+  rows->where   = A.where;
+  if (pattern_on_host || !PetscMemTypeDevice(A.where)) PetscFunctionReturn(PETSC_SUCCESS);
+  rows->own_i.resize((size_t)A.n + 1);
+  rows->own_j.resize(A.nnz);
+  PetscCall(ArrayCopy(rows->own_i.data(), A.i, rows->own_i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A.where));
+  PetscCall(ArrayCopy(rows->own_j.data(), A.j, rows->own_j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A.where));
+  rows->i = rows->own_i.data();
+  rows->j = rows->own_j.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Blocks that are on the GPU. */
+static PetscErrorCode LookAtDeviceBlocks(Mat local, const BSRView &A, Seen *seen)
+{
+  const PetscInt *i, *j;
+  PetscInt        n;
+  Rows            rows;
 
   PetscFunctionBegin;
-  for (int pass = 0; pass < 2; pass++) {
-    const LocalInt line = pass ? distances.Line(&seen->points) : 0;
+  PetscCall(MatLendRows(local, PETSC_TRUE, &n, &i, &j));
+  rows.bs             = A.bs;
+  rows.n              = A.n * A.bs;
+  rows.entries        = (PetscInt64)A.nnz * A.bs * A.bs;
+  rows.a              = A.a;
+  rows.where          = A.where;
+  PetscErrorCode code = MatGetLocalPattern(local, PETSC_MEMTYPE_HOST, A.n, A.nnz, i, j, &rows.i, &rows.j);
+  if (!code) code = CallGuarded(LookAtRows, (const Rows &)rows, seen);
+  PetscCall(MatTakeRowsBack(local, PETSC_TRUE));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    if (pass && !line) break;
-    for (LocalInt first = 0; first < A.n; first += step) {
-      const LocalInt count = PetscMin(length, A.n - first);
+static PetscErrorCode LookAtLent(const CSRMat &csr, bool pattern_on_host, Seen *seen)
+{
+  Rows rows;
 
-      PetscCall(GetChunk(A, first, count, &i, &j, &a));
-      const Chunk c{first, count, i.data(), j.data(), a.data()};
-      for (LocalInt k = 0; k < count; k++)
-        if (pass) LookAtGrid(c, k, line, &seen->sums);
-        else {
-          LookAtRow(c, k, &seen->sums, &distances);
-          seen->longest = PetscMax(seen->longest, c.i[k + 1] - c.i[k]);
-        }
-      if (!pass && !first) seen->block_size = GuessBlockSize(c, A.n);
-    }
-  }
-  if (seen->sums.off_grid) seen->points = 0;
-  PetscCall(CompareRows(A, step, length, &seen->sums));
-  seen->sums.entries = A.nnz;
+  PetscFunctionBegin;
+  PetscCall(RowsOf(csr.A, pattern_on_host, &rows));
+  PetscCall(LookAtRows(rows, seen));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode LookHere(Mat A, Seen *seen)
 {
-  MatPoints points{};
-  CSRMat    csr;
+  MatPoints    points{};
+  CSRMat       csr;
+  Mat          local;
+  PetscBool    is_aij;
+  PetscMemType where;
+  PetscErrorCode (*query)(Mat, const BSR **);
 
   PetscFunctionBegin;
-  PetscCall(MatGetPoints(A, PETSC_FALSE, &points, &csr));
-  const PetscErrorCode code = LookAtRows(csr.A, seen);
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(MatGetDiagonalBlock(A, &local));
+  PetscCall(MatGetBSRMemType(A, &where));
+  PetscCall(PetscObjectQueryFunction((PetscObject)local, kDeviceBlocksQuery, &query));
+  if (query && PetscMemTypeDevice(where)) {
+    const BSR *blocks;
+
+    PetscCall((*query)(local, &blocks));
+    PetscCall(LookAtDeviceBlocks(local, BSRViewOf(blocks), seen));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (is_aij) PetscCall(MatGetCSRToLook(A, &csr));
+  else PetscCall(MatGetPoints(A, PETSC_FALSE, &points, &csr));
+  const PetscErrorCode code = CallGuarded(LookAtLent, (const CSRMat &)csr, (bool)is_aij, seen);
   PetscCall(MatRestoreCSR(&csr));
   PetscCall(CSRDestroy(&points.copy));
   PetscCall(code);
@@ -270,6 +365,87 @@ static PetscErrorCode Conclude(Mat A, AUTOProperties *p)
   PetscCall(MatIsSPDKnown(A, &known, &is));
   if (known && is) p->symmetric = p->definite = true;
   if (known && !is && p->symmetric) p->definite = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The vectors of Probe(). */
+struct ProbeVectors {
+  Vec d = nullptr, r = nullptr, z = nullptr, p = nullptr, Ap = nullptr;
+};
+
+/* Starts with all parts of the spectrum: a smooth one, and noise that does not depend on the number of ranks. */
+static PetscErrorCode FillForProbe(Vec r)
+{
+  PetscInt     begin, end;
+  PetscScalar *values;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetOwnershipRange(r, &begin, &end));
+  PetscCall(VecGetArrayWrite(r, &values));
+  for (PetscInt k = begin; k < end; k++) {
+    const uint64_t h  = ((uint64_t)k + 1) * 0x9e3779b97f4a7c15u;
+    values[k - begin] = 0.5 + (PetscReal)((h ^ (h >> 29)) * 0xbf58476d1ce4e5b9u >> 11) / 9007199254740992.;
+  }
+  PetscCall(VecRestoreArrayWrite(r, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   A few steps of Lanczos' method for D^{-1} A, as the conjugate gradient method takes them: A is not definite if p.Ap < 0 for one
+   of its directions, since the p.Ap are the pivots of the tridiagonal matrix.
+*/
+static PetscErrorCode ProbeWith(Mat A, const ProbeVectors &v, bool *indefinite)
+{
+  PetscReal rz, rz_before = 0, pAp, norm_p, norm_Ap;
+
+  PetscFunctionBegin;
+  *indefinite = false;
+  PetscCall(MatGetDiagonal(A, v.d));
+  PetscCall(VecAbs(v.d));
+  PetscCall(VecReciprocal(v.d));
+  PetscCall(FillForProbe(v.r));
+  for (int step = 0; step < kProbeSteps; step++) {
+    PetscCall(VecPointwiseMult(v.z, v.d, v.r));
+    PetscCall(VecDot(v.r, v.z, &rz));
+    if (step && !(rz > PETSC_SMALL * rz_before)) break;
+    if (step) PetscCall(VecAYPX(v.p, rz / rz_before, v.z));
+    else PetscCall(VecCopy(v.z, v.p));
+    PetscCall(MatMult(A, v.p, v.Ap));
+    PetscCall(VecDot(v.p, v.Ap, &pAp));
+    if (!(pAp > 0)) {
+      PetscCall(VecNorm(v.p, NORM_2, &norm_p));
+      PetscCall(VecNorm(v.Ap, NORM_2, &norm_Ap));
+      *indefinite = pAp < -PETSC_SMALL * norm_p * norm_Ap; /* rather than singular, or no number */
+      break;
+    }
+    PetscCall(VecAXPY(v.r, -rz / pAp, v.Ap));
+    rz_before = rz;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Probe(Mat A, bool *indefinite)
+{
+  ProbeVectors v;
+
+  PetscFunctionBegin;
+  PetscCall(MatCreateVecs(A, &v.p, &v.Ap));
+  PetscCall(VecDuplicate(v.p, &v.d));
+  PetscCall(VecDuplicate(v.p, &v.r));
+  PetscCall(VecDuplicate(v.p, &v.z));
+  PetscCall(ProbeWith(A, v, indefinite));
+  for (Vec *vec : {&v.d, &v.r, &v.z, &v.p, &v.Ap}) PetscCall(VecDestroy(vec));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether nothing but steps of a Krylov method can tell that a matrix which looks definite is so. */
+static PetscErrorCode IsDoubtful(Mat A, const AUTOProperties &p, bool *doubtful)
+{
+  PetscBool known, is;
+
+  PetscFunctionBegin;
+  PetscCall(MatIsSPDKnown(A, &known, &is));
+  *doubtful = p.definite && !known && !p.zero_diagonal && !p.negative_diagonal && p.dominated < p.looked_at;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -324,5 +500,8 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   p->one_sided         = s.one_sided;
   p->anisotropic       = p->stencil && (double)s.anisotropic > kAnisotropicShare * (double)s.rows;
   PetscCall(Conclude(A, p));
+  bool doubtful = false;
+  PetscCall(IsDoubtful(A, *p, &doubtful));
+  if (doubtful) PetscCall(Probe(A, &p->indefinite));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
