@@ -148,7 +148,7 @@ inline size_t CMATCHNodesPlace(const CMATCHNodesLevel &L, LocalInt i, LocalInt b
 
 /*
    What a hierarchy of nodes has beside the fields of CMATCHHierarchy. Of these, `levels`, `scale`, `inverted`, `bytes`,
-   `kept_bytes`, `apply_bytes`, `where` and `params` are used, `several` is 0 and `w` null, and level[l].n has the unknowns of a
+   `kept_bytes`, `apply_bytes`, `where`, `params` and `several` are used, `w` is null, and level[l].n has the unknowns of a
    level and nothing else.
 */
 struct CMATCHNodes {
