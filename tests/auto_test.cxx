@@ -555,20 +555,36 @@ TEST_CASE("in blocks, and for several right-hand sides, it is a preconditioner a
   const Solution solution = Solve(s);
   CHECK(solution.reason > 0);
   CHECK(solution.true_residual < 1.1e-8);
+}
 
-  System    columns(Poisson(20, 20, 6), kTrue, {}, PETSC_COMM_WORLD);
-  MatObject B, X;
-  PetscInt  rows;
-  MUST(MatGetLocalSize(columns.A, &rows, nullptr));
-  MUST(MatCreateDense(PETSC_COMM_WORLD, rows, PETSC_DECIDE, PETSC_DETERMINE, 3, nullptr, B.put()));
-  MUST(MatSetRandom(B, nullptr));
-  MUST(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, X.put()));
-  MUST(KSPMatSolve(columns.ksp, B, X));
-  MatObject R;
-  PetscReal norm, of_b;
-  MUST(MatMatMult(columns.A, X, MAT_INITIAL_MATRIX, PETSC_DEFAULT, R.put()));
-  MUST(MatAXPY(R, -1, B, SAME_NONZERO_PATTERN));
-  MUST(MatNorm(R, NORM_FROBENIUS, &norm));
-  MUST(MatNorm(B, NORM_FROBENIUS, &of_b));
-  CHECK(norm < 1e-7 * of_b);
+TEST_CASE("several right-hand sides: the first one chooses, and the others are solved as without auto", "[auto][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *solver : {"cg", "cgfused"}) {
+      System    s(Poisson(20, 20, 6), std::string(kTrue) + "-ksp_type " + solver,
+                  {Candidate("slow", "-pc_type jacobi", 5), Candidate("cmatch", "-pc_type cmatch")}, PETSC_COMM_WORLD,
+               PetscMemTypeDevice(backend.where) ? MATAIJCUSPARSE : MATAIJ);
+      MatObject B, X, R;
+      PetscInt  rows;
+      PetscReal norm, of_b;
+      CAPTURE(backend.where, solver);
+      MUST(MatGetLocalSize(s.A, &rows, nullptr));
+      MUST(MatCreate(PETSC_COMM_WORLD, B.put()));
+      MUST(MatSetSizes(B, rows, PETSC_DECIDE, PETSC_DETERMINE, 11));
+      MUST(MatSetType(B, PetscMemTypeDevice(backend.where) ? MATDENSECUDA : MATDENSE));
+      MUST(MatSetUp(B));
+      MUST(MatSetRandom(B, nullptr));
+      MUST(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, X.put()));
+      MUST(KSPMatSolve(s.ksp, B, X));
+      MUST(MatMatMult(s.A, X, MAT_INITIAL_MATRIX, PETSC_DEFAULT, R.put()));
+      MUST(MatAXPY(R, -1, B, SAME_NONZERO_PATTERN));
+      MUST(MatNorm(R, NORM_FROBENIUS, &norm));
+      MUST(MatNorm(B, NORM_FROBENIUS, &of_b));
+      CHECK(norm < 1e-7 * of_b);
+      CHECK(Taken(s.ksp) == "cmatch");
+      CHECK(Of(s.ksp)->taken_over == 1);
+      CHECK(RecordOf(s.ksp, "slow").set_ups == 1);
+      const bool together = PetscMemTypeDevice(backend.where) && std::string(solver) == "cgfused" && Ranks() == 1;
+      CHECK(Of(s.ksp)->solves == (together ? 1 : 11));
+    }
 }

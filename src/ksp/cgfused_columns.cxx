@@ -10,6 +10,7 @@
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"
 #include "confirm.h"
+#include "pc/auto/acting.h"
 #include "pc/cmatch/cmatch.h"
 
 /* What a KSP keeps of one system, for one of the columns. */
@@ -110,6 +111,12 @@ static bool IsScaled(K *, long)
   return false;
 }
 
+/* Whether the solve of a column has to come before the others: PCAUTO chooses a preconditioner where it sees norms. */
+static bool Learns(KSP ksp)
+{
+  return PCLearns(ksp->pc) && ksp->normtype != KSP_NORM_NONE && ksp->converged != KSPConvergedSkip;
+}
+
 /* What KSPSolve() does, or what it is asked for, and a block does not do. */
 static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
 {
@@ -132,7 +139,9 @@ static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
   else if (ksp->calc_sings) why->text = "eigenvalue estimates";
   else if (ksp->guess || ksp->guess_knoll) why->text = "a guess that KSPSolve() makes";
   else if (IsScaled(ksp, 0)) why->text = "a scaled system";
-  else if (ksp->presolve || ksp->postsolve || pc->ops->presolve || pc->ops->postsolve)
+  else if (Learns(ksp)) why->text = "the first solve with auto, which chooses a preconditioner";
+  else if (PCOnlyWatches(pc) && !ksp->guess_zero) why->text = "a guess, from which auto may have to begin again";
+  else if (ksp->presolve || ksp->postsolve || ((pc->ops->presolve || pc->ops->postsolve) && !PCOnlyWatches(pc)))
     why->text = "what is to be done before or after each solve";
   else if (cg->radius > 0 || cg->target < 0 || cg->wants_model) why->text = "a trust region or an objective";
   else if (cg->single_reduction == PETSC_BOOL3_TRUE) why->text = "a single reduction was asked for";
@@ -477,6 +486,8 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
   }
   for (PetscInt c = 0; c < batch.count; c++)
     if (!batch.column[c].Ended()) PetscCall(GoOn(ksp, batch, c));
+  for (PetscInt c = 0; c < batch.count && !block.why && PCOnlyWatches(ksp->pc); c++)
+    if (batch.column[c].reason < 0) PetscCall(SolveColumn(ksp, batch, c)); /* another preconditioner may do */
   for (PetscInt c = 0; c < batch.count; c++) {
     block.its.push_back(batch.column[c].its);
     block.reasons.push_back(batch.column[c].reason);
@@ -533,10 +544,10 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
   block.at_once = at_once;
-  for (PetscInt first = 0; first < columns; first += at_once) {
-    const PetscInt last  = PetscMin(first + at_once, columns);
-    const bool     whole = !first && last == columns;
-    CGFusedBatch   batch;
+  for (PetscInt first = 0, last; first < columns; first = last) {
+    last               = PetscMin(first + (Learns(ksp) ? 1 : at_once), columns);
+    const bool   whole = !first && last == columns;
+    CGFusedBatch batch;
 
     batch.count = (LocalInt)(last - first);
     batch.B     = B;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "finepcimpl.h"
 #include "options.h"
 #include "auto.h"
 
@@ -274,4 +275,14 @@ PetscErrorCode PCPreSolve_AUTO(PC pc, KSP ksp, Vec, Vec)
   if (is_free != s->free) PetscCall(AUTOSetFree(pc, is_free));
   PetscCall(WatchSolve(pc, ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+bool PCOnlyWatches(PC pc)
+{
+  return pc->ops->presolve == Entry<PCPreSolve_AUTO> && !pc->ops->postsolve;
+}
+
+bool PCLearns(PC pc)
+{
+  return PCOnlyWatches(pc) && !((const PC_AUTO *)pc->data)->solves;
 }
