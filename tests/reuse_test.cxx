@@ -2,9 +2,12 @@
 #include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
 
+#include <petscsnes.h>
+
 #include <cmath>
 
 #include "matrices.h"
+#include "pc/auto/auto.h"
 #include "pc/local.h"
 #include "pc_support.h"
 #include "spread.h"
@@ -127,6 +130,146 @@ TEST_CASE("values that hardly change keep the factor, and drifting ones as long 
                 always = March("always", PCSFSAI, 40, drift.change);
     CAPTURE(drift.name, by_itself.cost, never.cost, always.cost, by_itself.set_ups, always.its, by_itself.its, never.its);
     CHECK(by_itself.cost <= 1.05 * std::min(never.cost, always.cost));
+  }
+}
+
+/* ---------------------------------------- with PCAUTO ----------------------------------------- */
+
+namespace
+{
+
+constexpr PetscInt kSide = 24;
+
+/* -div grad u = lambda e^u on a square, by 5 points. */
+struct Bratu {
+  double lambda = 1;
+
+  static PetscErrorCode Function(SNES, Vec x, Vec f, void *context)
+  {
+    const double       scaled = ((Bratu *)context)->lambda / ((kSide + 1) * (kSide + 1));
+    const PetscScalar *u;
+    PetscScalar       *r;
+
+    PetscFunctionBegin;
+    PetscCall(VecGetArrayRead(x, &u));
+    PetscCall(VecGetArrayWrite(f, &r));
+    const auto at = [u](PetscInt row, PetscInt column) {
+      return row < 0 || column < 0 || row == kSide || column == kSide ? 0. : u[row * kSide + column];
+    };
+    for (PetscInt row = 0; row < kSide; row++)
+      for (PetscInt column = 0; column < kSide; column++)
+        r[row * kSide + column] = 4 * at(row, column) - at(row - 1, column) - at(row + 1, column) - at(row, column - 1) -
+                                  at(row, column + 1) - scaled * std::exp(at(row, column));
+    PetscCall(VecRestoreArrayWrite(f, &r));
+    PetscCall(VecRestoreArrayRead(x, &u));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  static PetscErrorCode Jacobian(SNES, Vec x, Mat J, Mat, void *context)
+  {
+    const double       scaled = ((Bratu *)context)->lambda / ((kSide + 1) * (kSide + 1));
+    const PetscScalar *u;
+
+    PetscFunctionBegin;
+    PetscCall(VecGetArrayRead(x, &u));
+    for (PetscInt row = 0; row < kSide * kSide; row++)
+      PetscCall(MatSetValue(J, row, row, 4 - scaled * std::exp(u[row]), INSERT_VALUES));
+    PetscCall(VecRestoreArrayRead(x, &u));
+    PetscCall(MatAssemblyBegin(J, MAT_FINAL_ASSEMBLY));
+    PetscCall(MatAssemblyEnd(J, MAT_FINAL_ASSEMBLY));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+/* The one candidate of which the costs are those of the counts. */
+void GiveSFSAI(PC pc)
+{
+  AUTOCandidate sfsai, jacobi;
+  sfsai.name                   = "sfsai";
+  sfsai.options                = "-pc_type sfsai";
+  sfsai.set_up                 = 30;
+  jacobi.name                  = "jacobi";
+  jacobi.options               = "-pc_type jacobi";
+  jacobi.fallback              = true;
+  ((PC_AUTO *)pc->data)->given = {sfsai, jacobi};
+}
+double WorkOf(PC pc)
+{
+  return ((PC_AUTO *)pc->data)->work;
+}
+
+/* Newton's method with a line search for growing lambda: each step has a matrix near the last one. */
+double Newton(const std::string &mode)
+{
+  const Options options("-pc_type auto -ksp_type cg -ksp_rtol 1e-6 -snes_linesearch_type bt -snes_rtol 1e-9 -pc_finepc_reuse " +
+                        mode);
+  MatObject     J = CreateMat(Poisson(kSide, kSide), MATAIJ);
+  VecObject     x = RightVec(J), f;
+  Bratu         problem;
+  Object<SNES, SNESDestroy> snes;
+  KSP                       ksp;
+  SNESConvergedReason       reason;
+
+  MUST(VecDuplicate(x, f.put()));
+  MUST(SNESCreate(PETSC_COMM_SELF, snes.put()));
+  MUST(SNESSetFunction(snes, f, Bratu::Function, &problem));
+  MUST(SNESSetJacobian(snes, J, J, Bratu::Jacobian, &problem));
+  MUST(SNESSetFromOptions(snes));
+  MUST(SNESGetKSP(snes, &ksp));
+  GiveSFSAI(PCOf(ksp));
+  MUST(VecSet(x, 0));
+  for (problem.lambda = 1; problem.lambda < 6.6; problem.lambda += 0.5) {
+    MUST(SNESSolve(snes, nullptr, x));
+    MUST(SNESGetConvergedReason(snes, &reason));
+    REQUIRE(reason > 0);
+  }
+  return WorkOf(PCOf(ksp));
+}
+
+/* Steps in time whose values drift; where the pattern changes, the second half has a matrix with other nonzeros. */
+double MarchInTime(const std::string &mode, bool pattern_changes, double strength)
+{
+  MatObject       A   = CreateMat(Poisson(24, 24), MATAIJ);
+  const KSPObject ksp = MakeKSP(A, std::string(kTrue) + "-pc_finepc_reuse " + mode, PCAUTO);
+  const VecObject b   = RightVec(A);
+  VecObject       x;
+  double          work = 0;
+
+  GiveSFSAI(PCOf(ksp));
+  MUST(VecDuplicate(b, x.put()));
+  for (int step = 0; step < 40; step++) {
+    if (step == 20 && pattern_changes) {
+      work = WorkOf(PCOf(ksp)); /* which begins anew */
+      A    = CreateMat(Poisson(8, 8, 9), MATAIJ);
+      MUST(KSPSetOperators(ksp, A, A));
+    }
+    Scale(A, strength, 300 + step);
+    MUST(VecSet(x, 0));
+    MUST(KSPSolve(ksp, b, x));
+    REQUIRE(ReasonOf(ksp) > 0);
+  }
+  return work + WorkOf(PCOf(ksp));
+}
+
+} // namespace
+
+TEST_CASE("reuse within auto is never much worse than always or never: steps in time, other nonzeros, Newton's method",
+          "[reuse][auto]")
+{
+  struct Problem {
+    const char                                *name;
+    std::function<double(const std::string &)> work;
+  };
+  const std::vector<Problem> problems = {
+    {"Newton with line search", Newton},
+    {"steps, slow", [](const std::string &mode) { return MarchInTime(mode, false, 0.01); }},
+    {"steps, fast", [](const std::string &mode) { return MarchInTime(mode, false, 0.2); }},
+    {"other nonzeros, slow", [](const std::string &mode) { return MarchInTime(mode, true, 0.01); }},
+    {"other nonzeros, fast", [](const std::string &mode) { return MarchInTime(mode, true, 0.2); }},
+  };
+  for (const Problem &problem : problems) {
+    const double by_itself = problem.work("auto"), never = problem.work("never"), always = problem.work("always");
+    CAPTURE(problem.name, by_itself, never, always);
+    CHECK(by_itself <= 1.05 * std::min(never, always));
   }
 }
 
