@@ -19,6 +19,7 @@ def words_of(properties, backend, ranks, kind, free):
         "stencil": bool(properties.stencil),
         "anisotropic": False,  # of which finepc-try tries both kinds
         "modes": False,  # files have none
+        "dominated": False,  # a program that does not return is ended here
         "blocks": blocks,
         "uneven": properties.longest_row * properties.rows > UNEVEN * properties.entries,
         "sound": properties.rows > 0 and properties.missing_diagonal == 0,

@@ -47,6 +47,7 @@ static const Word kWords[] = {
   {"definite", [](const AUTOProperties &p, bool) { return p.definite && !p.indefinite; }},
   {"positive", [](const AUTOProperties &p, bool) { return !p.negative_diagonal && !p.one_sided; }}, /* icc may not return else */
   {"elliptic", [](const AUTOProperties &p, bool) { return AUTOIsElliptic(p); }},
+  {"dominated", [](const AUTOProperties &p, bool) { return p.looked_at > 0 && p.dominated == p.looked_at; }},
   {"stencil", [](const AUTOProperties &p, bool) { return p.stencil > 0; }},
   {"anisotropic", [](const AUTOProperties &p, bool) { return p.anisotropic; }},
   {"modes", [](const AUTOProperties &p, bool) { return p.modes > 1; }},
