@@ -457,10 +457,12 @@ class Runs(Folder):
         self.assertIn("its mean was taken off", " ".join(result.notes))
 
     def test_indefinite(self):
-        self.solved(attempt(plane(12, 12) - 0.8 * sparse.identity(144), rtol=1e-6), "minres jacobi", "minres none")
+        A = plane(12, 12) - 0.8 * sparse.identity(144)
+        self.solved(attempt(A, only="minres,gmres jacobi", rtol=1e-6), "minres jacobi", "minres none")
 
     def test_nonsymmetric(self):
-        self.solved(attempt(convection(15)), "gmres jacobi", "gmres ilu", "gmres bisai", "bcgs bisai power 2")
+        self.solved(attempt(convection(15), only="jacobi,ilu,bisai"), "gmres jacobi", "gmres ilu", "gmres bisai",
+                    "bcgs bisai power 2")
 
     def test_blocks(self):
         A = sparse.kron(plane(10, 10), numpy.eye(3)) + sparse.kron(sparse.identity(100), 0.3 * numpy.arange(9).reshape(3, 3) + 4)
@@ -479,7 +481,7 @@ class Runs(Folder):
         whole = session.analyse.analyse
         self.addCleanup(setattr, session.analyse, "analyse", whole)
         session.analyse.analyse = lambda A: self.mistaken(whole(A))
-        result = attempt(plane(9, 9) - 0.9 * sparse.identity(81), rtol=1e-6, time_limit=5)
+        result = attempt(plane(9, 9) - 0.9 * sparse.identity(81), rtol=1e-6, time_limit=1)
         rows = self.solved(result)
         if any(row.ok for label, row in rows.items() if label.startswith("cg ")):
             self.skipTest("cg has solved the system in spite of the negative eigenvalue")
@@ -506,15 +508,16 @@ class Runs(Folder):
         A = sparse.block_diag([plane(4, 4), numpy.array([[1.0, 1.0], [1.0, 1.0]])]).tocsr()
         b = numpy.ones(18)
         b[-1] = -1
-        result = attempt(A, b, time_limit=2)
+        result = attempt(A, b, only="jacobi,afsai", time_limit=2)
         self.assertIsNone(result.winner)
         self.assertEqual((result.options, result.advice), ("", []))
         self.assertIn("Nothing reached the tolerance", str(result))
 
     def test_small(self):
         """One row, a diagonal matrix, and a dense one"""
-        for A in ([[3.0]], numpy.diag([1.0, 2.0, 3.0, 4.0]), numpy.eye(6) + 0.1):
-            self.solved(attempt(A, time_limit=10), "cg jacobi", "cg afsai")
+        self.solved(attempt([[3.0]], time_limit=10), "cg jacobi", "cg afsai")
+        for A in (numpy.diag([1.0, 2.0, 3.0, 4.0]), numpy.eye(6) + 0.1):
+            self.solved(attempt(A, only="jacobi,afsai,sfsai", time_limit=10), "cg jacobi", "cg afsai")
 
     def test_same_seed(self):
         first, second = (attempt(plane(9, 9), only="icc") for _ in range(2))
