@@ -438,7 +438,7 @@ TEST_CASE("repeated solves try others within a tenth of the work, settle, and re
   std::vector<PetscInt>            its[2];
   (void)Failing();
   for (int run = 0; run < 2; run++) {
-    System s(Poisson(40, 40), kTrue, given, PETSC_COMM_WORLD);
+    System s(Poisson(20, 20), kTrue, given, PETSC_COMM_WORLD);
     for (int solve = 0; solve < 60; solve++) {
       MUST(VecSet(s.x, 0));
       s.Solve();
@@ -456,10 +456,10 @@ TEST_CASE("repeated solves try others within a tenth of the work, settle, and re
     for (const AUTORecord &record : Of(s.ksp)->records) CHECK((record.pc != nullptr) == (record.what.name == "sfsai"));
   }
   CHECK(its[0] == its[1]);
-  System none(Poisson(40, 40), std::string(kTrue) + "-pc_auto_trials 0", given, PETSC_COMM_WORLD);
+  System none(Poisson(20, 20), std::string(kTrue) + "-pc_auto_trials 0", given, PETSC_COMM_WORLD);
   none.Solve();
   const std::string first = Taken(none.ksp);
-  for (int solve = 0; solve < 40; solve++) none.Solve();
+  for (int solve = 0; solve < 20; solve++) none.Solve();
   CHECK(Of(none.ksp)->trial_count == 0);
   CHECK(Taken(none.ksp) == first);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "covering.h"
 #include "device.h"
 #include "gmresfused_support.h"
 #include "recorder.h"
@@ -82,15 +83,12 @@ TEST_CASE("gmresfused: own products of ranks that communicate by MPI", "[gmresfu
 {
   NEEDS_RANKS();
   const SolversOnDevice on;
-  for (LocalInt bs : {0, 1, 2, 3, 5}) {
-    const MatObject A = Make(on, Convection(10, 9, 2), bs);
-    for (const char *side : kSides)
-      for (const char *more :
-           {"-ksp_gmres_restart 30 ", "-ksp_gmres_restart 4 -ksp_initial_guess_nonzero ", "-ksp_gmresfused_step_size 1 "})
-        for (PCType pc : {PCJACOBI, PCBJACOBI}) {
-          CAPTURE(bs);
-          CompareProducts(A, pc, Side(side) + more + "-ksp_rtol 1e-6 -ksp_max_it 12 ", 1e-6);
-        }
+  const std::vector     more = {"-ksp_gmres_restart 30 ", "-ksp_gmres_restart 4 -ksp_initial_guess_nonzero ",
+                                "-ksp_gmresfused_step_size 1 "};
+  for (const auto &[bs, how, side, pc] :
+       Covering(std::vector<LocalInt>{0, 1, 2, 3, 5}, more, kSides, std::vector{PCJACOBI, PCBJACOBI})) {
+    CAPTURE(bs);
+    CompareProducts(Make(on, Convection(10, 9, 2), bs), pc, Side(side) + how + "-ksp_rtol 1e-6 -ksp_max_it 12 ", 1e-6);
   }
 }
 
@@ -99,7 +97,7 @@ TEST_CASE("gmresfused: own products by MPI of ranks of uneven size", "[gmresfuse
 {
   NEEDS_RANKS();
   const SolversOnDevice on;
-  const HostMatrix      H = Convection(10, 9, 2);
+  const HostMatrix      H = Convection(6, 5, 2);
   for (const Layout &layout : Layouts())
     for (LocalInt bs : {0, 3})
       for (PCType pc : {PCNONE, PCJACOBI}) {

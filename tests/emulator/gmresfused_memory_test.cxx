@@ -19,7 +19,7 @@ TEST_CASE("gmresfused: own products by MPI, and memory that ends on one rank", "
       int failed = 1, failures = 0;
       for (long n = 1; failed; n++) {
         CAPTURE(bs, (int)kind, n);
-        const HostMatrix H = Convection(9, 8, 2);
+        const HostMatrix H = Convection(5, 4, 2);
         const MatObject  A = bs ? BlocksOfRanks(RandomBlocks(H, bs, 3)) : Spread(H, SolversOnDevice::rows, Even);
         MUST(on.Place(A));
         const KSPObject ksp = MakeKSP(A, kOurs + options, PCJACOBI);
