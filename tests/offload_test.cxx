@@ -467,7 +467,7 @@ TEST_CASE("offload: NaN in the matrix and in b", "[offload][gpu]")
 {
   NEEDS_DEVICE();
   const double     nan = std::numeric_limits<double>::quiet_NaN();
-  const HostMatrix H   = Poisson(20, 17);
+  const HostMatrix H   = Poisson(12, 9);
   for (const char *solver : {KSPCGFUSED, KSPCG, KSPGMRES})
     for (PCType type : {PCJACOBI, PCAFSAI, PCSFSAI, PCCMATCH})
       for (const LocalInt column : {5, 6}) {                                              /* a diagonal entry and another one */
