@@ -141,8 +141,7 @@ TEST_CASE("the rules choose by what the matrix is", "[auto]")
     {"7 points", Poisson(12, 12, 12), "cg", "jacobi"},   {"many points", Poisson(50, 50, 50), "cg", "jacobi"},
     {"a shell", Shared("s3rmt3m3"), "cg", "jacobi"},     {"convection", Convection(20, 20, 5), "gmres", "ilu"},
     {"a circuit", Shared("memplus"), "gmres", "jacobi"}, {"mixed signs", mixed, "minres", "jacobi_abs"},
-    {"mixed signs, any solver", mixed, "gmres", "ilu"},
-    {"no rows", FromDiagonal({}), "gmres", "bisai"},
+    {"mixed signs, any solver", mixed, "gmres", "ilu"},  {"no rows", FromDiagonal({}), "gmres", "bisai"},
   };
   for (const Case &c : cases) {
     CAPTURE(c.name);
