@@ -5,9 +5,9 @@ results/auto_choices.md.
     auto_choices.py run.json [more.json ..] -o results/auto_choices.md --command "finepc_bench ..."
 
 A run has sets whose labels are auto or end with -auto, and sets of single candidates, whose options are those of a line in
-src/pc/auto/auto_rules.txt. finepc_bench with -set_limit 0: with a limit it has a convergence test of its own, into which auto does not
-look. Costs are counted as auto counts them, in iterations with jacobi, from the iterations and the costs of the rules, so that they are
-the same on every machine. A solve that the recurrence has ended before the true residual was as small counts as well."""
+src/pc/auto/auto_rules.txt. finepc_bench with -set_limit 0: with a limit it has a convergence test of its own, into which auto does
+not look. Costs are counted as auto counts them, in iterations with jacobi, from the iterations and the costs of the rules, so that
+they are the same on every machine. A solve that the recurrence has ended before the true residual was as small counts as well."""
 import argparse
 import json
 import math
@@ -105,8 +105,8 @@ def main():
             "last candidate alone. The next solve has the set-up already.", "",
             "| " + " | ".join(heads) + " |", "|:--|--:|:--|--:|--:|:--|--:|--:|--:|"]
     text += ["| " + " | ".join(cells) + " |" for cells, _, _ in rows]
-    text += ["", f"Of {len(rows)} systems the first solve is within 1.5 of the best on {sum(r <= 1.5 for _, r, _ in rows)}, the next "
-             f"one within 1.15 on {sum(r <= 1.15 for _, _, r in rows)}; the geometric mean of the first ratios is "
+    text += ["", f"Of {len(rows)} systems the first solve is within 1.5 of the best on {sum(r <= 1.5 for _, r, _ in rows)}, the "
+             f"next one within 1.15 on {sum(r <= 1.15 for _, _, r in rows)}; the geometric mean of the first ratios is "
              f"{geometric:.2f}.", ""]
     with open(arguments.output, "w", encoding="utf-8") as f:
         f.write("\n".join(text))
