@@ -227,6 +227,36 @@ TEST_CASE("icc returns from a singular part whose rows are dominated", "[auto]")
   CHECK(RecordOf(s.ksp, "icc").what.options == "-pc_type icc -pc_factor_shift_type nonzero");
 }
 
+TEST_CASE("types of PETSc's are not set up with values from which they may not return", "[auto][mpi]")
+{
+  const PetscReal bad[] = {PETSC_INFINITY, 0, -1, NAN, 1e200};
+  AUTOProperties  p;
+  AUTOChoice      choice;
+  p.rows_known = p.symmetric = p.definite = true;
+  p.one_rank                              = Ranks() == 1;
+  p.rows = p.beside = p.not_positive = 200000;
+  MUST(AUTOChoose(AUTOWords(p, false), &choice));
+  const auto icc = std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                                [](const AUTOCandidate &what) { return what.options.find("icc") != std::string::npos; });
+  REQUIRE(icc != choice.candidates.end());
+  for (const MatType type : {MATAIJ, MATSBAIJ})
+    for (const PetscReal value : bad) {
+      const HostMatrix A   = Poisson(40, 40, 40); /* more than the look has in its sample */
+      const PetscInt   row = A.n - 1;
+      System           s(A, std::string(kTrue) + "-ksp_type cg -ksp_max_it 60", {*icc, Candidate("jacobi", "-pc_type jacobi")},
+                         PETSC_COMM_WORLD, type);
+      CAPTURE(value, type);
+      s.Solve();
+      CHECK(ReasonOf(s.ksp) > 0);
+      CHECK(Taken(s.ksp) == icc->name);
+      if (!Rank()) MUST(MatSetValue(s.A, row, row, value, INSERT_VALUES));
+      MUST(MatAssemblyBegin(s.A, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(s.A, MAT_FINAL_ASSEMBLY));
+      s.Solve(); /* it returns, which is all that can be asked for */
+      CHECK(Contains(RecordOf(s.ksp, icc->name).why, "entries are infinite"));
+    }
+}
+
 TEST_CASE("shared matrices are solved whatever comes first", "[auto][long]")
 {
   for (const char *name : {"bcsstk16", "bcsstk24", "s3rmt3m3", "ex15", "ani5_crop"}) {

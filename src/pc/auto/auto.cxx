@@ -165,13 +165,44 @@ static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
   return ours ? ((const PC_Local *)made->data)->failure : PCFailedReasons[made->failedreason];
 }
 
+/*
+   Whether a set-up of the candidate may be begun. Types of PETSc's may not return from it where entries are infinite, or zero on
+   the diagonal; the look has seen a sample, and values may be others since then.
+*/
+static PetscErrorCode MayBeSetUp(PC pc, const AUTOCandidate &what, bool *may)
+{
+  const PC_AUTO *s   = (const PC_AUTO *)pc->data;
+  AUTOProperties all = s->seen;
+
+  PetscFunctionBegin;
+  all.not_usual = 1;
+  *may          = AUTOHolds(what, AUTOWords(all, s->free)); /* such entries are nothing to it */
+  if (*may) PetscFunctionReturn(PETSC_SUCCESS);
+  all = s->seen;
+  PetscCall(AUTOLookAtAll(pc->pmat, &all));
+  *may = AUTOHolds(what, AUTOWords(all, s->free));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode AUTOTake(PC pc, int k, bool *works)
 {
   PC_AUTO       *s      = (PC_AUTO *)pc->data;
   AUTORecord    &record = s->records[k];
   PetscLogDouble begin, end;
+  bool           may;
 
   PetscFunctionBegin;
+  PetscCall(MayBeSetUp(pc, record.what, &may));
+  if (!may) {
+    record.now    = true;
+    record.left   = 0;
+    record.failed = true;
+    record.why    = "entries are infinite, no numbers, or zero on the diagonal, or the diagonal has another sign";
+    *works        = false;
+    PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
+    PetscCall(AUTODrop(pc, k));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   const bool refill = record.pc;
   PetscCall(PetscTime(&begin));
   {

@@ -60,6 +60,11 @@ PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
 double AUTOSetUpFor(const AUTOCandidate &, double entries_a_row);
 /* Looks at the matrix; collective. */
 PetscErrorCode AUTOLook(Mat, AUTOProperties *);
+/*
+   Counts in all rows what the look has counted in its sample of entries that are not usual and of the diagonal, unless these are
+   blocks on a GPU; collective.
+*/
+PetscErrorCode AUTOLookAtAll(Mat, AUTOProperties *);
 
 /* What is known of a candidate since the nonzeros are what they are. */
 struct AUTORecord {

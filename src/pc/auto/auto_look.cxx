@@ -349,6 +349,67 @@ static PetscErrorCode LookHere(Mat A, Seen *seen)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Entries that are not usual, and rows whose diagonal entry is 0 or missing, or negative */
+enum OfAll { NOT_USUAL, ZERO, NEGATIVE, OF_ALL };
+
+/* Counts them; rows of the `other` part of a matrix on several ranks have no diagonal. */
+static void CountInAll(const CSRView &A, bool other, PetscInt64 count[])
+{
+  for (LocalInt row = 0; row < A.n; row++) {
+    PetscReal diagonal = 0;
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      count[NOT_USUAL] += !(PetscAbsReal(PetscRealPart(A.a[k])) <= kLarge);
+      if (A.j[k] == row) diagonal += PetscRealPart(A.a[k]);
+    }
+    if (other) continue;
+    count[NOT_USUAL] += diagonal != 0 && !(PetscAbsReal(diagonal) >= 1 / kLarge);
+    count[ZERO] += diagonal == 0;
+    count[NEGATIVE] += diagonal < 0;
+  }
+}
+
+static PetscErrorCode CountInAllHere(Mat A, PetscInt64 count[])
+{
+  MatPoints points{};
+  CSRMat    csr;
+  Mat       other = nullptr;
+  PetscBool is_aij, is_mpi;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_mpi));
+  if (is_aij) PetscCall(MatGetHostCSR(A, &csr));
+  else PetscCall(MatGetPoints(A, PETSC_FALSE, &points, &csr));
+  CountInAll(csr.A, false, count);
+  PetscCall(MatRestoreCSR(&csr));
+  PetscCall(CSRDestroy(&points.copy));
+  if (!is_mpi) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &other, nullptr));
+  PetscCall(MatGetPartOnHost(other, &csr));
+  CountInAll(csr.A, true, count);
+  PetscCall(MatRestoreCSR(&csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTOLookAtAll(Mat A, AUTOProperties *p)
+{
+  PetscInt64   count[OF_ALL] = {};
+  PetscMemType where         = PETSC_MEMTYPE_HOST;
+  PetscBool    is_aij;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  if (p->rows_known && !is_aij) PetscCall(MatGetBSRMemType(A, &where));
+  if (!p->rows_known || PetscMemTypeDevice(where)) PetscFunctionReturn(PETSC_SUCCESS); /* such blocks have been seen in part */
+  const PetscErrorCode code = CallGuarded(CountInAllHere, A, count);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)A), code, "look at its rows"));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, count, OF_ALL, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)A)));
+  p->not_usual         = count[NOT_USUAL];
+  p->zero_diagonal     = count[ZERO];
+  p->negative_diagonal = count[NEGATIVE];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* What the program has told the matrix about itself goes before what is seen. */
 static PetscErrorCode Conclude(Mat A, AUTOProperties *p)
 {
