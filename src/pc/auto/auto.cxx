@@ -180,7 +180,8 @@ static PetscErrorCode MayBeSetUp(PC pc, const AUTOCandidate &what, bool *may)
   if (*may) PetscFunctionReturn(PETSC_SUCCESS);
   all = s->seen;
   PetscCall(AUTOLookAtAll(pc->pmat, &all));
-  *may = AUTOHolds(what, AUTOWords(all, s->free));
+  const bool shifts = what.options.find("icc") != std::string::npos && what.options.find("shift_type") == std::string::npos;
+  *may              = AUTOHolds(what, AUTOWords(all, s->free)) && !(shifts && all.stay_singular);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -197,7 +198,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
     record.now    = true;
     record.left   = 0;
     record.failed = true;
-    record.why    = "entries are infinite, no numbers, or zero on the diagonal, or the diagonal has another sign";
+    record.why    = "its set-up might not return: entries are infinite or zero on the diagonal, or a part is singular";
     *works        = false;
     PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
     PetscCall(AUTODrop(pc, k));

@@ -349,23 +349,55 @@ static PetscErrorCode LookHere(Mat A, Seen *seen)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Entries that are not usual, and rows whose diagonal entry is 0 or missing, or negative */
-enum OfAll { NOT_USUAL, ZERO, NEGATIVE, OF_ALL };
+/* Entries that are not usual, and rows whose diagonal entry is 0 or missing, or negative, or that stay singular */
+enum OfAll { NOT_USUAL, ZERO, NEGATIVE, SINGULAR, OF_ALL };
+
+/* The diagonal entry of a row, and the sum of the magnitudes of the others */
+struct RowSums {
+  PetscReal diagonal = 0, others = 0;
+
+  RowSums(const CSRView &A, LocalInt row)
+  {
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const PetscReal value = PetscRealPart(A.a[k]);
+      if (A.j[k] == row) diagonal += value;
+      else others += PetscAbsReal(value);
+    }
+  }
+};
+
+/*
+   Rows that the shift of PETSc's icc leaves with a pivot of rounding size: it is the most by which a row is not dominated, and so
+   nothing for a singular part of a large scale. Such a factorization begins again and again.
+*/
+static PetscInt64 CountSingular(const CSRView &A)
+{
+  PetscReal  shift = 0;
+  PetscInt64 count = 0;
+
+  for (LocalInt row = 0; row < A.n; row++) {
+    const RowSums sums(A, row);
+    shift = PetscMax(shift, sums.others - sums.diagonal);
+  }
+  for (LocalInt row = 0; row < A.n; row++) {
+    const RowSums sums(A, row);
+    count += !(sums.diagonal + shift - sums.others > 1e-8 * (sums.diagonal + sums.others));
+  }
+  return count;
+}
 
 /* Counts them; rows of the `other` part of a matrix on several ranks have no diagonal. */
 static void CountInAll(const CSRView &A, bool other, PetscInt64 count[])
 {
   for (LocalInt row = 0; row < A.n; row++) {
-    PetscReal diagonal = 0;
-    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      count[NOT_USUAL] += !(PetscAbsReal(PetscRealPart(A.a[k])) <= kLarge);
-      if (A.j[k] == row) diagonal += PetscRealPart(A.a[k]);
-    }
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) count[NOT_USUAL] += !(PetscAbsReal(PetscRealPart(A.a[k])) <= kLarge);
     if (other) continue;
+    const PetscReal diagonal = RowSums(A, row).diagonal;
     count[NOT_USUAL] += diagonal != 0 && !(PetscAbsReal(diagonal) >= 1 / kLarge);
     count[ZERO] += diagonal == 0;
     count[NEGATIVE] += diagonal < 0;
   }
+  if (!other) count[SINGULAR] += CountSingular(A);
 }
 
 static PetscErrorCode CountInAllHere(Mat A, PetscInt64 count[])
@@ -407,6 +439,7 @@ PetscErrorCode AUTOLookAtAll(Mat A, AUTOProperties *p)
   p->not_usual         = count[NOT_USUAL];
   p->zero_diagonal     = count[ZERO];
   p->negative_diagonal = count[NEGATIVE];
+  p->stay_singular     = count[SINGULAR];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
