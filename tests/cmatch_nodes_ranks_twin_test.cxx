@@ -163,7 +163,7 @@ void See(const RanksTwin &twin, Seen *seen)
     const CMATCHLevel &level = twin.H->level[l];
     if (level.transfer == CMATCH_PASSED) (l ? seen->passed_below : seen->passed) = 1;
     if (level.foreign) seen->foreign = 1;
-    if (l + 1 < twin.H->several && level.mine < level.coarse) seen->grouped = 1;
+    if (l + 1 < twin.H->several && twin.SizeOf(l + 1) < twin.SizeOf(l)) seen->grouped = 1;
   }
 }
 

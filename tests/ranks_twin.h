@@ -103,6 +103,9 @@ public:
     return !failed;
   }
 
+  /* How many ranks have rows of a level that this one has. */
+  int SizeOf(LocalInt l) const { return ranks_->level[l].size; }
+
   /* Exchanges of the cycle by NCCL from now on; false where that is not possible. */
   bool UseNCCL()
   {
