@@ -9,7 +9,7 @@ static PetscErrorCode DeviceForeseen(int count, int *device);
 
 PetscErrorCode DeviceFound_CUDA(PetscBool *found)
 {
-  PetscInt count;
+  int count;
 
   PetscFunctionBegin;
   PetscCall(DeviceCount_CUDA(&count));
@@ -17,14 +17,11 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *found)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode DeviceCount_CUDA(PetscInt *count)
+PetscErrorCode DeviceCount_CUDA(int *count)
 {
-  int devices = 0;
-
   PetscFunctionBegin;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  if (cudaGetDeviceCount(count) != cudaSuccess) *count = 0;
   (void)cudaGetLastError(); /* a machine without a driver is no error here */
-  *count = devices;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -42,7 +42,7 @@ bool DeviceMemoryGoesToMPI();
 /* Whether there is a device; false in a build without CUDA. */
 PetscErrorCode DeviceFound_CUDA(PetscBool *);
 /* How many GPUs this process sees. */
-PetscErrorCode DeviceCount_CUDA(PetscInt *);
+PetscErrorCode DeviceCount_CUDA(int *);
 /* A name of the GPU that this rank uses, or would use; without using it. */
 PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
 /*

@@ -395,7 +395,7 @@ static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, FinePCBackend asked,
 static PetscErrorCode LookForOthers(MPI_Comm comm, char why[])
 {
   PetscMPIInt size, world;
-  PetscInt    devices;
+  int         devices;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));

@@ -407,7 +407,7 @@ PetscErrorCode CMATCHKeepRows(CMATCHSetup *, const CMATCHRows &, CMATCHArena::Ma
    `each` times the vertices are `enough`.
 */
 struct CMATCHSweeps {
-  PetscInt             count;
+  LocalInt             count;
   float                strength;
   bool                 limited;
   const unsigned char *alone; /* [n] of nodes: those that have `all` are in no aggregate; null for rows */
