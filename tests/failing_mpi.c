@@ -1,7 +1,7 @@
 /*
    Lets a call of MPI fail: a library to be loaded before a program by LD_PRELOAD. With FINEPC_FAIL="RANK FUNCTION N" the N-th call
    of the function on that rank, counted from 1, returns MPI_ERR_OTHER and does nothing; of the function's calls those alone count
-   that libfinepc.so makes, itself or through PETSc. It prints how many there have been when the program ends MPI.
+   that libfinepc.so makes, itself or through PETSc. It prints how many of each function there have been when the program ends MPI.
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int counted;
+static struct {
+  const char *function;
+  int         calls;
+} made[16];
 
 /* Whether a frame of the stack is in libfinepc.so. */
 static int IsCalledByFinePC(void)
@@ -29,12 +32,15 @@ static int Fails(const char *function)
 {
   const char *const wish = getenv("FINEPC_FAIL");
   char              name[32];
-  int               rank, at, mine;
+  int               rank, at, mine, k = 0;
 
-  if (!wish || sscanf(wish, "%d %31s %d", &at, name, &mine) != 3 || strcmp(name, function)) return 0;
+  if (!wish || sscanf(wish, "%d %31s %d", &at, name, &mine) != 3) return 0;
+  if (mine && strcmp(name, function)) return 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank != at || !IsCalledByFinePC()) return 0;
-  return ++counted == mine;
+  while (made[k].function && strcmp(made[k].function, function)) k++;
+  made[k].function = function;
+  return ++made[k].calls == mine;
 }
 
 #define REPLACED(name, parameters, arguments)                \
@@ -57,6 +63,6 @@ REPLACED(MPI_Comm_split, (MPI_Comm c, int color, int key, MPI_Comm *made), (c, c
 
 int MPI_Finalize(void)
 {
-  if (getenv("FINEPC_FAIL") && counted) printf("finepc made %d of these calls\n", counted);
+  for (int k = 0; made[k].function; k++) printf("finepc made %d calls of %s\n", made[k].calls, made[k].function);
   return PMPI_Finalize();
 }
