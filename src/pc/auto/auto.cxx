@@ -325,6 +325,8 @@ static PetscErrorCode FreeRecords(PC_AUTO *s)
 {
   PetscFunctionBegin;
   for (AUTORecord &record : s->records) PetscCall(PCDestroy(&record.pc));
+  PetscCall(VecDestroy(&s->r));
+  PetscCall(VecDestroy(&s->t));
   s->records.clear();
   s->acting = s->usual = -1;
   s->solves = s->set_ups = s->taken_over = s->trial_count = s->its = 0;

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "finepcimpl.h"
+#include "ksp/confirm.h"
 #include "options.h"
 #include "auto.h"
 
@@ -25,6 +26,32 @@ static PetscErrorCode IsFree(KSP ksp, bool *is_free)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &needs, KSPCG, KSPCGFUSED, KSPRRBCG, KSPMINRES, KSPSYMMLQ, KSPFCG,
                                       KSPPIPECG, KSPGROPPCG, KSPNASH, KSPSTCG, KSPGLTR, KSPCR, ""));
   *is_free = !needs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Whether the norm that the solver has ended well with is that of b - A x. Solvers that apply the preconditioner to a sum in the
+   end, as GMRES does, and those that apply it before A, follow another residual where it is in single precision, or no linear map.
+   Those for symmetric preconditioners update x and the residual by the same vectors, ours look themselves, and the norm of a least
+   squares solver is not that of b - A x. `*norm` is that of the residual.
+*/
+static PetscErrorCode Confirms(PC pc, KSP ksp, PetscReal *norm, bool *confirms)
+{
+  PC_AUTO  *s = (PC_AUTO *)pc->data;
+  PetscBool other;
+  Mat       A;
+
+  PetscFunctionBegin;
+  *confirms = true;
+  *norm     = ksp->rnorm;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &other, KSPGMRESFUSED, KSPLSQR, KSPCGLS, KSPCGNE, KSPTSIRM, ""));
+  if (!s->free || other || ksp->pc_side == PC_SYMMETRIC || !ClaimsNorm(ksp)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!s->r) PetscCall(VecDuplicate(ksp->vec_rhs, &s->r));
+  if (!s->t) PetscCall(VecDuplicate(ksp->vec_rhs, &s->t));
+  PetscCall(PCGetOperators(pc, &A, nullptr));
+  PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, s->r));
+  PetscCall(VecAYPX(s->r, -1, ksp->vec_rhs));
+  PetscCall(ConfirmsClaim(ksp, s->r, s->t, s->r, norm, confirms));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,8 +151,30 @@ static bool IsOnTrack(KSP ksp, const SolveSettings &settings, PetscInt limit)
   return reached < 0 && ksp->its * wanted / reached <= limit;
 }
 
+/*
+   A run whose claim the residual refutes is followed by one with the same candidate, from where it has ended, or has failed if the
+   one before had come nearly as far (`*refuted` is the norm that it came to), or if a test of the program wants another beginning.
+*/
+static PetscErrorCode LookAtClaim(PC pc, KSP ksp, PetscReal *refuted, AUTOOutcome *outcome)
+{
+  constexpr PetscReal kStalls = 0.5;
+  PetscReal           norm;
+  bool                confirms;
+
+  PetscFunctionBegin;
+  PetscCall(Confirms(pc, ksp, &norm, &confirms));
+  if (confirms || ksp->reason < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscInfo(pc, "the norm of the residual is %g, but %g by the recurrence\n", (double)norm, (double)ksp->rnorm));
+  const bool goes_on = ksp->converged == KSPConvergedDefault && norm < kStalls * *refuted;
+  *outcome           = goes_on ? AUTOOutcome::GOES_ON : AUTOOutcome::ENDED;
+  ksp->reason        = KSP_DIVERGED_BREAKDOWN;
+  ksp->rnorm         = norm;
+  *refuted           = norm;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Runs the solver once, and notes what it took. `*outcome` comes with how the run before has ended. */
-static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
+static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted, AUTOOutcome *outcome)
 {
   PC_AUTO       *s    = (PC_AUTO *)pc->data;
   const bool     more = *outcome == AUTOOutcome::GOES_ON; /* of the same solve */
@@ -134,6 +183,7 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcom
   PetscFunctionBegin;
   PetscCall(PetscTime(&begin));
   PetscCall(AUTORun(pc, ksp, solve, outcome));
+  if (ksp->reason > 0) PetscCall(LookAtClaim(pc, ksp, refuted, outcome));
   PetscCall(PetscTime(&end));
   AUTORecord &record = s->records[s->acting];
 
@@ -210,6 +260,7 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   PC_AUTO    *s       = (PC_AUTO *)pc->data;
   PetscInt    its     = 0;
   bool        goes_on = true;
+  PetscReal   refuted = PETSC_INFINITY;
   AUTOOutcome outcome = AUTOOutcome::ENDED;
 
   PetscFunctionBegin;
@@ -218,7 +269,8 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   s->solves++;
   while (goes_on) {
     ksp->max_it = LimitOf(s, settings.max_it);
-    PetscCall(RunOnce(pc, ksp, solve, &outcome));
+    PetscCall(RunOnce(pc, ksp, solve, &refuted, &outcome));
+    if (outcome != AUTOOutcome::GOES_ON) refuted = PETSC_INFINITY; /* the next candidate has its own */
     ksp->max_it = settings.max_it;
     its += ksp->its;
     goes_on = false;
