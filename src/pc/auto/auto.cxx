@@ -166,8 +166,8 @@ static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
 }
 
 /*
-   Whether a set-up of the candidate may be begun. Types of PETSc's may not return from it where entries are infinite, or zero on
-   the diagonal; the look has seen a sample, and values may be others since then.
+   Whether a set-up of the candidate may be begun. Types of PETSc's may not return from it, or lose memory, where entries are
+   infinite, zero on the diagonal or not sorted; the look has seen a sample, and values may be others since then.
 */
 static PetscErrorCode MayBeSetUp(PC pc, const AUTOCandidate &what, bool *may)
 {
@@ -198,7 +198,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
     record.now    = true;
     record.left   = 0;
     record.failed = true;
-    record.why    = "its set-up might not return: entries are infinite or zero on the diagonal, or a part is singular";
+    record.why    = "its set-up might not return: entries are infinite, zero on the diagonal or not sorted, or a part is singular";
     *works        = false;
     PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
     PetscCall(AUTODrop(pc, k));

@@ -25,8 +25,8 @@ struct AUTOProperties {
   PetscInt64 beside = 0, not_positive = 0, dominated = 0; /* entries beside the diagonal, those at most 0, rows with dominance */
   PetscInt64 negative_diagonal = 0, zero_diagonal = 0, alone = 0; /* rows, the last with their diagonal entry alone */
   PetscInt64 pairs = 0, unequal = 0, one_sided = 0; /* couplings: compared, of different values, without a mirror image */
-  PetscInt64 not_usual = 0;     /* entries that are infinite or no numbers, or so large, or so small on the diagonal, that types of
-                                   PETSc's fail in the midst of a set-up and lose its memory */
+  PetscInt64 not_usual = 0;     /* entries that are infinite or no numbers, out of the order of columns, or so large, or so small on
+                                   the diagonal, that types of PETSc's fail in the midst of a set-up and lose its memory */
   PetscInt64 stay_singular = 0; /* rows of which the shift of PETSc's icc does not make a pivot, see AUTOLookAtAll() */
   PetscInt   longest_row   = 0;
   PetscInt   stencil       = 0; /* 5 or 9 points */

@@ -67,6 +67,13 @@ struct Distances {
   }
 };
 
+/* Whether entry `e` of the row that begins at `begin` is one that types of PETSc's take. They count on sorted columns, gamg in its
+ * transposes and ilu in its pattern. */
+static bool IsUsual(LocalInt begin, LocalInt e, const LocalInt j[], const PetscScalar a[])
+{
+  return PetscAbsReal(PetscRealPart(a[e])) <= kLarge && (e == begin || j[e] > j[e - 1]);
+}
+
 static void LookAtRow(const Chunk &c, LocalInt k, Sums *sums, Distances *distances)
 {
   const LocalInt row      = c.first + k;
@@ -76,7 +83,7 @@ static void LookAtRow(const Chunk &c, LocalInt k, Sums *sums, Distances *distanc
   for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++) {
     const PetscReal value = PetscRealPart(c.a[e]);
 
-    sums->not_usual += !(PetscAbsReal(value) <= kLarge);
+    sums->not_usual += !IsUsual(c.i[k], e, c.j, c.a);
     if (c.j[e] == row) diagonal += value;
     else if (value != 0) {
       beside++;
@@ -390,7 +397,7 @@ static PetscInt64 CountSingular(const CSRView &A)
 static void CountInAll(const CSRView &A, bool other, PetscInt64 count[])
 {
   for (LocalInt row = 0; row < A.n; row++) {
-    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) count[NOT_USUAL] += !(PetscAbsReal(PetscRealPart(A.a[k])) <= kLarge);
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) count[NOT_USUAL] += !IsUsual(A.i[row], k, A.j, A.a);
     if (other) continue;
     const PetscReal diagonal = RowSums(A, row).diagonal;
     count[NOT_USUAL] += diagonal != 0 && !(PetscAbsReal(diagonal) >= 1 / kLarge);
