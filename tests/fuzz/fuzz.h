@@ -120,6 +120,8 @@ struct Event {
   std::string        text;                        /* of an error on this rank */
   bool               solve = false, good = false; /* of a good system */
   bool               ours       = true;           /* finepc has a part in it */
+  bool               chooses    = false;          /* auto does, which takes other preconditioners on a GPU */
+  bool               singular   = false;          /* but for rounding, which decides about the last pivot */
   KSPConvergedReason reason     = KSP_CONVERGED_ITERATING;
   PCFailedReason     failed     = PC_NOERROR;
   PetscInt           iterations = 0;
