@@ -18,7 +18,8 @@
 
    From an error of one side alone that says that there is no such thing (PETSC_ERR_SUP) on the rest of the case is not compared:
    block ILU(0) of our own, for instance, is on the GPU alone. So it is where PETSc's matrices on the host refuse what those on a
-   GPU take, or the other way round: a factorization without a diagonal entry, a block of a matrix with duplicate entries. Nor is
+   GPU take, or the other way round: a factorization without a diagonal entry, a block of a matrix with duplicate entries, the
+   solution where the matrix has got another size. Nor is
    what PETSc has done without finepc compared, nor what comes after it.
 */
 #include <algorithm>
@@ -71,8 +72,8 @@ bool PetscRefuses(const Event &host, const Event &device)
 {
   const std::string &text    = host.code ? host.text : device.text;
   int                refuses = false;
-  for (const char *words :
-       {"Matrix is missing diagonal entr", "nnz cannot be greater than row length", "Not for unassembled matrix"})
+  for (const char *words : {"Matrix is missing diagonal entr", "nnz cannot be greater than row length",
+                            "Not for unassembled matrix", "Incompatible vector local lengths"})
     refuses = refuses || (!host.code != !device.code && text.find(words) != std::string::npos);
   MPI_Allreduce(MPI_IN_PLACE, &refuses, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
   return refuses;
