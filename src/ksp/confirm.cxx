@@ -22,8 +22,8 @@ bool ClaimsNormOfCG(KSP ksp, KSPConvergedReason reason)
   return ksp->normtype != KSP_NORM_NONE && (reason == KSP_CONVERGED_RTOL || reason == KSP_CONVERGED_ATOL);
 }
 
-/* Each entry of x becomes the last digit of itself, up or down as it comes. */
-static PetscErrorCode TakeLastDigits(Vec x)
+/* Each entry of x becomes this part of itself, up or down as it comes, by a rule for each odd number `draw`. */
+static PetscErrorCode TakeUpOrDown(Vec x, PetscReal part, std::uint64_t draw)
 {
   PetscScalar *array;
   PetscInt     first, last;
@@ -32,8 +32,8 @@ static PetscErrorCode TakeLastDigits(Vec x)
   PetscCall(VecGetOwnershipRange(x, &first, &last));
   PetscCall(VecGetArray(x, &array));
   for (PetscInt i = 0; i < last - first; i++) {
-    const bool down = ((std::uint64_t)(first + i) * 0x9E3779B97F4A7C15u) >> 63;
-    array[i] *= down ? -PETSC_MACHINE_EPSILON : PETSC_MACHINE_EPSILON;
+    const bool down = ((std::uint64_t)(first + i) * draw) >> 63;
+    array[i] *= down ? -part : part;
   }
   PetscCall(VecRestoreArray(x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -64,7 +64,7 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
 PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
 {
   constexpr PetscReal kLost = 100; /* the recurrences and products of a solve lose two digits more than the last ones */
-  PetscReal           rounding;
+  PetscReal           rounding, of_product;
   PetscBool           device;
   Mat                 A;
 
@@ -72,11 +72,16 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(FusedIsOnDevice(w, &device));
   PetscCall(VecCopy(ksp->vec_sol, t));
-  PetscCall(TakeLastDigits(t));
+  PetscCall(TakeUpOrDown(t, PETSC_MACHINE_EPSILON, 0x9E3779B97F4A7C15u));
   if (device) PetscCall(CGFence_CUDA());
   PetscCall(KSP_MatMult(ksp, A, t, w));
   if (device) PetscCall(CGFence_CUDA());
   PetscCall(NormOf(ksp, w, t, &rounding));
+  if (more > kLost * rounding && ksp->normtype != KSP_NORM_UNPRECONDITIONED) {
+    PetscCall(TakeUpOrDown(w, 1, 0xD1B54A32D192ED03u));
+    PetscCall(NormOf(ksp, w, t, &of_product));
+    rounding = PetscMax(rounding, of_product);
+  }
   *is = more <= kLost * rounding;
   PetscCall(PetscInfo(ksp, "the norm of the residual is larger by %g, and the last digits of the solution make %g\n", (double)more,
                       (double)rounding));

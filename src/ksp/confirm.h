@@ -18,8 +18,9 @@ bool ClaimsNormOfCG(KSP, KSPConvergedReason);
 
 /*
    Whether rounding explains that the residual has a norm, of the KSP's kind, by so much larger than that of the recurrence: the
-   digits of the solution end where they change b - A x by about as much, so that no product with A tells more. Takes a product, and
-   t and w for work. Collective.
+   digits of the solution end where they change b - A x by about as much, so that no product with A tells more. The product rounds
+   by as much, too, in directions that M may make larger than those of A times something. Takes a product, up to two applications of
+   M where the norm has one, and t and w for work. Collective.
 */
 PetscErrorCode IsRounding(KSP, PetscReal more, Vec t, Vec w, bool *is);
 
