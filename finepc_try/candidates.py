@@ -114,8 +114,8 @@ def _definite(properties, backend, ranks, packages, thorough):
             ("cmatch mis2", "-pc_type cmatch -pc_cmatch_coarsening mis2"),
             ("cmatch chebyshev 3", "-pc_type cmatch -pc_cmatch_smoother chebyshev -pc_cmatch_degree 3"),
         ]
-    ours.append(("gamg afsai", "-pc_type gamg -mg_levels_pc_type afsai "
-                 "-mg_levels_ksp_chebyshev_esteig_steps 40"))  # with fewer the bound of the spectrum may be too small
+    for smoother in ("afsai", "sfsai"):  # with fewer steps the bound of the spectrum may be too small
+        ours.append((f"gamg {smoother}", f"-pc_type gamg -mg_levels_pc_type {smoother} -mg_levels_ksp_chebyshev_esteig_steps 40"))
     ours += _of_rules(fit, "rrb")
     # On a GPU every one of them with cgfused, too: a type that is compared with PETSc's cg alone would look slower than it is
     if fused:
