@@ -91,7 +91,7 @@ PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d)
+PetscErrorCode FusedInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d)
 {
   cudaStream_t stream;
 

@@ -175,5 +175,3 @@ PetscErrorCode CGDirection_Host(LocalInt n, PetscScalar b, const PetscScalar *z,
                                 PetscScalar *w);
 PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
                                 PetscScalar *w);
-/* d [n] becomes what PCJACOBI multiplies with: 1 / d, of |d| if `absolute`; 0 becomes 1 if `fixed`. */
-PetscErrorCode CGInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d);

@@ -28,7 +28,6 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  if (!cg->diagonal) PetscCall(VecDuplicate(ksp->work[0], &cg->diagonal));
   PetscCall(VecSet(ksp->work[1], 1));
   PetscCall(PCApply(ksp->pc, ksp->work[1], cg->diagonal));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -79,54 +78,28 @@ struct Preparation {
   CSRMat             csr, ghost_csr;
   bool               lent, lent_ghosts;
   CopiedFrom         A_now, block_now, M_now;
-  LocalInt           count;           /* columns of other ranks */
-  const PetscInt    *columns;         /* their numbers */
-  const PetscScalar *diagonal;        /* of PCJACOBI */
-  bool               of_rows;         /* it is made on the GPU, of the rows */
-  PetscBool          absolute, fixed; /* options of PCJACOBI */
+  LocalInt           count;    /* columns of other ranks */
+  const PetscInt    *columns;  /* their numbers */
+  const PetscScalar *diagonal; /* of PCJACOBI */
+  FusedDiagonal      of_rows;  /* it is made on the GPU, of the rows */
 };
-
-/*
-   Whether the diagonal of PCJACOBI, which it would read on the host and send, is that of rows which the GPU has: its plain kind,
-   with the values that the matrix has now.
-*/
-static PetscErrorCode FindDiagonalOfRows(KSP ksp, Preparation *now)
-{
-  const PC     pc = PCActing(ksp->pc);
-  Mat          A, P;
-  PCJacobiType type;
-  PetscBool    sent, kept;
-
-  PetscFunctionBegin;
-  PetscCall(PCJacobiGetType(pc, &type));
-  PetscCall(PCJacobiGetUseAbs(pc, &now->absolute));
-  PetscCall(PCJacobiGetFixDiagonal(pc, &now->fixed));
-  PetscCall(PCGetOperators(pc, &A, &P));
-  PetscCall(PCGetReusePreconditioner(pc, &kept));
-  PetscCall(FusedIsSent(ksp, &sent));
-  now->of_rows = sent && type == PC_JACOBI_DIAGONAL && A == P && !kept;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* The diagonal of PCJACOBI where the GPU has it. */
 static PetscErrorCode GetDiagonal_CGFused(KSP ksp, Preparation *now, const PetscScalar **d)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscMemType where;
+  PetscScalar *copy = nullptr;
 
   PetscFunctionBegin;
+  if (cg->sent) copy = Copy_CGFused(cg, 5);
   if (now->of_rows) {
-    PetscScalar *const copy = Copy_CGFused(cg, 5);
-
-    PetscCall(CSRDiagonal_CUDA(now->op.A, copy));
-    PetscCall(CGInvertDiagonal_CUDA(now->op.A->n, now->absolute, now->fixed, copy));
-    *d = copy;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (cg->sent) {
-    PetscCall(FusedSend(cg->diagonal, Copy_CGFused(cg, 5)));
-    *d = Copy_CGFused(cg, 5);
-  } else {
+    if (!cg->sent) PetscCall(VecGetArrayWriteAndMemType(cg->diagonal, &copy, &where));
+    PetscCall(FusedDiagonalOfRows(now->op.A, now->of_rows, copy));
+    if (!cg->sent) PetscCall(VecRestoreArrayWriteAndMemType(cg->diagonal, &copy));
+  } else if (cg->sent) PetscCall(FusedSend(cg->diagonal, copy));
+  if (cg->sent) *d = copy;
+  else {
     PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
     *d = now->diagonal;
   }
@@ -244,7 +217,8 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M, Pet
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
-  if (M.jacobi) PetscCall(FindDiagonalOfRows(ksp, &now));
+  if (M.jacobi) PetscCall(FusedFindDiagonal(ksp, &now.of_rows));
+  if (M.jacobi && !cg->diagonal) PetscCall(VecDuplicate(ksp->vec_rhs, &cg->diagonal));
   if (M.jacobi && !now.of_rows) { /* on all ranks: PCJACOBI makes its vectors when it is first applied */
     PetscCall(CGFusedNeedWorkVecs(ksp));
     PetscCall(ApplyToOnes(ksp));

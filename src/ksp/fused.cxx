@@ -183,6 +183,31 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool block
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode FusedFindDiagonal(KSP ksp, FusedDiagonal *diagonal)
+{
+  const PC     pc = PCActing(ksp->pc);
+  Mat          A, P;
+  PCJacobiType type;
+  PetscBool    kept;
+
+  PetscFunctionBegin;
+  PetscCall(PCJacobiGetType(pc, &type));
+  PetscCall(PCJacobiGetUseAbs(pc, &diagonal->absolute));
+  PetscCall(PCJacobiGetFixDiagonal(pc, &diagonal->fixed));
+  PetscCall(PCGetOperators(pc, &A, &P));
+  PetscCall(PCGetReusePreconditioner(pc, &kept));
+  diagonal->is = type == PC_JACOBI_DIAGONAL && A == P && !kept;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedDiagonalOfRows(const CSRView *A, const FusedDiagonal &diagonal, PetscScalar *d)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRDiagonal_CUDA(A, d));
+  PetscCall(FusedInvertDiagonal_CUDA(A->n, diagonal.absolute, diagonal.fixed, d));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode FusedFindNCCL(KSP ksp, PetscBool wanted, PetscBool asked, NCCL **nccl, const char **why_mpi)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);

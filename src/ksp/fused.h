@@ -60,5 +60,7 @@ PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *);
    (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
 */
 PetscErrorCode CGFence_CUDA();
+/* d [n] becomes what PCJACOBI multiplies by: 1 / d, of |d| if `absolute`; 0 becomes 1 if `fixed`. */
+PetscErrorCode FusedInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d);
 /* Refuses such a stream where the products of all iterations are PETSc's. */
 PetscErrorCode CGCheckStream_CUDA(MPI_Comm);

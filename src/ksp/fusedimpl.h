@@ -47,6 +47,20 @@ PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
 PetscErrorCode FusedSend(Vec, PetscScalar *to);
 PetscErrorCode FusedFetch(const PetscScalar *from, Vec);
 /*
+   Whether the diagonal of PCJACOBI is that of rows which the GPU has: its plain kind, with the values that the matrix has now. Then
+   it is made of them there, since MatGetDiagonal() of a MATAIJCUSPARSE reads beyond rows that are empty (docs/known-faults.md), and
+   that of a matrix on the host would have to be sent.
+*/
+struct FusedDiagonal {
+  bool      is = false;
+  PetscBool absolute, fixed; /* options of PCJACOBI */
+
+  explicit operator bool() const { return is; }
+};
+PetscErrorCode FusedFindDiagonal(KSP, FusedDiagonal *);
+/* What PCJACOBI multiplies by, of rows on the GPU. */
+PetscErrorCode FusedDiagonalOfRows(const CSRView *A, const FusedDiagonal &, PetscScalar *d);
+/*
    Has a preconditioner of finepc follow its matrix, whose rows the host uses from now on, unless the program keeps it: see
    MatTry(). Collective.
 */

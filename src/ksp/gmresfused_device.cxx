@@ -68,8 +68,9 @@ static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refreshes d. The blocks of PCPBJACOBI depend on the matrix alone, PCJACOBI on options that may have changed, too. */
-static PetscErrorCode GetBlocks(KSP ksp)
+/* Refreshes d. The blocks of PCPBJACOBI depend on the matrix alone, PCJACOBI on options that may have changed, too. `blocks` is
+ * whether the GPU has the matrix in blocks. */
+static PetscErrorCode GetBlocks(KSP ksp, bool blocks)
 {
   KSP_GMRESFused *g  = (KSP_GMRESFused *)ksp->data;
   const LocalInt  n  = g->basis[GMRES_U].n;
@@ -93,7 +94,18 @@ static PetscErrorCode GetBlocks(KSP ksp)
     g->jacobi.rows = n;
     g->jacobi.bs   = (LocalInt)bs;
   }
-  if (jacobi || now.id != g->jacobi.M.id || now.state != g->jacobi.M.state) {
+  FusedDiagonal of_rows;
+  if (jacobi && !blocks) PetscCall(FusedFindDiagonal(ksp, &of_rows));
+  if (of_rows) {
+    CSRMat csr;
+
+    g->jacobi.M = CopiedFrom{};
+    PetscCall(PCGetOperators(ksp->pc, nullptr, &P));
+    PetscCall(MatGetCSR(P, &csr));
+    const PetscErrorCode code = FusedDiagonalOfRows(&csr.A, of_rows, g->jacobi.d);
+    PetscCall(MatRestoreCSR(&csr));
+    PetscCall(code);
+  } else if (jacobi || now.id != g->jacobi.M.id || now.state != g->jacobi.M.state) {
     g->jacobi.M = CopiedFrom{}; /* until all columns are made */
     for (LocalInt k = 0; k < g->jacobi.bs; k++) PetscCall(GetColumn(ksp, k));
     g->jacobi.M = now;
@@ -159,7 +171,8 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
   PetscFunctionBegin;
   PetscCall(FindParts_GMRESFused(ksp, p));
   if (g->copies.sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
-  if (!g->ranks.own) PetscCall(GetBlocks(ksp)); /* with own products of the general path it is PCApply() that applies M */
+  if (!g->ranks.own)
+    PetscCall(GetBlocks(ksp, p->blocks)); /* with own products of the general path it is PCApply() that applies M */
   if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
   if (g->ranks.same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
