@@ -1658,6 +1658,34 @@ TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cg
   }
 }
 
+/* By the ways of the test of the same name in gmresfused_test.cxx, with factors that reach other ranks, too. */
+TEST_CASE("cgfused: several ranks and nonzeros that change in place", "[cgfused][mpi]")
+{
+  enum Way { TRANSPOSE, CSR, COO, AXPY };
+  constexpr LocalInt n = 240;
+  for (const Backend &backend : Backends())
+    for (const auto &[pc, options] : {std::pair<PCType, std::string>{PCJACOBI, ""}, {PCAFSAI, "-pc_afsai_overlap 1 "}}) {
+      MatObject         A       = CreateMat(Ring(n, 2), backend.mat, PETSC_COMM_WORLD), copy;
+      Mat               changed = A;
+      const std::string all     = options + "-ksp_cg_single_reduction 1 -ksp_max_it 6";
+      const KSPObject   fused   = MakeFused(A, {&backend, "auto"}, pc, all);
+      LocalInt          width   = 2;
+      RunOf(fused);
+      for (Way way : {TRANSPOSE, CSR, TRANSPOSE, COO, AXPY, TRANSPOSE, COO, CSR}) {
+        CAPTURE(backend.name, pc, (int)way, width);
+        width += 3;
+        const HostMatrix H = Ring(n, width);
+        if (way == TRANSPOSE) MUST(MatTranspose(A, MAT_INPLACE_MATRIX, &changed));
+        else if (way == AXPY) MUST(MatAXPY(A, 1, CreateMat(H, backend.mat, PETSC_COMM_WORLD), DIFFERENT_NONZERO_PATTERN));
+        else (way == CSR ? ReplaceByCSR : ReplaceByCOO)(A, H);
+        REQUIRE(changed == (Mat)A);
+        MUST(MatDuplicate(A, MAT_COPY_VALUES, copy.put()));
+        Compare(RunOf(fused), RunOf(MakeKSP(copy, all, pc)), 1e-6); /* factors are in single precision */
+        CheckRanksPath(fused, backend);
+      }
+    }
+}
+
 TEST_CASE("cgfused: several ranks that need nothing of each other", "[cgfused][mpi]")
 {
   for (const Backend &backend : Backends()) {

@@ -1705,6 +1705,23 @@ double NumberAfter(const std::string &text, const std::vector<std::string> &befo
    A well, an earth node, a condition on an integral: what the set-ups take is in proportion to the entries of A, and not to the
    square of the rows. tests/sfsai_pc_test.cxx has the same of sfsai.
 */
+TEST_CASE("a dense row that reaches all ranks", "[local][pc][dense][mpi]")
+{
+  constexpr LocalInt n = 6000;
+  for (const Backend &backend : Backends())
+    for (const auto &[name, options] : {std::pair<PCType, const char *>{PCAFSAI, "-pc_afsai_overlap 1"},
+                                        {PCSFSAI, "-pc_sfsai_overlap 1"},
+                                        {PCCMATCH, ""},
+                                        {PCBISAI, "-ksp_type gmres -ksp_pc_side right"}})
+      for (LocalInt hub : {0, n / 2, n - 1}) {
+        CAPTURE(backend.name, name, hub);
+        const MatObject A        = CreateMat(Star(n, hub), backend.mat, PETSC_COMM_WORLD);
+        const Solution  solution = Solve(MakeKSP(A, options, name));
+        CHECK(solution.reason > 0);
+        CHECK(solution.iterations <= 20);
+      }
+}
+
 TEST_CASE("a dense row", "[local][pc][dense]")
 {
   constexpr LocalInt n = 20000;

@@ -7,6 +7,7 @@
 #include <petscdmshell.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 
@@ -356,6 +357,41 @@ TEST_CASE("rrb: an indefinite matrix with MINRES, and a 9-point stencil, lifted"
       CHECK(Contains(ViewText(PCOf(ksp)), "4624 rows of the matrix that sum to less than 0 lifted"));
     }
     CHECK(Solve(MakeKSP(nine, "-pc_rrb_levels 100 -pc_rrb_lift 0", PCRRB)).reason == KSP_DIVERGED_PC_FAILED);
+  }
+}
+
+/* The grid stays, and neighbours in the diagonal come to it and go, while the nonzero state does not always tell. */
+TEST_CASE("rrb: nonzeros that change in place", "[rrb][pc][cycle]")
+{
+  constexpr LocalInt                                         nx = 12, ny = 9;
+  const HostMatrix                                           five = Poisson(nx, ny);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)nx * ny);
+  for (LocalInt row = 0; row < nx * ny; row++)
+    for (LocalInt to = 0; to < nx * ny; to++)
+      if (std::abs(to % nx - row % nx) <= 1 && std::abs(to / nx - row / nx) <= 1) rows[row].push_back({to, to == row ? 8. : -1.});
+  const HostMatrix  nine    = FromRows(rows);
+  const std::string options = "-pc_rrb_nx 12 -ksp_type cg -ksp_rtol 1e-9";
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    MatObject       A       = CreateMat(five, backend.mat), copy;
+    const KSPObject ksp     = MakeKSP(A, options, PCRRB);
+    Mat             changed = A;
+    CHECK(Solve(ksp).reason > 0);
+    for (int step = 0; step < 5; step++) {
+      CAPTURE(step);
+      if (step == 0 || step == 3) MUST(MatAXPY(A, 1, CreateMat(nine, backend.mat), DIFFERENT_NONZERO_PATTERN));
+      else if (step == 1) ReplaceByCSR(A, five);
+      else if (step == 2) ReplaceByCOO(A, nine);
+      else MUST(MatTranspose(A, MAT_INPLACE_MATRIX, &changed));
+      REQUIRE(changed == (Mat)A);
+      MUST(MatDuplicate(A, MAT_COPY_VALUES, copy.put()));
+      const KSPObject fresh    = MakeKSP(copy, options, PCRRB);
+      const Solution  solution = Solve(ksp);
+      CHECK(solution.reason > 0);
+      CHECK(solution.true_residual < 1e-8);
+      CHECK(Solve(fresh).iterations == solution.iterations);
+      CHECK(SameBits(Applied(PCOf(ksp)), Applied(PCOf(fresh))));
+    }
   }
 }
 

@@ -248,7 +248,7 @@ TEST_CASE("sfsai: rows that would be long on one rank alone", "[sfsai][pc][mpi]"
 TEST_CASE("sfsai: without a power, usual matrices have power 2, to the last bit", "[sfsai][pc]")
 {
   for (const Backend &backend : Backends())
-    for (const char *name : {"", "s3rmt3m3"}) {
+    for (const char *name : {"", "s3rmt3m3", "bcsstk24", "ex15", "ani5_crop"}) {
       CAPTURE(backend.name, name);
       const MatObject A      = CreateMat(*name ? Shared(name) : Plate(), backend.mat);
       const PCObject  chosen = MakePC(A, SFSAI()), asked = MakePC(A, SFSAI(), "-@power 2 -@max_row 0");
