@@ -941,6 +941,8 @@ TEST_CASE("gmresfused: preconditioners with solvers inside", "[gmresfused][mpi]"
     for (const Case &test : cases)
       for (const char *side : kSides) {
         CAPTURE(backend.name, test.pc, test.options, side);
+        if (test.pc == std::string(PCREDISTRIBUTE) && test.iterates && PetscMemTypeDevice(backend.where))
+          continue;                            /* known-faults.md */
         const Options     scope(test.options); /* solvers inside read theirs during the first solve */
         const std::string options  = Side(side) + "-ksp_rtol 1e-8" + test.options;
         const KSPObject   ksp      = MakeKSP(A, kOurs + options, test.pc);
