@@ -449,7 +449,8 @@ PetscErrorCode CMATCHRanksProducts(CMATCHSetup *, LocalInt level, bool keep, dou
 /* The inverse of the coarsest level, or whatever its solution needs. Reads the report. */
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
 /* The inverse of a coarsest level of nodes, whose blocks are in double precision. Reads the report. */
-PetscErrorCode CMATCHInvertNodes(CMATCHSetup *, LocalInt level, const CMATCHNodesLevel &, const double *A);
+PetscErrorCode CMATCHInvertNodes(CMATCHSetup *, LocalInt level, const CMATCHNodesLevel &, const double *A, LocalInt m,
+                                 const double *B);
 /* x = A^{-1} b on the coarsest level, by inverse or conjugate gradients */
 PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t);
 

@@ -132,14 +132,17 @@ __global__ void __launch_bounds__(kBlockSize)
     }
 }
 
+/* `small` becomes 0 where a pivot is very small, or else 1 where it is at most the share `look` of its diagonal entry. */
 struct CheckPivot {
   CMATCHReport *report;
   const double *diagonal;
+  double        look;
 
   __device__ void operator()(LocalInt p, double pivot) const
   {
     if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&report->pivot, p);
     else if (!(pivot > kCMATCHSmallPivot * diagonal[p])) report->small = 0;
+    else if (!(pivot > look * diagonal[p])) atomicMin(&report->small, 1);
   }
 };
 
@@ -382,7 +385,7 @@ private:
       AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, false, D);
     }
     FinePCCheckLaunch();
-    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal}, s->stream));
+    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal, 0}, s->stream));
     if (part) AddToParts<<<entries, kBlockSize, 0, s->stream>>>(n, part, take, -1., D);
     else if (singular) AddMean<<<entries, kBlockSize, 0, s->stream>>>(n, mean, true, D);
     FinePCCheckLaunch();
@@ -433,12 +436,14 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNodesLevel &L, const double *A)
+PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNodesLevel &L, const double *A, LocalInt m,
+                                 const double *B)
 {
   CMATCHHierarchyCUDA *H    = s->H;
   const LocalInt       n    = L.n * L.k;
   const auto           mark = s->arena.mark();
   double              *work = nullptr, *diagonal = nullptr;
+  LocalInt             held = 0;
   PetscBool            done = PETSC_TRUE;
   const auto           fill = [&](double *D) {
     PetscFunctionBegin;
@@ -448,26 +453,41 @@ PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNod
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   };
+  const auto invert = [&](double *D) {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemsetAsync(&s->report->pivot, kCMATCHNoneByte, 2 * sizeof(LocalInt), s->stream)); /* and small */
+    CopyDiagonal<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, D, diagonal);
+    FinePCCheckLaunch();
+    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal, kCMATCHLook[s->params->precision]}, s->stream));
+    PetscCall(CMATCHReadReport(s));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  const auto indefinite = [&] { return s->seen.pivot != kCMATCHNone || s->seen.small == 0; };
 
   PetscFunctionBegin;
   if (H->inverse.size() != (size_t)n * n) PetscCall(H->inverse.Allocate((size_t)n * n));
   double *const D = H->inverse.data();
   PetscCall(s->arena.Take(DenseInverseWork(n), &work));
   PetscCall(s->arena.Take(n, &diagonal));
-  PetscCallCUDA(cudaMemsetAsync(&s->report->pivot, kCMATCHNoneByte, 2 * sizeof(LocalInt), s->stream)); /* and small */
   PetscCall(fill(D));
-  CopyDiagonal<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, D, diagonal);
-  FinePCCheckLaunch();
-  PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal}, s->stream));
-  PetscCall(CMATCHReadReport(s));
-  if (!CMATCHHasFailed(s) && (s->seen.pivot != kCMATCHNone || s->seen.small != kCMATCHNone)) {
-    /* nothing holds some body: the host finds its eigenvalues */
-    std::vector<double> host((size_t)n * n);
-    PetscCall(fill(D));
-    PetscCall(ArrayCopy_CUDA(host.data(), D, host.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    PetscCall(CMATCHNodesInvert(n, host.data(), &done));
-    PetscCall(ArrayCopy_CUDA(D, host.data(), host.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-    if (!done) s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_COARSEST);
+  PetscCall(invert(D));
+  if (!CMATCHHasFailed(s) && (indefinite() || s->seen.small != kCMATCHNone)) { /* nothing may hold some body: the host looks */
+    std::vector<double> dense((size_t)n * n), modes((size_t)n * m);
+    Buffer<double>      kept;
+    PetscCall(kept.Allocate(dense.size()));
+    PetscCall(fill(kept.data()));
+    PetscCall(ArrayCopy_CUDA(dense.data(), kept.data(), kept.bytes(), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(modes.data(), B, modes.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(CMATCHNodesHold(n, m, modes.data(), s->params->precision, dense.data(), &held));
+    if (held) {
+      PetscCall(ArrayCopy_CUDA(D, dense.data(), kept.bytes(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      PetscCall(invert(D));
+    }
+    if (!CMATCHHasFailed(s) && indefinite()) {
+      PetscCall(CMATCHNodesInvert(n, dense.data(), &done));
+      PetscCall(ArrayCopy_CUDA(D, dense.data(), kept.bytes(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      if (!done) s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_COARSEST);
+    }
   }
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -641,7 +641,7 @@ PetscErrorCode CMATCHNodesMakeLevels(CMATCHNodesSetup *t)
   t->Level().coarse = 0;
   t->Level().lambda = 0;
   H->inverted       = (PetscBool)(H->level[t->level].n <= kCMATCHLargestDense);
-  if (H->inverted && t->Level().n) PetscCall(CMATCHInvertNodes(s, t->level, t->Level(), t->A));
+  if (H->inverted && t->Level().n) PetscCall(CMATCHInvertNodes(s, t->level, t->Level(), t->A, t->N->m, t->B));
   else {
     H->inverse.Free();
     if (!H->inverted) PetscCall(CMATCHNodesSmoother(t, PolynomialChebyshev(kCMATCHStalledDegree)));

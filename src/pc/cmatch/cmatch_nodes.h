@@ -213,6 +213,15 @@ inline bool CMATCHNodesStalled(LocalInt n, LocalInt k, LocalInt left, LocalInt c
 }
 
 /*
+   Holds the bodies of D [n][n], symmetric, that nothing holds, B [n][m] being its modes: v v' is added for each vector v of modes
+   on a component, scaled as its diagonal entries are, that D makes smaller than kCMATCHFree, so that the inverse takes next to
+   nothing along it. What rounding has left there would be inverted else. `held` is how many there are. On the host, for both twins.
+*/
+constexpr double kCMATCHFree[] = {1e-6, 1e-12}; /* by the precision of the hierarchy */
+constexpr double kCMATCHLook[] = {1e-5, 1e-10}; /* it is worth a look where a pivot is this share of its diagonal entry */
+PetscErrorCode   CMATCHNodesHold(LocalInt n, LocalInt m, const double *B, FinePCPrecision, double *D, LocalInt *held);
+
+/*
    D [n][n], symmetric, becomes its inverse. Small eigenvalues, those of bodies that nothing holds, are left out: their inverse is
    0. Returns false if D has no positive eigenvalue, or is indefinite beyond rounding. On the host, for both twins.
 */

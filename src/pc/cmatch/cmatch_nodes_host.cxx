@@ -281,7 +281,8 @@ PetscErrorCode InvertLast(CMATCHNodesSetUp<T> *s)
   const LocalInt          last  = s->H->levels - 1;
   const CMATCHNodesLevel &level = s->N->level[last];
   const LocalInt          k = level.k, n = level.n * k;
-  auto                   &D = s->H->inverse;
+  auto                   &D    = s->H->inverse;
+  LocalInt                held = 0;
   PetscBool               done;
 
   PetscFunctionBegin;
@@ -293,6 +294,8 @@ PetscErrorCode InvertLast(CMATCHNodesSetUp<T> *s)
           D[((size_t)i * k + r) * n + (size_t)level.A_j[e] * k + c] = s->A[((size_t)e * k + r) * k + c];
   for (size_t i = 0; i < (size_t)n; i++)
     for (size_t j = 0; j < i; j++) D[i * n + j] = D[j * n + i] = 0.5 * (D[i * n + j] + D[j * n + i]);
+  if (s->B.size() == (size_t)n * s->N->m)
+    PetscCall(CMATCHNodesHold(n, s->N->m, s->B.data(), s->H->params.precision, D.data(), &held));
   PetscCall(CMATCHNodesInvert(n, D.data(), &done));
   if (!done) s->Fail(CMATCH_COARSEST, last, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
