@@ -62,6 +62,14 @@ private:
   PetscOptions options_;
 };
 
+/* What a solver says of a solve to a relative tolerance; `guess` is || |A| |x| || of a guess that is not 0. */
+struct Claim {
+  Vec                b, x;
+  KSPConvergedReason reason;
+  PetscInt           its;
+  double             rtol, guess;
+};
+
 class Case {
 public:
   Case(std::uint64_t seed, const Place &place, Report *report) :
@@ -114,9 +122,10 @@ private:
   bool        HasEstimates() const { return choice_.ksp == "cgfused" || choice_.ksp == "gmresfused"; }
   Code        Solve();
   Code        NormOf(KSP, Vec, PetscReal *norm);
-  Code        Judge(KSP, const std::string &type, bool steady, Vec x, double rtol, double guess);
+  Code        Judge(KSP, const std::string &type, bool steady, const Claim &);
   Code        Apply();
   Code        ManyColumns();
+  Code        SolveColumns(Mat B, Mat X);
   Code        Estimate();
   Code        Build();
   Code        View();
@@ -352,26 +361,24 @@ PetscErrorCode Case::NormOf(KSP ksp, Vec v, PetscReal *norm)
    not asked, since on nearly singular and on indefinite matrices the recurrences of their residuals come to nothing while the true
    residual does not.
 */
-PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x, double rtol, double guess)
+PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, const Claim &claim)
 {
-  PetscReal          claimed, absolute, norm_x, norm_b, largest = 0;
-  PetscInt           its;
-  PetscInt           first, last;
-  KSPNormType        norm;
-  KSPConvergedReason reason;
-  Norms              norms;
-  Vec                r;
+  const KSPConvergedReason reason = claim.reason;
+  const double             guess  = claim.guess;
+  PetscReal                claimed, absolute, norm_x, norm_b, largest = 0;
+  PetscInt                 first, last;
+  KSPNormType              norm;
+  Norms                    norms;
+  Vec                      r;
 
   PetscFunctionBegin;
-  PetscCall(KSPGetConvergedReason(ksp, &reason));
-  PetscCall(KSPGetIterationNumber(ksp, &its));
   PetscCall(KSPGetNormType(ksp, &norm));
   PetscCall(KSPGetResidualNorm(ksp, &claimed));
   PetscCall(KSPGetTolerances(ksp, nullptr, &absolute, nullptr, nullptr));
   if (norm == KSP_NORM_NONE) PetscFunctionReturn(PETSC_SUCCESS);
   for (const Entry &e : system_.entries) largest = std::isfinite(e.value) ? std::max(largest, std::fabs(e.value)) : INFINITY;
-  PetscCall(VecNorm(b_, NORM_INFINITY, &norm_b));
-  PetscCall(VecNorm(x, NORM_INFINITY, &norm_x));
+  PetscCall(VecNorm(claim.b, NORM_INFINITY, &norm_b));
+  PetscCall(VecNorm(claim.x, NORM_INFINITY, &norm_x));
   if (!std::isfinite(norm_b) || !std::isfinite(largest)) PetscFunctionReturn(PETSC_SUCCESS);
   const bool ours = IsOurs(type);
   if (!ours && ((!steady && type != "fgmres") || type == "bcgs" || type == "minres" || !std::isfinite(norm_x)))
@@ -379,12 +386,12 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   if (reason != KSP_CONVERGED_RTOL && !(reason == KSP_CONVERGED_ATOL && (ours || (type != "fgmres" && claimed <= absolute))) &&
       !(ours && reason == KSP_CONVERGED_HAPPY_BREAKDOWN))
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(VecDuplicate(b_, &r));
-  PetscCall(Residual(system_, A_, b_, x, &norms, r));
+  PetscCall(VecDuplicate(claim.b, &r));
+  PetscCall(Residual(system_, A_, claim.b, claim.x, &norms, r));
   double scale = 1; /* of rounding: at most the norm of M, or its root, since signs at random have its Frobenius norm */
   if (norm != KSP_NORM_UNPRECONDITIONED) {
     PetscCall(NormOf(ksp, r, &norms.r));
-    PetscCall(NormOf(ksp, b_, &norms.b));
+    PetscCall(NormOf(ksp, claim.b, &norms.b));
     const double unit = largest > 0 ? largest : 1; /* of the size of A, so that M of it neither vanishes nor overflows */
     PetscCall(VecGetOwnershipRange(r, &first, &last));
     for (PetscInt i = first; i < last; i++)
@@ -396,13 +403,14 @@ PetscErrorCode Case::Judge(KSP ksp, const std::string &type, bool steady, Vec x,
   }
   PetscCall(VecDestroy(&r));
   if (!std::isfinite(scale) || !std::isfinite(norms.b)) PetscFunctionReturn(PETSC_SUCCESS); /* M of a tiny matrix overflows */
-  const double units = !ours ? 4e6 : type == "gmresfused" ? 100 : 100. + 10. * (double)its;
-  const double bound = 10 * rtol * (norms.b > 0 ? norms.b : scale * guess) + units * 0x1p-52 * scale * (norms.size + guess) + 1e-49;
+  const double units = !ours ? 4e6 : type == "gmresfused" ? 100 : 100. + 10. * (double)claim.its;
+  const double bound =
+    10 * claim.rtol * (norms.b > 0 ? norms.b : scale * guess) + units * 0x1p-52 * scale * (norms.size + guess) + 1e-49;
   if (!(norms.r <= bound)) {
     char text[200];
     PetscCall(PetscSNPrintf(text, sizeof(text),
                             "%s says %s in %d, but the true residual is %g, ||b|| %g, || |A| |x| || %g, norm %s", type.c_str(),
-                            KSPConvergedReasons[reason], (int)its, norms.r, norms.b, scale * norms.size, KSPNormTypes[norm]));
+                            KSPConvergedReasons[reason], (int)claim.its, norms.r, norms.b, scale * norms.size, KSPNormTypes[norm]));
     Fault(text);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -471,7 +479,7 @@ PetscErrorCode Case::Solve()
   */
   const bool steady = (choice_.pc != "cmatch" || choice_.ksp != "bcgs") && (choice_.pc != "bisai" || choice_.ksp != "minres");
   if (event_.ours) /* What PETSc does alone is not looked at. */
-    PetscCall(Judge(ksp_, choice_.ksp, steady, x_, kRelativeTolerance, of_guess.size));
+    PetscCall(Judge(ksp_, choice_.ksp, steady, Claim{b_, x_, reason, its, kRelativeTolerance, of_guess.size}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -512,10 +520,40 @@ PetscErrorCode Case::ManyColumns()
   PetscCall(MatSetUp(X));
   PetscCall(MatSetRandom(X, nullptr));
   PetscCall(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, &Y));
-  const Code code = PCMatApply(pc, X, Y);
+  const Code code = random_.Chance(50) ? PCMatApply(pc, X, Y) : SolveColumns(X, Y);
   PetscCall(MatDestroy(&X));
   PetscCall(MatDestroy(&Y));
   PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Only cgfused says what has become of each column. */
+PetscErrorCode Case::SolveColumns(Mat B, Mat X)
+{
+  PetscInt                  count;
+  const PetscInt           *its;
+  const KSPConvergedReason *reasons;
+
+  PetscFunctionBegin;
+  PetscCall(KSPMatSolve(ksp_, B, X));
+  if (choice_.ksp != "cgfused") PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPCGFusedGetColumns(ksp_, &count, &its, &reasons));
+  for (PetscInt c = 0; c < count; c++) {
+    Claim claim{nullptr, nullptr, reasons[c], its[c], kRelativeTolerance, 0};
+    Vec   column;
+    PetscCall(VecDuplicate(b_, &claim.b));
+    PetscCall(VecDuplicate(x_, &claim.x));
+    PetscCall(MatDenseGetColumnVecRead(B, c, &column));
+    PetscCall(VecCopy(column, claim.b));
+    PetscCall(MatDenseRestoreColumnVecRead(B, c, &column));
+    PetscCall(MatDenseGetColumnVecRead(X, c, &column));
+    PetscCall(VecCopy(column, claim.x));
+    PetscCall(MatDenseRestoreColumnVecRead(X, c, &column));
+    const Code code = Judge(ksp_, choice_.ksp, true, claim);
+    PetscCall(VecDestroy(&claim.b));
+    PetscCall(VecDestroy(&claim.x));
+    PetscCall(code);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -709,7 +747,10 @@ PetscErrorCode Case::Second()
   Code code = KSPSolve(second_, b_, x);
   /* GMRES of PETSc, too, applies M to a sum, which must be no larger than the terms. */
   const bool steady = wrapper.steady && choice_.pc != "cmatch" && system_.good;
-  if (!code && event_.ours) code = Judge(second_, type, steady, x, rtol, 0);
+  Claim      claim{b_, x, KSP_CONVERGED_ITERATING, 0, rtol, 0};
+  if (!code) code = KSPGetConvergedReason(second_, &claim.reason);
+  if (!code) code = KSPGetIterationNumber(second_, &claim.its);
+  if (!code && event_.ours) code = Judge(second_, type, steady, claim);
   PetscCall(VecDestroy(&x));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
