@@ -37,6 +37,7 @@ static PetscErrorCode CreateLocalPattern(Mat local, const char name[], PetscMemT
   PetscCall(PetscObjectCompose((PetscObject)local, name, nullptr)); /* there is no need of memory for both */
   PetscCall(PetscNew(pattern));
   (*pattern)->where = where;
+  (*pattern)->n     = -1; /* until there is memory */
   PetscCall(PetscObjectContainerCompose((PetscObject)local, name, *pattern, ContainerDestructor<LocalPatternDestroy>));
   PetscCall(ArrayCreate(numbers * sizeof(LocalInt), where, (void **)&(*pattern)->i));
   (*pattern)->j     = (*pattern)->i + n + 1;
@@ -66,7 +67,8 @@ PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, Loc
     PetscCall(PetscObjectContainerQuery((PetscObject)local, name, (void **)&pattern));
     if (!pattern || pattern->n != n || pattern->nnz != nnz) PetscCall(CreateLocalPattern(local, name, where, n, nnz, &pattern));
     if (pattern->id != id || pattern->state != state) {
-      PetscCall(copy((size_t)n + 1, i, pattern->i));
+      if (i) PetscCall(copy((size_t)n + 1, i, pattern->i));
+      else PetscCall(ArrayZero(pattern->i, sizeof(*pattern->i), where)); /* no rows */
       PetscCall(copy(nnz, j, pattern->j));
       pattern->id    = id;
       pattern->state = state;
