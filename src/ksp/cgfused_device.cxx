@@ -38,7 +38,7 @@ static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
 {
   PetscFunctionBegin;
   if (cg->arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CheckArrays_CGFused() */
-  PetscCall(ArrayCreate(6 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
+  PetscCall(ArrayCreate(5 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   cg->array_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -72,37 +72,41 @@ static PetscErrorCode ConnectFactors(KSP_CGFused *cg, PCInverse *M, CGFusedOpera
 
 /* What a preparation finds and borrows. */
 struct Preparation {
-  Mat                A;
-  CGFusedOperators   op;
-  CGFusedChanges     changes;
-  CSRMat             csr, ghost_csr;
-  bool               lent, lent_ghosts;
-  CopiedFrom         A_now, block_now, M_now;
-  LocalInt           count;    /* columns of other ranks */
-  const PetscInt    *columns;  /* their numbers */
-  const PetscScalar *diagonal; /* of PCJACOBI */
-  FusedDiagonal      of_rows;  /* it is made on the GPU, of the rows */
+  Mat              A;
+  CGFusedOperators op;
+  CGFusedChanges   changes;
+  CSRMat           csr, ghost_csr;
+  bool             lent, lent_ghosts;
+  CopiedFrom       A_now, block_now, M_now;
+  LocalInt         count;   /* columns of other ranks */
+  const PetscInt  *columns; /* their numbers */
+  FusedDiagonal    of_rows; /* it is made on the GPU, of the rows */
 };
 
-/* The diagonal of PCJACOBI where the GPU has it. */
-static PetscErrorCode GetDiagonal_CGFused(KSP ksp, Preparation *now, const PetscScalar **d)
+/* The diagonal of PCJACOBI in memory of the GPU: the vectors of the solver may have been those of a matrix on the host. */
+static PetscErrorCode GetDiagonal_CGFused(KSP ksp, const Preparation &now, const PetscScalar **d)
 {
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscMemType where;
-  PetscScalar *copy = nullptr;
+  KSP_CGFused       *cg = (KSP_CGFused *)ksp->data;
+  const LocalInt     n  = now.op.A->n;
+  const PetscScalar *from;
+  PetscMemType       where;
 
   PetscFunctionBegin;
-  if (cg->sent) copy = Copy_CGFused(cg, 5);
-  if (now->of_rows) {
-    if (!cg->sent) PetscCall(VecGetArrayWriteAndMemType(cg->diagonal, &copy, &where));
-    PetscCall(FusedDiagonalOfRows(now->op.A, now->of_rows, copy));
-    if (!cg->sent) PetscCall(VecRestoreArrayWriteAndMemType(cg->diagonal, &copy));
-  } else if (cg->sent) PetscCall(FusedSend(cg->diagonal, copy));
-  if (cg->sent) *d = copy;
-  else {
-    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
-    *d = now->diagonal;
+  if (cg->jacobi_rows != n) {
+    PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
+    cg->jacobi_rows = 0;
+    PetscCall(ArrayCreate(n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
+    cg->jacobi_rows = n;
   }
+  if (now.of_rows) PetscCall(FusedDiagonalOfRows(now.op.A, now.of_rows, cg->jacobi));
+  else if (cg->sent) PetscCall(FusedSend(cg->diagonal, cg->jacobi));
+  else {
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &from, &where));
+    const PetscErrorCode code = ArrayCopy(cg->jacobi, from, n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, where);
+    PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &from));
+    PetscCall(code);
+  }
+  *d = cg->jacobi;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +131,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscCall(MatGetCSR(now->A, &now->csr));
   now->lent = true;
   op->A     = &now->csr.A;
-  if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, now, &op->d));
+  if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, *now, &op->d));
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetGhostCSR(now->A, &now->ghost_csr, &now->count, &now->columns));
   now->lent_ghosts = true;
@@ -188,13 +192,12 @@ static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The work keeps pointers to B and to the diagonal, whose memory the matrix and the vector keep. */
-static PetscErrorCode GiveBack(KSP ksp, Preparation *now)
+/* The work keeps pointers to B, whose memory the matrix keeps. */
+static PetscErrorCode GiveBack(Preparation *now)
 {
   PetscFunctionBegin;
   if (now->lent_ghosts) PetscCall(MatRestoreCSR(&now->ghost_csr));
   if (now->lent) PetscCall(MatRestoreCSR(&now->csr));
-  if (now->diagonal) PetscCall(VecRestoreArrayReadAndMemType(((KSP_CGFused *)ksp->data)->diagonal, &now->diagonal));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -204,7 +207,8 @@ PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *cg)
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
-  cg->array_rows = 0;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
+  cg->array_rows = cg->jacobi_rows = 0;
   cg->sent = cg->x_away = PETSC_FALSE;
   cg->A = cg->block = cg->M = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -218,14 +222,14 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M, Pet
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
   if (M.jacobi) PetscCall(FusedFindDiagonal(ksp, &now.of_rows));
-  if (M.jacobi && !cg->diagonal) PetscCall(VecDuplicate(ksp->vec_rhs, &cg->diagonal));
   if (M.jacobi && !now.of_rows) { /* on all ranks: PCJACOBI makes its vectors when it is first applied */
+    if (!cg->diagonal) PetscCall(VecDuplicate(ksp->vec_rhs, &cg->diagonal));
     PetscCall(CGFusedNeedWorkVecs(ksp));
     PetscCall(ApplyToOnes(ksp));
   }
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscCall(MatTry(now.A, (PetscObject)ksp, fell, [&](bool *on_all) {
-    const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now, on_all), back = GiveBack(ksp, &now);
+    const PetscErrorCode code = Prepare_CGFused(ksp, &M, &now, on_all), back = GiveBack(&now);
     return code ? code : back;
   }));
   if (*fell) {

@@ -76,10 +76,12 @@ struct KSP_CGFused {
   PetscLogDouble flops = 0;          /* of an iteration */
 
   /* where the host has the matrix and the vectors */
-  PetscBool    x_away     = PETSC_FALSE; /* x of the iteration that the program looks at is there alone */
-  PetscBool    sent       = PETSC_FALSE; /* the last solve has worked with copies, whose residual is there alone */
-  PetscScalar *arrays     = nullptr;     /* [6 array_rows] on the GPU: b, x, r, z, p, and the diagonal of PCJACOBI */
-  LocalInt     array_rows = 0;
+  PetscBool    x_away      = PETSC_FALSE; /* x of the iteration that the program looks at is there alone */
+  PetscBool    sent        = PETSC_FALSE; /* the last solve has worked with copies, whose residual is there alone */
+  PetscScalar *arrays      = nullptr;     /* [5 array_rows] on the GPU: b, x, r, z, and p */
+  LocalInt     array_rows  = 0;
+  PetscScalar *jacobi      = nullptr; /* [jacobi_rows] M of PCJACOBI on the GPU, wherever vectors are */
+  LocalInt     jacobi_rows = 0;
 
   Exchange         exchange;                    /* of the ghosts of A */
   PetscBool        same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
