@@ -11,18 +11,23 @@
 /* An eigenvalue of the coarsest level counts as 0 up to this share of the largest one, and as a rounding error below 0. */
 static constexpr double kSmallEigenvalue = 1e-13, kNegativeEigenvalue = 1e-5;
 
-/* Eigenvalues w [n], ascending, and vectors V [n][n], a row each, of a symmetric matrix in the place of which V comes. */
-static PetscErrorCode Eigenvectors(PetscBLASInt n, double *V, double *w)
+/*
+   Eigenvalues w [n], ascending, and vectors V [n][n], a row each, of a symmetric matrix in the place of which V comes. Numbers that
+   are not finite have none.
+*/
+static PetscErrorCode Eigenvectors(PetscBLASInt n, double *V, double *w, bool *found)
 {
   std::vector<double> work(1);
   PetscBLASInt        info = 0, length = -1;
 
   PetscFunctionBegin;
+  *found = std::all_of(V, V + (size_t)n * n, [](double a) { return std::isfinite(a); });
+  if (!*found) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallBLAS("LAPACKsyev", LAPACKsyev_("V", "U", &n, V, &n, w, work.data(), &length, &info));
   length = (PetscBLASInt)work[0];
   work.resize((size_t)length);
   PetscCallBLAS("LAPACKsyev", LAPACKsyev_("V", "U", &n, V, &n, w, work.data(), &length, &info));
-  PetscCheck(!info, PETSC_COMM_SELF, PETSC_ERR_LIB, "LAPACK finds no eigenvalues: info %d of syev", (int)info);
+  *found = !info;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,12 +36,13 @@ static PetscErrorCode InvertEigenvalues(PetscBLASInt n, double *D, PetscBool *do
 {
   const size_t        size = (size_t)n;
   std::vector<double> V(D, D + size * size), w(size);
+  bool                found = false;
 
   PetscFunctionBegin;
   *done = PETSC_FALSE;
-  PetscCall(Eigenvectors(n, V.data(), w.data()));
+  PetscCall(Eigenvectors(n, V.data(), w.data(), &found));
   const double largest = w[size - 1];
-  if (!(largest > 0) || !(w[0] >= -kNegativeEigenvalue * largest)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!found || !(largest > 0) || !(w[0] >= -kNegativeEigenvalue * largest)) PetscFunctionReturn(PETSC_SUCCESS);
   std::fill(D, D + size * size, 0.);
   for (size_t e = 0; e < size; e++) {
     const double *const v = &V[e * size];
@@ -85,6 +91,7 @@ public:
   PetscErrorCode TakeModes(size_t m, const double *B)
   {
     std::vector<double> G(m * m), g(m);
+    bool                found = false;
 
     PetscFunctionBegin;
     count_ = 0;
@@ -92,8 +99,8 @@ public:
     for (size_t i = 0; i < rows_.size(); i++)
       for (size_t c = 0; c < m; c++)
         for (size_t d = 0; d < m; d++) G[c * m + d] += root_[i] * root_[i] * B[rows_[i] * m + c] * B[rows_[i] * m + d];
-    PetscCall(Eigenvectors((PetscBLASInt)m, G.data(), g.data()));
-    for (size_t e = 0; e < m; e++) {
+    PetscCall(Eigenvectors((PetscBLASInt)m, G.data(), g.data(), &found));
+    for (size_t e = 0; e < m && found; e++) {
       if (!(g[e] > kCMATCHDependent * g[m - 1])) continue;
       for (size_t i = 0; i < rows_.size(); i++) {
         double sum = 0;
@@ -110,6 +117,7 @@ public:
   {
     const size_t        size = rows_.size();
     std::vector<double> R(count_ * size), K(count_ * count_), k(count_), v(size);
+    bool                found = false;
 
     PetscFunctionBegin;
     if (!count_) PetscFunctionReturn(PETSC_SUCCESS);
@@ -121,8 +129,8 @@ public:
     for (size_t e = 0; e < count_; e++)
       for (size_t f = 0; f < count_; f++)
         for (size_t i = 0; i < size; i++) K[e * count_ + f] += R[e * size + i] * R[f * size + i];
-    PetscCall(Eigenvectors((PetscBLASInt)count_, K.data(), k.data()));
-    for (size_t f = 0; f < count_ && k[f] <= smallest * smallest; f++, ++*held) {
+    PetscCall(Eigenvectors((PetscBLASInt)count_, K.data(), k.data(), &found));
+    for (size_t f = 0; found && f < count_ && k[f] <= smallest * smallest; f++, ++*held) {
       std::fill(v.begin(), v.end(), 0.);
       for (size_t e = 0; e < count_; e++)
         for (size_t i = 0; i < size; i++) v[i] += K[f * count_ + e] * Q_[e * size + i];
