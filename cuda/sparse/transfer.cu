@@ -16,8 +16,8 @@
 namespace
 {
 
-constexpr size_t kPiece       = 2 << 20; /* bytes */
-constexpr int    kMostThreads = 4;
+constexpr size_t kPiece       = 1 << 20; /* bytes */
+constexpr int    kMostThreads = 8;
 constexpr int    kSlots       = 2; /* pieces of a thread: one is copied by the host while the other travels */
 
 /* Pinned memory for the pieces, made by the first large copy and kept until the end. */
@@ -124,7 +124,7 @@ PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_d
   constexpr size_t         kLarge = 4 * kPiece;
   std::vector<std::thread> others;
   cudaError_t              errors[kMostThreads] = {};
-  Transfer                 transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, Threads()};
+  Transfer                 transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, 1};
 
   PetscFunctionBegin;
   *done = false;
@@ -132,6 +132,7 @@ PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_d
   PetscCall(MakePieces());
   PetscCallCUDA(cudaGetDevice(&transfer.device));
   if (!pieces.memory || pieces.device != transfer.device) PetscFunctionReturn(PETSC_SUCCESS);
+  transfer.threads = (int)std::min((size_t)Threads(), transfer.Count());
   others.reserve(kMostThreads);
   for (int t = 1; t < transfer.threads; t++) try {
       others.emplace_back([&, t] { errors[t] = transfer.Run(t); });
