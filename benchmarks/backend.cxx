@@ -191,7 +191,12 @@ PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
 #if defined(FINEPC_PETSC_CUDA)
   if (backend.cuda) {
     size_t unused, all;
+    void  *none = nullptr;
 
+    PetscCallCUDA(cudaDeviceSynchronize());
+    PetscCallCUDA(cudaMemGetInfo(&unused, &all));
+    (void)cudaMalloc(&none, all); /* which fails after the driver has taken back what pools have free */
+    (void)cudaGetLastError();
     PetscCallCUDA(cudaMemGetInfo(&unused, &all));
     *bytes += (PetscLogDouble)(all - unused);
   }

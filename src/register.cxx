@@ -145,6 +145,7 @@ PetscErrorCode FinePCFinalizePackage(void)
   if (kHasCUDA) {
     PetscCall(TransferFinalize_CUDA());
     PetscCall(DeviceSolverDestroy_CUDA());
+    PetscCall(DevicePoolDestroy_CUDA());
     PetscCall(DeviceFinalize_CUDA());
   }
   FinePCPackageInitialized = PETSC_FALSE;

@@ -315,6 +315,20 @@ void OtherStream::Synchronize() const
 }
   #endif
 
+/* In a capture memory of a pool becomes a node of the graph. */
+static bool TakesMemory(cudaGraph_t graph)
+{
+  size_t count = 0;
+  REQUIRE(cudaGraphGetNodes(graph, nullptr, &count) == cudaSuccess);
+  std::vector<cudaGraphNode_t> nodes(count);
+  REQUIRE((!count || cudaGraphGetNodes(graph, nodes.data(), &count) == cudaSuccess));
+  return std::any_of(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
+    cudaGraphNodeType type;
+    REQUIRE(cudaGraphNodeGetType(node, &type) == cudaSuccess);
+    return type == cudaGraphNodeTypeMemAlloc || type == cudaGraphNodeTypeMemFree;
+  });
+}
+
 /* The default stream cannot be captured, so that the call runs on another one. */
 bool AsynchronousOnDevice(const std::function<void()> &call)
 {
@@ -325,7 +339,7 @@ bool AsynchronousOnDevice(const std::function<void()> &call)
   MUST(DeviceGetStream(&stream));
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   call();
-  const bool clean = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph;
+  const bool clean = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph && !TakesMemory(graph);
   if (graph) REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
   (void)cudaGetLastError();
   return clean;
@@ -388,6 +402,10 @@ FullDevice::FullDevice(bool full)
   for (size_t bytes = kLargest; bytes >= kSmallest; bytes /= 2)
     while (cudaMalloc(&memory, bytes) == cudaSuccess) taken_.push_back(memory);
   (void)cudaGetLastError();
+  MUST(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
+  for (size_t bytes = kLargest; bytes >= kSmallest; bytes /= 2) /* what is left in the pool */
+    while (!DeviceAllocate(bytes, &memory)) taken_.push_back(memory);
+  MUST(PetscPopErrorHandler());
 }
 
 FullDevice::~FullDevice()

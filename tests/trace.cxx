@@ -198,6 +198,14 @@ VISIBLE int cudaMallocAsync(void **memory, size_t bytes, void *stream)
   return error;
 }
 
+VISIBLE int cudaMallocFromPoolAsync(void **memory, size_t bytes, void *pool, void *stream)
+{
+  ORIGINAL(cudaMallocFromPoolAsync);
+  const int error = original(memory, bytes, pool, stream);
+  Allocated(error, memory, bytes);
+  return error;
+}
+
 VISIBLE int cudaFree(void *memory)
 {
   ORIGINAL(cudaFree);

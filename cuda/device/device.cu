@@ -100,16 +100,6 @@ PetscErrorCode DeviceOpen_CUDA(size_t *free, char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode DeviceFreeBytes_CUDA(size_t *free)
-{
-  size_t all;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceInitialize());
-  PetscCallCUDA(cudaMemGetInfo(free, &all));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode DeviceDescribe_CUDA(char text[], size_t length)
 {
   cudaDeviceProp properties;

@@ -30,3 +30,7 @@ inline PetscErrorCode DeviceGetStream(cudaStream_t *stream)
 PetscErrorCode DeviceInitialize();
 PetscErrorCode DeviceGetStream(cudaStream_t *);
 #endif
+
+/* Memory of the GPU, of at least one byte, which is there, and may be given back, in the order of the current stream. */
+PetscErrorCode DeviceAllocate(size_t bytes, void **);
+PetscErrorCode DeviceFree(void *);

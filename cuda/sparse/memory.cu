@@ -1,5 +1,4 @@
-/* CUDA twin of src/sparse/memory_host.cxx and of a function in src/sparse/local_int.cxx: device memory is allocated without a pool.
- */
+/* CUDA twin of src/sparse/memory_host.cxx and of a function in src/sparse/local_int.cxx. */
 #include "buffer.cuh"
 #include "launch.cuh"
 #include "sparse/transfer.cuh"
@@ -52,18 +51,14 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
   PetscFunctionBegin;
   *data = nullptr;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(DeviceInitialize()); /* which chooses the GPU of this rank where that has not been done */
-  const cudaError_t error = cudaMalloc(data, bytes);
-  if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
-  PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, PETSC_ERR_MEM, "The device has no %zu bytes left", bytes);
-  PetscCallCUDA(error);
+  PetscCall(DeviceAllocate(bytes, data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode ArrayDestroy_CUDA(void **data)
 {
   PetscFunctionBegin;
-  if (*data) PetscCallCUDA(cudaFree(*data));
+  if (*data) PetscCall(DeviceFree(*data));
   *data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,4 +1,4 @@
-/* Which of the GPUs of its machine a rank takes, where PETSc does not choose. */
+/* Which of the GPUs of its machine a rank takes, where PETSc does not choose, and how many ranks a GPU has. */
 #include "device.h"
 
 namespace
@@ -6,7 +6,8 @@ namespace
 
 struct Choice {
   PetscInt    named = PETSC_DECIDE; /* by the option */
-  PetscMPIInt rank  = 0;            /* among those of this machine */
+  PetscMPIInt rank  = 0;            /* among those of this machine, */
+  PetscMPIInt ranks = 1;            /* so many */
 };
 
 Choice &TheChoice()
@@ -23,12 +24,13 @@ PetscErrorCode DeviceSetUp()
   MPI_Comm machine;
 
   PetscFunctionBegin;
-  if (!kHasCUDA || kPetscHasCUDA) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-finepc_device", &choice.named, nullptr));
+  if (!kHasCUDA) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!kPetscHasCUDA) PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-finepc_device", &choice.named, nullptr));
   PetscCheck(choice.named >= 0 || choice.named == PETSC_DECIDE, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
              "-finepc_device is the number of a GPU, from 0 on, not %" PetscInt_FMT, choice.named);
   PetscCallMPI(MPI_Comm_split_type(PETSC_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
   PetscCallMPI(MPI_Comm_rank(machine, &choice.rank));
+  PetscCallMPI(MPI_Comm_size(machine, &choice.ranks));
   PetscCallMPI(MPI_Comm_free(&machine));
   TheChoice() = choice;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -38,6 +40,12 @@ int DeviceNumber(int count)
 {
   const Choice &choice = TheChoice();
   return choice.named >= 0 ? (int)choice.named : (int)choice.rank % PetscMax(count, 1);
+}
+
+int DeviceRanks(int count)
+{
+  const int gpus = PetscMax(count, 1);
+  return ((int)TheChoice().ranks + gpus - 1) / gpus;
 }
 
 PetscErrorCode DeviceView(PetscViewer viewer, const char indent[])

@@ -26,15 +26,18 @@ constexpr bool kPetscHasCUDA = false;
 constexpr size_t kDeviceText = 512; /* the longest text about a GPU, with its end */
 
 /*
-   Learns what the choice of a GPU follows: the option -finepc_device, and which of the ranks of its machine this one is. Collective
-   on PETSC_COMM_WORLD; when the package is initialized.
+   Learns what the choice of a GPU follows, the option -finepc_device and which of the ranks of its machine this one is, and how
+   many of them there are. Collective on PETSC_COMM_WORLD; when the package is initialized.
 */
 PetscErrorCode DeviceSetUp();
 /* The number of the GPU that this rank takes of so many. */
 int DeviceNumber(int count);
+/* How many ranks of this machine there are for each of so many GPUs, at least one. */
+int DeviceRanks(int count);
 /* Gives back what is finepc's own; when the package is finalized. */
 PetscErrorCode DeviceFinalize_CUDA();
 PetscErrorCode DeviceSolverDestroy_CUDA();
+PetscErrorCode DevicePoolDestroy_CUDA();
 
 /* Whether MPI may be given memory of the GPU. */
 bool DeviceMemoryGoesToMPI();
@@ -60,7 +63,7 @@ PetscErrorCode DeviceDescribe_CUDA(char text[], size_t length);
 /* A line of a view about the GPU, where it is not PETSc's, whose own views tell. Collective on the viewer. */
 PetscErrorCode DeviceView(PetscViewer, const char indent[]);
 
-/* Bytes that the device has left, of which other programs may take some, too. */
+/* Bytes that finepc can still have, of which other programs may take some, too. Waits for the current stream. */
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
 /* Waits for the current stream: what was given to it has been done, and an error of the GPU until here is met here. */
 PetscErrorCode DeviceSynchronize_CUDA();

@@ -409,9 +409,9 @@ private:
       /* at most half the bytes of A or kLeastWork, whichever is larger, but always room for one block */
       const size_t block_work = task.work_stride * groups;
       const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(LocalInt)) / 2);
-      size_t       free_bytes, total_bytes;
+      size_t       free_bytes;
       blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(budget / block_work)));
-      PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+      PetscCall(DeviceFreeBytes_CUDA(&free_bytes));
       PetscCheck(blocks * block_work <= free_bytes, PETSC_COMM_SELF, PETSC_ERR_MEM,
                  "A row of G needs more work space (%zu bytes) than the device has free (%zu): lower -pc_afsai_initial_power, "
                  "-pc_afsai_max_steps or -pc_afsai_step_size, or give PCAFSAISetPattern() a pattern of shorter rows",

@@ -353,7 +353,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice           = 100,
-  cudaErrorNotReady           = 600
+  cudaErrorNotReady           = 600,
+  cudaErrorNotSupported       = 801
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -371,7 +372,8 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor           = 76,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
   cudaDevAttrCooperativeLaunch                = 95,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin     = 97
+  cudaDevAttrMaxSharedMemoryPerBlockOptin     = 97,
+  cudaDevAttrMemoryPoolsSupported             = 115
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 struct cudaFuncAttributes {
@@ -459,6 +461,7 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, 
 {
   constexpr int kProcessors = 3, kSharedBytes = 232448;
   *value = attribute == cudaDevAttrMultiProcessorCount ? kProcessors : kSharedBytes;
+  if (attribute == cudaDevAttrMemoryPoolsSupported) *value = 0;
   if (attribute == cudaDevAttrComputeCapabilityMajor) *value = emulator::Capability() / 10;
   if (attribute == cudaDevAttrComputeCapabilityMinor) *value = emulator::Capability() % 10;
   return cudaSuccess;
@@ -486,6 +489,45 @@ inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, c
 inline cudaError_t cudaFree(void *memory)
 {
   return (cudaError_t)emulator::Free(memory);
+}
+
+/* There are no pools: each array is an allocation of its own, so that the sanitizer sees its bounds. */
+using cudaMemPool_t = struct EmulatedPool *;
+enum { cudaMemAllocationTypePinned, cudaMemLocationTypeDevice };
+enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrReservedMemCurrent, cudaMemPoolAttrUsedMemCurrent };
+struct cudaMemPoolProps {
+  int allocType;
+  struct {
+    int type, id;
+  } location;
+};
+inline cudaError_t cudaMemPoolCreate(cudaMemPool_t *, const cudaMemPoolProps *)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaMemPoolDestroy(cudaMemPool_t)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaMallocFromPoolAsync(void **, size_t, cudaMemPool_t, cudaStream_t)
+{
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaFreeAsync(void *, cudaStream_t)
+{
+  return cudaErrorNotSupported;
 }
 
 /* What is captured is done when the graph is launched. Of launches those alone can be captured that keep their arguments. */
