@@ -35,6 +35,7 @@ void Destroy(void *array)
 
 TEST_CASE("pool: free memory is there for the next array, in one piece and for all of the process", "[gpu][pool]")
 {
+  NEEDS_DEVICE();
   const size_t        left = Left(), piece = left / 64;
   std::vector<void *> arrays;
   void               *memory = nullptr;
@@ -59,19 +60,25 @@ TEST_CASE("pool: free memory is there for the next array, in one piece and for a
 
 TEST_CASE("pool: an array that another stream still writes is not given to anybody", "[gpu][pool]")
 {
+  NEEDS_DEVICE();
   constexpr size_t           kBytes = (size_t)1 << 28;
   std::vector<unsigned char> seen(kBytes);
-  cudaStream_t               first, second;
-  MUST(DeviceGetStream(&first));
-  void *const       old = Array(kBytes);
-  const OtherStream other;
-  MUST(DeviceGetStream(&second));
-  for (int k = 0; k < 200; k++) REQUIRE(cudaMemsetAsync(old, 1, kBytes, first) == cudaSuccess); /* some 15 ms */
-  Destroy(old);
-  void *const young = Array(kBytes);
-  REQUIRE(cudaMemsetAsync(young, 2, kBytes, second) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(first) == cudaSuccess);
-  MUST(ArrayCopy_CUDA(seen.data(), young, kBytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  CHECK(std::count(seen.begin(), seen.end(), 2) == (long)kBytes);
-  Destroy(young);
+  for (bool between : {false, true}) { /* an array is made in the second stream before the one of the first stream goes */
+    CAPTURE(between);
+    cudaStream_t first, second;
+    MUST(DeviceGetStream(&first));
+    void *const       old = Array(kBytes);
+    const OtherStream other;
+    MUST(DeviceGetStream(&second));
+    for (int k = 0; k < 200; k++) REQUIRE(cudaMemsetAsync(old, 1, kBytes, first) == cudaSuccess); /* some 15 ms */
+    void *const more = between ? Array(1) : nullptr;
+    Destroy(old);
+    void *const young = Array(kBytes);
+    REQUIRE(cudaMemsetAsync(young, 2, kBytes, second) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(first) == cudaSuccess);
+    MUST(ArrayCopy_CUDA(seen.data(), young, kBytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    CHECK(std::count(seen.begin(), seen.end(), 2) == (long)kBytes);
+    Destroy(young);
+    Destroy(more);
+  }
 }

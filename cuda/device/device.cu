@@ -94,6 +94,7 @@ PetscErrorCode DeviceOpen_CUDA(size_t *free, char why[])
   cudaError_t error = cudaMemGetInfo(free, &all);
   if (!error) error = cudaFuncGetAttributes(&attributes, (const void *)DoNothing); /* it has code for this GPU */
   (void)cudaGetLastError();
+  if (!error && !code) PetscCall(DeviceFreeBytes_CUDA(free)); /* with what the pool keeps */
   if (error || code)
     PetscCall(PetscSNPrintf(why, kDeviceText, "the GPU cannot be used: %s",
                             error ? cudaGetErrorString(error) : "PETSc cannot initialize it"));

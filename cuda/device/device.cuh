@@ -5,6 +5,18 @@
 
 #if defined(FINEPC_PETSC_CUDA)
   #include <petscdevice_cuda.h>
+#else
+  #include <cuda_runtime.h>
+#endif
+
+/* The streams that finepc has launched in, since the pool of memory was opened: whether there has been more than one. */
+struct DeviceStreams {
+  bool         used = false, several = false;
+  cudaStream_t last = nullptr;
+};
+inline DeviceStreams device_streams;
+
+#if defined(FINEPC_PETSC_CUDA)
 
 /* Chooses the GPU of this rank where that has not been done. */
 inline PetscErrorCode DeviceInitialize()
@@ -15,10 +27,14 @@ inline PetscErrorCode DeviceInitialize()
 /* The current stream, in which all of finepc launches. */
 inline PetscErrorCode DeviceGetStream(cudaStream_t *stream)
 {
-  return PetscGetCurrentCUDAStream(stream);
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(stream));
+  device_streams.several = device_streams.several || (device_streams.used && *stream != device_streams.last);
+  device_streams.used    = true;
+  device_streams.last    = *stream;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 #else
-  #include <cuda_runtime.h>
 
   #define PetscCallCUDA(...)                                                                                              \
     do {                                                                                                                  \

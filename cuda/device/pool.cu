@@ -9,13 +9,12 @@
 namespace
 {
 
-constexpr size_t kShare = 8; /* of the memory of the GPU the pool keeps one part in so many, all ranks of the GPU together */
+constexpr size_t kShare = 8; /* the pool keeps one part in so many, divided by the ranks of the machine for each GPU that is seen */
 
 struct Pool {
-  bool          opened     = false; /* it has been decided whether there is one */
-  cudaMemPool_t pool       = nullptr;
-  cudaStream_t  stream     = nullptr; /* in the order of which memory was taken */
-  bool          one_stream = true;
+  bool          opened = false; /* it has been decided whether there is one */
+  cudaMemPool_t pool   = nullptr;
+  int           device = -1; /* on which it is */
 };
 Pool pool;
 
@@ -36,7 +35,7 @@ static PetscErrorCode PoolIsPossible(int device, bool *possible)
 
 static PetscErrorCode PoolOpen()
 {
-  int              device, count;
+  int              count;
   bool             possible = false;
   size_t           left, all;
   cudaMemPoolProps props = {};
@@ -44,16 +43,20 @@ static PetscErrorCode PoolOpen()
   PetscFunctionBegin;
   pool        = Pool{};
   pool.opened = true;
-  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaGetDevice(&pool.device));
   PetscCallCUDA(cudaGetDeviceCount(&count));
-  PetscCall(PoolIsPossible(device, &possible));
+  PetscCall(PoolIsPossible(pool.device, &possible));
   if (!possible) PetscFunctionReturn(PETSC_SUCCESS);
   props.allocType     = cudaMemAllocationTypePinned;
   props.location.type = cudaMemLocationTypeDevice;
-  props.location.id   = device;
+  props.location.id   = pool.device;
   PetscCallCUDA(cudaMemGetInfo(&left, &all));
   uint64_t kept = all / kShare / DeviceRanks(count);
-  PetscCallCUDA(cudaMemPoolCreate(&pool.pool, &props));
+  if (cudaMemPoolCreate(&pool.pool, &props) != cudaSuccess) {
+    (void)cudaGetLastError();
+    pool.pool = nullptr; /* it goes without one */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCallCUDA(cudaMemPoolSetAttribute(pool.pool, cudaMemPoolAttrReleaseThreshold, &kept));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -94,12 +97,10 @@ static PetscErrorCode PoolAllocate(size_t bytes, void **memory, cudaError_t *err
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  if (pool.stream && pool.stream != stream) pool.one_stream = false;
-  pool.stream = stream;
-  *error      = cudaMallocFromPoolAsync(memory, bytes, pool.pool, stream);
+  *error = cudaMallocFromPoolAsync(memory, bytes, pool.pool, stream);
   if (*error != cudaErrorMemoryAllocation) PetscFunctionReturn(PETSC_SUCCESS);
   (void)cudaGetLastError();
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCallCUDA(cudaDeviceSynchronize());
   PetscCallCUDA(cudaMemPoolTrimTo(pool.pool, 0));
   *error = cudaMallocFromPoolAsync(memory, bytes, pool.pool, stream);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -108,28 +109,35 @@ static PetscErrorCode PoolAllocate(size_t bytes, void **memory, cudaError_t *err
 PetscErrorCode DeviceAllocate(size_t bytes, void **memory)
 {
   cudaError_t error = cudaSuccess;
+  int         device;
 
   PetscFunctionBegin;
   *memory = nullptr;
   PetscCall(DeviceInitialize()); /* which chooses the GPU of this rank where that has not been done */
   if (!pool.opened) PetscCall(PoolOpen());
-  if (pool.pool) PetscCall(PoolAllocate(bytes, memory, &error));
-  else error = cudaMalloc(memory, bytes);
+  PetscCallCUDA(cudaGetDevice(&device));
+  if (pool.pool && device == pool.device) PetscCall(PoolAllocate(bytes, memory, &error));
+  else {
+    device_streams.several = device_streams.several || pool.pool; /* the program uses another GPU, too */
+    error                  = cudaMalloc(memory, bytes);
+  }
   if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
   PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, PETSC_ERR_MEM, "The device has no %zu bytes left", bytes);
   PetscCallCUDA(error);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A program may change the stream, and what another one was given may not be done. For memory of a pool cudaFree() does not wait.
- */
+/*
+   Where a program has changed the stream, what the other one was given may not be done, and whoever gives memory back waits for the
+   GPU: cudaFree() does not for memory of a pool.
+*/
 PetscErrorCode DeviceFree(void *memory)
 {
   cudaStream_t stream = nullptr;
 
   PetscFunctionBegin;
   if (pool.pool) PetscCall(DeviceGetStream(&stream));
-  if (pool.pool && pool.one_stream && stream == pool.stream) {
+  if (pool.pool && !device_streams.several) {
     PetscCallCUDA(cudaFreeAsync(memory, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -145,6 +153,7 @@ PetscErrorCode DevicePoolDestroy_CUDA()
     (void)cudaMemPoolDestroy(pool.pool); /* the program may have reset the device */
     (void)cudaGetLastError();
   }
-  pool = Pool{};
+  pool           = Pool{};
+  device_streams = DeviceStreams{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -234,7 +234,7 @@ struct CMATCHReport {
   LocalInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
   LocalInt           undecided;                  /* vertices that an independent set has not decided about */
   LocalInt           ended;                      /* see CMATCHStats */
-  LocalInt  pivot, small; /* the first pivot of the coarsest level that is not positive, and 0 if one is small; or kCMATCHNone */
+  LocalInt  pivot, small; /* the first pivot of the coarsest level that is not positive, and see CheckPivot; or kCMATCHNone */
   CMATCHFit fit[kCMATCHMostLevels]; /* of each level, see CMATCHMeasureFit() */
 
   /* of a hierarchy of nodes: the bits of the largest entry of each mode, see CMATCHNodes and CMATCHNodesLevel; `whole` are

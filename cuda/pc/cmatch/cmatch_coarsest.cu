@@ -441,6 +441,7 @@ PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNod
 {
   CMATCHHierarchyCUDA *H    = s->H;
   const LocalInt       n    = L.n * L.k;
+  const double         look = kCMATCHLook * n * kCMATCHFree[s->params->precision];
   const auto           mark = s->arena.mark();
   double              *work = nullptr, *diagonal = nullptr;
   LocalInt             held = 0;
@@ -458,7 +459,7 @@ PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNod
     PetscCallCUDA(cudaMemsetAsync(&s->report->pivot, kCMATCHNoneByte, 2 * sizeof(LocalInt), s->stream)); /* and small */
     CopyDiagonal<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, D, diagonal);
     FinePCCheckLaunch();
-    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal, kCMATCHLook[s->params->precision]}, s->stream));
+    PetscCall(DenseInvert(n, D, -1, work, CheckPivot{s->report, diagonal, look}, s->stream));
     PetscCall(CMATCHReadReport(s));
     PetscFunctionReturn(PETSC_SUCCESS);
   };

@@ -87,7 +87,7 @@ public:
     for (size_t i : rows_) root_.push_back(std::sqrt(D[i * n + i]));
   }
 
-  /* Q, orthonormal vectors of modes B [n][m] that are apart, and K = (D Q)'(D Q) */
+  /* Q [rows][count], orthonormal vectors of the modes B [n][m] that are apart */
   PetscErrorCode TakeModes(size_t m, const double *B)
   {
     std::vector<double> G(m * m), g(m);
@@ -100,47 +100,59 @@ public:
       for (size_t c = 0; c < m; c++)
         for (size_t d = 0; d < m; d++) G[c * m + d] += root_[i] * root_[i] * B[rows_[i] * m + c] * B[rows_[i] * m + d];
     PetscCall(Eigenvectors((PetscBLASInt)m, G.data(), g.data(), &found));
-    for (size_t e = 0; e < m && found; e++) {
-      if (!(g[e] > kCMATCHDependent * g[m - 1])) continue;
-      for (size_t i = 0; i < rows_.size(); i++) {
+    if (!found) PetscFunctionReturn(PETSC_SUCCESS);
+    const size_t first = (size_t)std::count_if(g.begin(), g.end(), [&](double e) { return !(e > kCMATCHDependent * g[m - 1]); });
+    count_             = m - first; /* they ascend */
+    Q_.assign(rows_.size() * count_, 0.);
+    for (size_t i = 0; i < rows_.size(); i++)
+      for (size_t e = 0; e < count_; e++) {
         double sum = 0;
-        for (size_t c = 0; c < m; c++) sum += B[rows_[i] * m + c] * G[e * m + c];
-        Q_.push_back(root_[i] * sum / std::sqrt(g[e]));
+        for (size_t c = 0; c < m; c++) sum += B[rows_[i] * m + c] * G[(first + e) * m + c];
+        Q_[i * count_ + e] = root_[i] * sum / std::sqrt(g[first + e]);
       }
-      count_++;
-    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Adds v v' to D for each combination v of modes that D makes smaller than `smallest`. */
+  /* Adds v v' to D for each combination v of modes, of norm 1, of which D v is at most `smallest`. */
   PetscErrorCode Hold(double smallest, double *D, LocalInt *held)
   {
     const size_t        size = rows_.size();
-    std::vector<double> R(count_ * size), K(count_ * count_), k(count_), v(size);
+    std::vector<double> R(size * count_), K(count_ * count_), k(count_);
     bool                found = false;
 
     PetscFunctionBegin;
     if (!count_) PetscFunctionReturn(PETSC_SUCCESS);
     for (size_t i = 0; i < size; i++)
       for (size_t j = 0; j < size; j++) {
-        const double a = D_[rows_[i] * n_ + rows_[j]] / (root_[i] * root_[j]);
-        for (size_t e = 0; e < count_; e++) R[e * size + i] += a * Q_[e * size + j];
+        const double a = D_[rows_[i] * n_ + rows_[j]];
+        if (a == 0) continue;
+        for (size_t e = 0; e < count_; e++) R[i * count_ + e] += a / (root_[i] * root_[j]) * Q_[j * count_ + e];
       }
-    for (size_t e = 0; e < count_; e++)
-      for (size_t f = 0; f < count_; f++)
-        for (size_t i = 0; i < size; i++) K[e * count_ + f] += R[e * size + i] * R[f * size + i];
-    PetscCall(Eigenvectors((PetscBLASInt)count_, K.data(), k.data(), &found));
-    for (size_t f = 0; found && f < count_ && k[f] <= smallest * smallest; f++, ++*held) {
-      std::fill(v.begin(), v.end(), 0.);
+    for (size_t i = 0; i < size; i++)
       for (size_t e = 0; e < count_; e++)
-        for (size_t i = 0; i < size; i++) v[i] += K[f * count_ + e] * Q_[e * size + i];
+        for (size_t f = 0; f < count_; f++) K[e * count_ + f] += R[i * count_ + e] * R[i * count_ + f];
+    PetscCall(Eigenvectors((PetscBLASInt)count_, K.data(), k.data(), &found));
+    for (size_t f = 0; f < count_ && found; f++) { /* squares have too few digits to tell */
+      const std::vector<double> v = Combined(Q_, &K[f * count_]), D_v = Combined(R, &K[f * count_]);
+      double                    sum = 0;
+      for (double r : D_v) sum += r * r;
+      if (!(std::sqrt(sum) <= smallest)) continue;
       for (size_t i = 0; i < size; i++)
         for (size_t j = 0; j < size; j++) D[rows_[i] * n_ + rows_[j]] += root_[i] * v[i] * v[j] * root_[j];
+      ++*held;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
 private:
+  std::vector<double> Combined(const std::vector<double> &vectors, const double *by) const
+  {
+    std::vector<double> sum(rows_.size());
+    for (size_t i = 0; i < sum.size(); i++)
+      for (size_t e = 0; e < count_; e++) sum[i] += by[e] * vectors[i * count_ + e];
+    return sum;
+  }
+
   const size_t              n_;
   const std::vector<size_t> rows_;
   const double *const       D_;

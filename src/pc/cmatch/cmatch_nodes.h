@@ -54,8 +54,8 @@
    Smoother: the polynomial of CMATCHNodesSteps() with M^{-1} = D, D_i = D_i^{-1} / (kCMATCHNodesMargin lambda), but for unknowns
    that are alone, which the polynomial solves exactly: root / a_uu on the diagonal. The products of a cycle are plain, r = b - A x.
 
-   Coarsest level: as a dense matrix of its unknowns, in double precision, inverted by CMATCHNodesInvert() or alike, up to
-   kCMATCHLargestDense unknowns; with more, the polynomial of degree kCMATCHStalledDegree.
+   Coarsest level: as a dense matrix of its unknowns, in double precision, with what CMATCHNodesHold() adds, inverted by
+   CMATCHNodesInvert() or alike, up to kCMATCHLargestDense unknowns; with more, the polynomial of degree kCMATCHStalledDegree.
 
    Refill: aggregates, patterns, and columns of P stay; all values are computed, from the modes on. How well the aggregates fit is
    counted on the graph of the finest level by CMATCHFit, with a_ij and d_i as the matching takes them and the strength of that
@@ -215,10 +215,12 @@ inline bool CMATCHNodesStalled(LocalInt n, LocalInt k, LocalInt left, LocalInt c
 /*
    Holds the bodies of D [n][n], symmetric, that nothing holds, B [n][m] being its modes: v v' is added for each vector v of modes
    on a component, scaled as its diagonal entries are, that D makes smaller than kCMATCHFree, so that the inverse takes next to
-   nothing along it. What rounding has left there would be inverted else. `held` is how many there are. On the host, for both twins.
+   nothing along it. What rounding has left there would otherwise be inverted. `held` is how many there are. On the host, for both
+   twins. The last pivots of such a body of n rows are about n kCMATCHFree of their diagonal entries; it is worth a look up to
+   kCMATCHLook times as much.
 */
 constexpr double kCMATCHFree[] = {1e-6, 1e-12}; /* by the precision of the hierarchy */
-constexpr double kCMATCHLook[] = {1e-5, 1e-10}; /* it is worth a look where a pivot is this share of its diagonal entry */
+constexpr double kCMATCHLook   = 16;
 PetscErrorCode   CMATCHNodesHold(LocalInt n, LocalInt m, const double *B, FinePCPrecision, double *D, LocalInt *held);
 
 /*
