@@ -398,6 +398,94 @@ TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")
   }
 }
 
+TEST_CASE("offload: vectors of the host with a matrix on the GPU", "[offload][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  if (!kPetscHasCUDA) return SkipTest();
+  struct Case {
+    const char *solver, *type, *more;
+  };
+  const std::vector<Case> cases = {
+    {KSPCGFUSED, PCNONE, ""},
+    {KSPCGFUSED, PCJACOBI, "-ksp_norm_type natural "},
+    {KSPCGFUSED, PCAFSAI, "-ksp_initial_guess_nonzero "},
+    {KSPCGFUSED, PCCMATCH, "-ksp_cgfused_path general "},
+    {KSPGMRESFUSED, PCJACOBI, "-ksp_pc_side left "},
+    {KSPGMRESFUSED, PCBISAI, ""},
+    {KSPGMRESFUSED, PCAFSAI, "-ksp_initial_guess_nonzero -ksp_gmresfused_path general "},
+    {KSPRRBCG, PCRRB, ""},
+    {KSPRRBCG, PCRRB, "-ksp_initial_guess_nonzero "},
+  };
+  const HostMatrix H    = Poisson(60, 50);
+  const MatObject  here = CreateMat(H, MATAIJ, PETSC_COMM_WORLD), there = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (const Case &c : cases)
+    for (VecType type : {VECSTANDARD, VECMPI}) {
+      if (Ranks() > 1 && std::string(c.solver) == KSPRRBCG) continue;
+      CAPTURE(c.solver, c.type, c.more, type);
+      const std::string all = std::string("-ksp_rtol 1e-8 -ksp_gmres_restart 100 ") + c.more;
+      const Solver      near(there, c.solver, c.type, all), far(there, c.solver, c.type, all);
+      VecObject         b, x, of[2] = {RightVec(there, 3), RightVec(there, 4)};
+      MUST(VecCreate(PETSC_COMM_WORLD, b.put()));
+      PetscInt n, N;
+      MUST(MatGetLocalSize(there, &n, nullptr));
+      MUST(MatGetSize(there, &N, nullptr));
+      MUST(VecSetSizes(b, n, N));
+      MUST(VecSetType(b, type));
+      MUST(VecDuplicate(b, x.put()));
+      for (int k = 0; k < 3; k++) { /* the host writes other numbers each time */
+        CAPTURE(k);
+        const VecObject b_there = RightVec(there, 5 + k), x_there = RightVec(there, 8 + k);
+        for (const auto &pair : {std::pair<Vec, Vec>{b_there, b}, std::pair<Vec, Vec>{x_there, x}}) {
+          const PetscScalar *from;
+          PetscScalar       *to;
+          MUST(VecGetArrayRead(pair.first, &from));
+          MUST(VecGetArrayWrite(pair.second, &to));
+          MUST(PetscArraycpy(to, from, n));
+          MUST(VecRestoreArrayWrite(pair.second, &to));
+          MUST(VecRestoreArrayRead(pair.first, &from));
+        }
+        const Run expected = RunOf(near.ksp, b_there, x_there), got = RunOf(far.ksp, b, x);
+        CHECK(got.reason > 0);
+        CHECK(SameRuns(got, expected));
+        CHECK(ResidualOf(here, b, x) <= 1e-6);
+        Vec solution;
+        MUST(KSPGetSolution(far.ksp, &solution));
+        CHECK(solution == (Vec)x);
+      }
+      const Run moved = RunOf(far.ksp, of[0], of[1]); /* and vectors of the GPU again */
+      CHECK(SameRuns(moved, RunOf(near.ksp, of[0], RightVec(there, 4))));
+    }
+  for (const char *solver : {KSPCGFUSED, KSPGMRESFUSED}) {
+    CAPTURE(solver);
+    const std::string inner =
+      std::string("-redistribute_ksp_type ") + solver + " -redistribute_ksp_rtol 1e-9 -redistribute_pc_type ";
+    const Solver    s(there, KSPFGMRES, PCREDISTRIBUTE, inner + "afsai");
+    const VecObject b = RightVec(there, 1), x = RightVec(there, 2);
+    CHECK(RunOf(s.ksp, b, x).reason == KSP_CONVERGED_RTOL);
+    CHECK(RunOf(s.ksp, b, x).iterations <= 2);
+  }
+  const Solver s(there, KSPCGFUSED, PCAFSAI, "-ksp_rtol 1e-8");
+  PetscInt     n, N;
+  MatObject    B, X;
+  MUST(MatGetLocalSize(there, &n, nullptr));
+  MUST(MatGetSize(there, &N, nullptr));
+  MUST(MatCreateDense(PETSC_COMM_WORLD, n, PETSC_DECIDE, N, 3, nullptr, B.put()));
+  MUST(MatSetRandom(B, nullptr));
+  MUST(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, X.put()));
+  for (int k = 0; k < 2; k++) {
+    MUST(KSPMatSolve(s.ksp, B, X));
+    for (PetscInt c = 0; c < 3; c++) {
+      Vec b, x;
+      MUST(MatDenseGetColumnVecRead(B, c, &b));
+      MUST(MatDenseGetColumnVecRead(X, c, &x));
+      CHECK(ResidualOf(here, b, x) <= 1e-6);
+      MUST(MatDenseRestoreColumnVecRead(X, c, &x));
+      MUST(MatDenseRestoreColumnVecRead(B, c, &b));
+    }
+    MUST(MatScale(B, 3)); /* on the host */
+  }
+}
+
 TEST_CASE("offload: gmresfused decides on the GPU with cmatch, too", "[offload][gpu]")
 {
   NEEDS_DEVICE();

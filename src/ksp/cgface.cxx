@@ -6,6 +6,7 @@
 
 #include "ranks/agree.h"
 #include "cgface.h"
+#include "fusedimpl.h"
 
 /* ----------------------------------- norms, tests and stops ----------------------------------- */
 
@@ -286,11 +287,29 @@ PetscErrorCode CGGetLeadingSize(Mat M, LocalInt *ld)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether v is on the host and the matrix a MATAIJCUSPARSE that is not. */
+static PetscErrorCode CGIsFarFromMatrix(KSP ksp, Vec v, PetscBool *far)
+{
+  PetscBool given, bound, near;
+  Mat       A;
+
+  PetscFunctionBegin;
+  *far = PETSC_FALSE;
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (!given || !v) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, far, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
+  PetscCall(MatBoundToCPU(A, &bound));
+  PetscCall(FusedIsOnDevice(v, &near));
+  if (bound || near || !kPetscHasCUDA) *far = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode MakeWorkVecs(KSP ksp, PetscInt count)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
   PetscMPIInt    size;
-  PetscBool      given, cuda = PETSC_FALSE;
+  PetscBool      given, far, cuda = PETSC_FALSE;
   PetscInt       n, N, bs;
   VecType        type;
   Mat            A;
@@ -299,19 +318,22 @@ static PetscErrorCode MakeWorkVecs(KSP ksp, PetscInt count)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
-  if (size > 1 && given && !ksp->vec_sol && !ksp->dm) {
-    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(CGIsFarFromMatrix(ksp, ksp->vec_sol, &far));
+  if (given) PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (size > 1 && given && (far || (!ksp->vec_sol && !ksp->dm))) {
     PetscCall(MatGetVecType(A, &type));
     PetscCall(PetscStrcmpAny(type, &cuda, VECCUDA, VECMPICUDA, ""));
   }
-  if (!cuda) {
+  if (!cuda && !far) {
     PetscCall(KSPSetWorkVecs(ksp, count));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(MatGetLocalSize(A, nullptr, &n));
-  PetscCall(MatGetSize(A, nullptr, &N));
-  PetscCall(MatGetBlockSizes(A, nullptr, &bs));
-  PetscCall(VecCreateMPICUDAWithArrays(comm, bs, n, N, nullptr, nullptr, &model));
+  if (cuda) {
+    PetscCall(MatGetLocalSize(A, nullptr, &n));
+    PetscCall(MatGetSize(A, nullptr, &N));
+    PetscCall(MatGetBlockSizes(A, nullptr, &bs));
+    PetscCall(VecCreateMPICUDAWithArrays(comm, bs, n, N, nullptr, nullptr, &model));
+  } else PetscCall(MatCreateVecs(A, &model, nullptr));
   PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work));
   PetscCall(VecDuplicateVecs(model, count, &ksp->work));
   ksp->nwork = count;
@@ -329,6 +351,72 @@ PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
   }
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), code, "make the vectors of the solver"));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copies between two vectors on the host, or one there and one on the GPU. */
+static PetscErrorCode CGCopy(Vec from, Vec to)
+{
+  const PetscScalar *x;
+  PetscScalar       *y;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(from, &n));
+  PetscCall(VecGetArrayRead(from, &x));
+  PetscCall(VecGetArrayWrite(to, &y));
+  PetscCall(PetscArraycpy(y, x, n));
+  PetscCall(VecRestoreArrayWrite(to, &y));
+  PetscCall(VecRestoreArrayRead(from, &x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeVectors_CG(KSP ksp, Vec copies[2])
+{
+  PetscBool far = PETSC_FALSE;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (ksp->work) PetscCall(CGIsFarFromMatrix(ksp, ksp->work[0], &far));
+  if (far) PetscCall(CGSetWorkVecs(ksp, ksp->nwork)); /* the matrix was on the host when they were made */
+  for (int k = 0; k < 2; k++) PetscCall(MatCreateVecs(A, &copies[k], nullptr));
+  PetscCall(CGCopy(ksp->vec_rhs, copies[0]));
+  if (!ksp->guess_zero) PetscCall(CGCopy(ksp->vec_sol, copies[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGTakeVectors(KSP ksp, CGVectors *theirs)
+{
+  PetscBool far_b, far_x;
+  Vec       copies[2] = {nullptr, nullptr};
+
+  PetscFunctionBegin;
+  PetscCall(CGIsFarFromMatrix(ksp, ksp->vec_rhs, &far_b));
+  PetscCall(CGIsFarFromMatrix(ksp, ksp->vec_sol, &far_x));
+  if (!far_b && !far_x) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscErrorCode code = MakeVectors_CG(ksp, copies);
+  code                = AgreeOnError(PetscObjectComm((PetscObject)ksp), code, "copy the vectors of the program to the GPU");
+  if (code) {
+    for (Vec &copy : copies) PetscCall(VecDestroy(&copy));
+    PetscCall(code);
+  }
+  *theirs      = CGVectors{ksp->vec_rhs, ksp->vec_sol};
+  ksp->vec_rhs = copies[0];
+  ksp->vec_sol = copies[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGLeaveVectors(KSP ksp, PetscErrorCode code, CGVectors *theirs)
+{
+  PetscFunctionBegin;
+  if (!theirs->x) PetscFunctionReturn(code);
+  if (!code) code = CGCopy(ksp->vec_sol, theirs->x);
+  (void)VecDestroy(&ksp->vec_rhs);
+  (void)VecDestroy(&ksp->vec_sol);
+  ksp->vec_rhs = theirs->b;
+  ksp->vec_sol = theirs->x;
+  *theirs      = CGVectors{};
+  PetscFunctionReturn(code);
 }
 
 PetscErrorCode CGGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where)

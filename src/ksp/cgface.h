@@ -29,13 +29,29 @@ PetscErrorCode CGLeaveSolve(KSP);
 */
 PetscErrorCode CGCheckSizes(KSP);
 
+/*
+   The vectors of a program that has them on the host though its matrix is a MATAIJCUSPARSE on the GPU, for the time of a solve that
+   works with copies of them on the GPU: MatMult() takes a vector of the host there for what it was at an earlier product
+   (docs/known-faults.md). They are null where the KSP works with the program's vectors themselves. Leave puts them back; it brings
+   them the solution unless the solve was an error. Collective.
+*/
+struct CGVectors {
+  Vec b = nullptr, x = nullptr;
+};
+PetscErrorCode CGTakeVectors(KSP, CGVectors *);
+PetscErrorCode CGLeaveVectors(KSP, PetscErrorCode, CGVectors *);
+
 /* A solve that can be an error and leaves the KSP ready for another one then. */
 template <PetscErrorCode (*Solve)(KSP)>
 PetscErrorCode CGSolve(KSP ksp)
 {
+  CGVectors theirs;
+
   PetscFunctionBegin;
   PetscErrorCode code = CGCheckSizes(ksp);
+  if (!code) code = CGTakeVectors(ksp, &theirs);
   if (!code) code = CallGuarded(Solve, ksp);
+  code = CGLeaveVectors(ksp, code, &theirs);
   if (code) (void)CGLeaveSolve(ksp);
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -102,7 +118,8 @@ PetscErrorCode CGGetLeadingSize(Mat, LocalInt *ld);
 /*
    KSPSetWorkVecs() without the vector that it makes by MatCreateVecs() where the KSP has no solution yet. With MATMPIAIJCUSPARSE
    such a vector is set to zero on the host as well, which takes longer than all else in the set-up of PCJACOBI (PETSc 3.26.1,
-   VecCreate_IMPL_Private_() of vecmpicupm_impl.hpp and Initialize_CUPMBase() of veccupmimpl.h).
+   VecCreate_IMPL_Private_() of vecmpicupm_impl.hpp and Initialize_CUPMBase() of veccupmimpl.h). For a MATAIJCUSPARSE on the GPU
+   they are there, too, where the solution is on the host.
 */
 PetscErrorCode CGSetWorkVecs(KSP, PetscInt count);
 

@@ -108,7 +108,7 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
   /* KSPReset() takes the vectors away but leaves their number, and another type of solver may have made others */
-  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 3));
+  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(CGSetWorkVecs(ksp, 3));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) { /* otherwise KSPSolve() says what is wrong */
@@ -588,9 +588,8 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
   directions in the black points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to
   them unless there was a guess.
 
-  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26
-  on a GPU, beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes
-  that `PCRRB` keeps for it.
+  The vectors of the method take 40 bytes an unknown on the host and 26 on a GPU, beside two work vectors of the whole system, 16
+  bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
