@@ -288,6 +288,12 @@ inline PetscErrorCode KSPDestroyTest(KSPTestDestroyFn *destroy, void *context)
 /* Whether PETSc loses 16 bytes in the ILU(0) of a MATSEQBAIJ without rows, which 3.25 no longer does. */
 constexpr bool kILUOfNoRowsIsLost = PETSC_VERSION_LT(3, 25, 0);
 
+/*
+   Whether MatAssemblyEnd() of a MATSEQBAIJ with new values on the same nonzeros keeps the inverses of the diagonal blocks of the
+   old values, which PCPBJACOBI then goes on with.
+*/
+constexpr bool kBlockInversesAreKept = PETSC_VERSION_GE(3, 20, 0) && PETSC_VERSION_LT(3, 26, 0);
+
 #if PETSC_VERSION_LT(3, 24, 0)
 using KSPConvergenceTestFn = PetscErrorCode(KSP, PetscInt, PetscReal, KSPConvergedReason *, void *);
 
