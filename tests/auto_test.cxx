@@ -625,6 +625,12 @@ TEST_CASE("new values keep the candidate, other nonzeros begin anew, and so does
     CHECK(Of(s.ksp)->taken_over == 1);
   }
   CHECK(Of(s.ksp)->set_ups == 4);
+  const MatObject more = CreateMat(Poisson(20, 80), MATAIJ, PETSC_COMM_WORLD); /* of as many points */
+  MUST(MatAXPY(s.A, 1, more, DIFFERENT_NONZERO_PATTERN));
+  MUST(VecSet(s.x, 0));
+  s.Solve();
+  CHECK(s.Residual() < 1.1e-8);
+  CHECK(Of(s.ksp)->solves == 1);
   const MatObject other = CreateMat(Poisson(8, 10, 20), MATAIJ, PETSC_COMM_WORLD);
   MUST(KSPSetOperators(s.ksp, other, other));
   s.Solve();

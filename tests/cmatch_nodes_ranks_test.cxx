@@ -495,6 +495,18 @@ TEST_CASE("cmatch: nodes on several ranks: other block sizes and other nonzeros"
   MUST(PCSetUp(pc));
   MUST(PCSetOperators(pc, B, B));
   CHECK(SameBits(Applied(pc), Applied(MakePC(B, CMATCH(), kWide))));
+
+  const MatObject changed  = WithModes(cube); /* and other nonzeros in the same matrix */
+  const PCObject  in_place = MakePC(changed, CMATCH(), kWide);
+  MatObject       copy;
+  MUST(PCSetUp(in_place));
+  MUST(MatAXPY(changed, 1, B, DIFFERENT_NONZERO_PATTERN));
+  AttachModes(changed, cube);
+  MUST(MatDuplicate(changed, MAT_COPY_VALUES, copy.put()));
+  AttachModes(copy, cube);
+  MUST(PCSetUp(in_place));
+  CHECK(HasNodes(in_place));
+  CHECK(SameBits(Applied(in_place), Applied(MakePC(copy, CMATCH(), kWide))));
 }
 
 /* --------------------------------------------- failures --------------------------------------- */

@@ -799,7 +799,7 @@ TEST_CASE("cmatch on several ranks: almost singular graphs", "[cmatch][ranks][pc
     CHECK(solution.reason == KSP_CONVERGED_RTOL);
     CHECK(solution.true_residual <= 2e-8);
     /* In single precision a shift that it cannot see makes the cycle a weaker one, but no set-up fails. */
-    if (shift > 1e-10 || Contains(options, "double")) CHECK(solution.iterations <= 75); /* 58 on one rank */
+    CHECK(solution.iterations <= (shift > 1e-10 || Contains(options, "double") ? 75 : 1000)); /* 58 and 744 on one rank */
   }
 }
 

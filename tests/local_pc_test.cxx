@@ -451,25 +451,6 @@ TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle
 namespace
 {
 
-/* Weak couplings of block rows that are a half of all rows apart, symmetric and positive definite, for blocks of this size. */
-HostBlocks Far(LocalInt n, LocalInt bs)
-{
-  const size_t bs2 = (size_t)bs * bs;
-  HostBlocks   A;
-  A.bs = bs;
-  A.n  = n;
-  for (LocalInt row = 0; row < n; row++) {
-    for (LocalInt column : {row - n / 2, row, row + n / 2}) {
-      if (column < 0 || column >= n) continue;
-      A.j.push_back(column);
-      A.a.resize(A.j.size() * bs2);
-      for (LocalInt c = 0; c < bs; c++) A.a[(A.j.size() - 1) * bs2 + c * bs + c] = column == row ? 0.2 : -0.05;
-    }
-    A.i.push_back((LocalInt)A.j.size());
-  }
-  return A;
-}
-
 /* The rows of A and of `more` in A, by a second preallocation of single entries. */
 void AddByCOO(Mat A, Mat more)
 {

@@ -893,6 +893,24 @@ std::vector<int> CountEvents(const std::vector<std::string> &names, const std::f
   return counts;
 }
 
+HostBlocks Far(LocalInt n, LocalInt bs)
+{
+  const size_t bs2 = (size_t)bs * bs;
+  HostBlocks   A;
+  A.bs = bs;
+  A.n  = n;
+  for (LocalInt row = 0; row < n; row++) {
+    for (LocalInt column : {row - n / 2, row, row + n / 2}) {
+      if (column < 0 || column >= n) continue;
+      A.j.push_back(column);
+      A.a.resize(A.j.size() * bs2);
+      for (LocalInt c = 0; c < bs; c++) A.a[(A.j.size() - 1) * bs2 + c * bs + c] = column == row ? 0.2 : -0.05;
+    }
+    A.i.push_back((LocalInt)A.j.size());
+  }
+  return A;
+}
+
 void ChangeValues(Mat A, double factor)
 {
   PetscInt begin, end;

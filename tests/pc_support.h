@@ -182,6 +182,8 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
 /* Poisson's matrix of n x n points less `part` of its smallest eigenvalue, but for the fourth digit: below 1 it is definite. */
 HostMatrix ShortOf(PetscInt n, double part);
 HostBlocks Blocks(const HostMatrix &); /* of one entry */
+/* Weak couplings of block rows that are a half of all rows apart, symmetric and positive definite, for blocks of this size. */
+HostBlocks Far(LocalInt n, LocalInt bs);
 
 /* A matrix of all ranks that has nothing but the product of A, and counts its products. */
 struct Counted {

@@ -49,6 +49,13 @@ std::string TextOf(const Event &e)
   return text + " in " + std::to_string(e.iterations) + (e.failed ? std::string(", ") + PCFailedReasons[e.failed] : "");
 }
 
+/* Whether the one has converged, and the other has not within the iterations that it may make. */
+bool EndAtLimit(const Event &one, const Event &other)
+{
+  const auto at_limit = [](const Event &e) { return VerdictOf(e) == Verdict::Diverged && e.reason == KSP_DIVERGED_ITS; };
+  return (at_limit(one) && VerdictOf(other) == Verdict::Converged) || (at_limit(other) && VerdictOf(one) == Verdict::Converged);
+}
+
 /* Whether the GPU has come to what one of the runs on the host has, at this place. */
 bool Agrees(const Event &device, const std::vector<Report> &host, size_t at)
 {
@@ -57,13 +64,13 @@ bool Agrees(const Event &device, const std::vector<Report> &host, size_t at)
   for (const Report &report : host) {
     if (at >= report.events.size()) continue;
     const Event &e = report.events[at];
-    if (e.what != device.what || VerdictOf(e) != VerdictOf(device)) continue;
+    if (e.what != device.what || (VerdictOf(e) != VerdictOf(device) && !EndAtLimit(e, device))) continue;
     if (VerdictOf(e) == Verdict::Failed && e.failed != device.failed) continue;
     same   = true;
     fewest = std::min(fewest, e.iterations);
     most   = std::max(most, e.iterations);
   }
-  if (VerdictOf(device) != Verdict::Converged || device.chooses) return same;
+  if ((VerdictOf(device) != Verdict::Converged && device.reason != KSP_DIVERGED_ITS) || device.chooses) return same;
   return same && device.iterations >= fewest - fewest / 10 - 3 && device.iterations <= most + most / 10 + 3;
 }
 

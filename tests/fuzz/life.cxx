@@ -235,6 +235,12 @@ PetscErrorCode Case::ThrowProductAway()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What is right where the vectors are on the host and the matrix is not; with PETSc's own it is wrong, see docs/known-faults.md. */
+bool TakesApart(const std::string &ksp, const std::string &pc)
+{
+  return IsOurs(ksp) && (IsOurPC(pc) || pc == "jacobi" || pc == "none");
+}
+
 /* Vectors of the host in the place of those that the matrix makes, which may be on a GPU. */
 PetscErrorCode Case::VectorsToHost()
 {
@@ -268,8 +274,7 @@ PetscErrorCode Case::NewMatrix()
   system_.trial = place_.trial;
   PetscCall(CreateMat(system_, MatTypeHere(), random_, &A_));
   PetscCall(MatCreateVecs(A_, &x_, &b_));
-  apart_ = random_.Chance(15) && choice_.mat == "aij" && IsOurs(choice_.ksp) &&
-           (IsOurPC(choice_.pc) || choice_.pc == "jacobi" || choice_.pc == "none");
+  apart_ = random_.Chance(15) && choice_.mat == "aij" && TakesApart(choice_.ksp, choice_.pc);
   if (apart_ && place_.device) PetscCall(VectorsToHost());
   PetscCall(ThrowProductAway());
   PetscCall(VecGetLocalSize(b_, &n));
@@ -554,7 +559,8 @@ PetscErrorCode Case::ManyColumns()
   PetscCall(MatSetUp(X));
   PetscCall(MatSetRandom(X, nullptr));
   PetscCall(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, &Y));
-  const Code code = random_.Chance(50) ? PCMatApply(pc, X, Y) : SolveColumns(X, Y);
+  /* after an error of a solver of PETSc's the column cannot be given back */
+  const Code code = random_.Chance(50) || !IsOurs(choice_.ksp) ? PCMatApply(pc, X, Y) : SolveColumns(X, Y);
   PetscCall(MatDestroy(&X));
   PetscCall(MatDestroy(&Y));
   PetscCall(code);
@@ -756,7 +762,7 @@ PetscErrorCode Case::Second()
     wrappers.erase(std::remove_if(wrappers.begin(), wrappers.end(), [](const Wrapper &w) { return w.factors; }), wrappers.end());
   const Wrapper wrapper = random_.Of(wrappers);
   std::string   type    = random_.Of(std::vector<std::string>{"bcgs", "gmres", "fgmres", "gmresfused", "gmresfused", "cgfused"});
-  if (apart_ && !IsOurs(type)) type = "gmresfused"; /* PETSc's solvers are wrong with such vectors; see docs/known-faults.md */
+  if (apart_ && !IsOurs(type)) type = "gmresfused";
   std::string options = wrapper.options;
   if (options.find('#') != std::string::npos) options.replace(options.find('#'), 1, choice_.pc);
   const OptionsScope scope(options);
@@ -863,6 +869,7 @@ void Case::Act()
   case 13: {
     const Choice other = MakeChoice(random_);
     if (!system_.assembled && (other.pc == "jacobi" || other.pc == "none")) break; /* as in NewMatrix() */
+    if (apart_ && !TakesApart(choice_.ksp, other.pc)) break;
     choice_.pc = other.pc;
     changed_   = true;
     Do("PCSetType " + other.pc, [&] { return PCSetType(pc, other.pc.c_str()); });
@@ -870,8 +877,9 @@ void Case::Act()
   }
   case 14: {
     const Choice other = MakeChoice(random_);
-    choice_.ksp        = other.ksp;
-    changed_           = true;
+    if (apart_ && !TakesApart(other.ksp, choice_.pc)) break;
+    choice_.ksp = other.ksp;
+    changed_    = true;
     Do("KSPSetType " + other.ksp, [&] {
       Code code = KSPSetComputeEigenvalues(ksp_, HasEstimates() ? eigenvalues_ : PETSC_FALSE);
       if (!code) code = KSPSetType(ksp_, other.ksp.c_str());
