@@ -119,7 +119,10 @@ long MostOf(const std::string &key)
 
 std::string ValueFor(const Key &key, Random &random)
 {
-  if (!key.names.empty()) return random.Chance(95) ? random.Of(key.names) : "nonsense";
+  if (!key.names.empty()) {
+    const std::string name = random.Chance(95) ? random.Of(key.names) : "nonsense";
+    return name == "POSITIVE_DEFINITE" ? "NONZERO" : name; /* which PETSc may try for ever; see docs/known-faults.md */
+  }
   if (key.value == "TRUE" || key.value == "FALSE") return random.Chance(95) ? (random.Chance(50) ? "true" : "false") : "perhaps";
   if (random.Chance(10))
     return random.Of(std::vector<std::string>{"-1", "2147483647", "-2147483648", "99999999999", "nan", "inf", "-inf", "1e300",

@@ -60,7 +60,7 @@ static const Option<PC> kOptions[] = {
      `MAT_SHIFT_POSITIVE_DEFINITE`
 
      The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
-     `PCBISAISetFactor()`. */
+     `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE` PETSc may look for a shift for ever where rows sum to 0. */
   {"-pc_bisai_factor_shift_type", "how PETSc shifts zero pivots in the triangular factors", "PCBISAISetFactorShiftType",
    Field<&PC_BISAI::shift_type>(OneOf(MatFactorShiftTypes)), Invalidates::VALUES},
 

@@ -291,7 +291,7 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
 
   Note:
   The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
-  `PCBISAISetFactor()`.
+  `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE` PETSc may look for a shift for ever where rows sum to 0.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
 @*/
