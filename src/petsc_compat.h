@@ -289,8 +289,8 @@ inline PetscErrorCode KSPDestroyTest(KSPTestDestroyFn *destroy, void *context)
 constexpr bool kILUOfNoRowsIsLost = PETSC_VERSION_LT(3, 25, 0);
 
 /*
-   Whether MatAssemblyEnd() of a MATSEQBAIJ with new values on the same nonzeros keeps the inverses of the diagonal blocks of the
-   old values, which PCPBJACOBI then goes on with.
+   Whether a MATSEQBAIJ, and in 3.25 a MATSEQAIJ, too, keeps the inverses of the diagonal blocks when it gets new values on the same
+   nonzeros, so that PCPBJACOBI goes on with those of the old values.
 */
 constexpr bool kBlockInversesAreKept = PETSC_VERSION_GE(3, 20, 0) && PETSC_VERSION_LT(3, 26, 0);
 
