@@ -881,7 +881,7 @@ TEST_CASE("cmatch on several ranks: collective operations of a set-up", "[cmatch
       SetValues(A, Changed(Blocks(H), 5));
       const Traffic again = TrafficOf([&] { MUST(PCSetUp(pc)); });
       CHECK(again.gatherings == 0);
-      CHECK(again.reductions == 7 + 2 * levels);
+      if (CountsAreSeen()) CHECK(again.reductions == 7 + 2 * levels);
     }
 }
 
@@ -928,7 +928,7 @@ TEST_CASE("cmatch on several ranks: reductions of cgfused", "[cmatch][ranks][pc]
       MUST(KSPSetTolerances(ksp, 1e-12, 0, PETSC_CURRENT, 5 + 3 * k));
       reductions[k] = TrafficOf([&] { MUST(KSPSolve(ksp, b, x)); }).reductions;
     }
-    CHECK(reductions[1] - reductions[0] == 3);
+    if (CountsAreSeen()) CHECK(reductions[1] - reductions[0] == 3);
   }
   /* The size of one solve is not that of the next one. */
   const KSPObject ksp =

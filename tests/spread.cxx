@@ -61,6 +61,14 @@ Traffic TrafficOf(const std::function<void()> &call)
   return {counts[0], counts[1], counts[2], counts[3]};
 }
 
+bool CountsAreSeen()
+{
+  VecObject   v;
+  PetscScalar product;
+  MUST(VecCreateMPI(PETSC_COMM_WORLD, 1, PETSC_DETERMINE, v.put()));
+  return TrafficOf([&] { MUST(VecDot(v, v, &product)); }).reductions > 0; /* norms are kept */
+}
+
 HostMatrix Gathered(Mat A)
 {
   MatObject          copy;

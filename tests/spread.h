@@ -29,6 +29,8 @@ struct Traffic {
   double messages, bytes, reductions, gatherings;
 };
 Traffic TrafficOf(const std::function<void()> &call);
+/* Whether PETSc's counts are seen here: not on one rank, nor where libpetsc binds its symbols to itself, as in FEniCSx's wheel. */
+bool CountsAreSeen();
 
 /* All rows of a matrix on every rank. */
 HostMatrix Gathered(Mat);
