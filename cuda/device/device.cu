@@ -125,6 +125,28 @@ PetscErrorCode DeviceSynchronize_CUDA()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode DeviceStreamIsNonBlocking_CUDA(bool *non_blocking)
+{
+  cudaStream_t stream;
+  unsigned int flags;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceGetStream(&stream));
+  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
+  *non_blocking = flags & cudaStreamNonBlocking;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DeviceFence_CUDA()
+{
+  bool non_blocking = false;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceStreamIsNonBlocking_CUDA(&non_blocking));
+  if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 #if defined(FINEPC_PETSC_CUDA)
 static PetscErrorCode DeviceForeseen(int count, int *device)
 {

@@ -43,7 +43,7 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
+  PetscCall(DeviceStreamIsNonBlocking_CUDA(&non_blocking));
   if (non_blocking || (work->solves++ && stream != work->stream)) work->foreign = true;
   work->stream = stream;
   PetscCall(CGRankFence_CUDA(work)); /* PETSc has made the first residual */

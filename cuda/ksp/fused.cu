@@ -103,34 +103,12 @@ PetscErrorCode CGGhostsConnect(ExchangeRanks *ranks, CGGhosts *ghosts, PetscObje
 
 /* ------------------------------------------ streams ------------------------------------------- */
 
-PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *non_blocking)
-{
-  cudaStream_t stream;
-  unsigned int flags;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceGetStream(&stream));
-  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
-  *non_blocking = flags & cudaStreamNonBlocking;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFence_CUDA()
+PetscErrorCode FusedCheckStream_CUDA(MPI_Comm comm)
 {
   bool non_blocking = false;
 
   PetscFunctionBegin;
-  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
-  if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
-{
-  bool non_blocking = false;
-
-  PetscFunctionBegin;
-  PetscCall(CGStreamIsNonBlocking_CUDA(&non_blocking));
+  PetscCall(DeviceStreamIsNonBlocking_CUDA(&non_blocking));
   PetscCheck(
     !non_blocking, comm, PETSC_ERR_SUP,
     "KSPCGFUSED on its general path, and KSPRRBCG with a guess, need a device context of the stream type PETSC_STREAM_DEFAULT, "

@@ -63,3 +63,14 @@ bool DeviceMemoryGoesToMPI()
 {
   return kPetscHasCUDA && use_gpu_aware_mpi;
 }
+
+PetscErrorCode VecIsOnDevice(Vec x, PetscBool *device)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(VecBoundToCPU(x, &bound));
+  if (bound || !kPetscHasCUDA) *device = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -39,6 +39,8 @@ PetscErrorCode DeviceFinalize_CUDA();
 PetscErrorCode DeviceSolverDestroy_CUDA();
 PetscErrorCode DevicePoolDestroy_CUDA();
 
+/* Whether a vector is on the GPU and may be used there. */
+PetscErrorCode VecIsOnDevice(Vec, PetscBool *device);
 /* Whether MPI may be given memory of the GPU. */
 bool DeviceMemoryGoesToMPI();
 
@@ -67,3 +69,10 @@ PetscErrorCode DeviceView(PetscViewer, const char indent[]);
 PetscErrorCode DeviceFreeBytes_CUDA(size_t *);
 /* Waits for the current stream: what was given to it has been done, and an error of the GPU until here is met here. */
 PetscErrorCode DeviceSynchronize_CUDA();
+/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
+PetscErrorCode DeviceStreamIsNonBlocking_CUDA(bool *);
+/*
+   Waits for all that the GPU does if the current stream is one that other streams do not wait for by themselves
+   (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
+*/
+PetscErrorCode DeviceFence_CUDA();

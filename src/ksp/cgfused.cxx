@@ -3,7 +3,7 @@
 #include "ranks/agree.h"
 #include "options.h"
 #include "cgfusedimpl.h"
-#include "confirm.h"
+#include "pc/confirm.h"
 #include "sparse/offload.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
@@ -95,14 +95,14 @@ static PetscErrorCode TrueResidual_CGFused(KSP ksp, PetscReal *norm, PetscReal *
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(FusedIsOnDevice(z, &device));
-  if (device) PetscCall(CGFence_CUDA()); /* PETSc's operations may run in another stream, each of them */
+  PetscCall(VecIsOnDevice(z, &device));
+  if (device) PetscCall(DeviceFence_CUDA()); /* PETSc's operations may run in another stream, each of them */
   PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, z));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(VecAYPX(z, -1, ksp->vec_rhs));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(VecWAXPY(p, -1, r, z));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(VecNorm(p, NORM_2, difference));
   PetscCall(VecNorm(r, NORM_2, norm));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -130,7 +130,7 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What CGCheckSizes() checks of work vectors, of their copies. */
+/* What FusedCheckSizes() checks of work vectors, of their copies. */
 static PetscErrorCode CheckArrays_CGFused(KSP ksp)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
@@ -175,7 +175,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
   cg->range     = CGRange{};
-  PetscCall(CGRefreshPreconditioner(ksp));
+  PetscCall(FusedRefreshPreconditioner(ksp));
   PetscCall(KSPSolve_Consolidated(ksp, &cg->consolidated, WhyNotTogether_CGFused(cg), CopyOptions_CGFused));
   if (cg->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
@@ -363,7 +363,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
-  ksp->ops->solve                        = Entry<CGSolve<KSPSolve_CGFused>>;
+  ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_CGFused>>;
   ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;
   ksp->ops->reset                        = Entry<KSPReset_CGFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;

@@ -9,9 +9,9 @@
 #include "entry.h"
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"
-#include "confirm.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "pc/cmatch/cmatch.h"
+#include "pc/confirm.h"
 
 /* What a KSP keeps of one system, for one of the columns. */
 struct CGFusedColumn {
@@ -209,13 +209,24 @@ struct BlockArrays {
   LocalInt           ldb, ldx;
 };
 
+/* The entries from one column of a dense matrix to the next, if they can be counted with 32 bits. */
+static PetscErrorCode GetLeadingSize(Mat M, LocalInt *ld)
+{
+  PetscInt entries;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetLDA(M, &entries));
+  PetscCall(LocalIntCast(entries, "entries from one column to the next", ld));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
 {
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLeadingSize(batch.B, &v->ldb));
-  PetscCall(CGGetLeadingSize(batch.X, &v->ldx));
+  PetscCall(GetLeadingSize(batch.B, &v->ldb));
+  PetscCall(GetLeadingSize(batch.X, &v->ldx));
   PetscCall(MatDenseGetArrayReadAndMemType(batch.B, &v->B, &where));
   PetscCall(MatDenseGetArrayAndMemType(batch.X, &v->X, &where));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -272,7 +283,7 @@ static PetscErrorCode Start_CGColumns(KSP ksp, CGFusedBatch &batch, PetscReal be
   PetscCall(GetArrays(batch, &v));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(
-    CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, ksp->guess_zero ? nullptr : v.X, v.ldx, CGNormOf(ksp), sums));
+    CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, ksp->guess_zero ? nullptr : v.X, v.ldx, FusedNormOf(ksp), sums));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreArrays(batch, &v));
   for (PetscInt c = 0; c < batch.count; c++) {
@@ -282,7 +293,7 @@ static PetscErrorCode Start_CGColumns(KSP ksp, CGFusedBatch &batch, PetscReal be
     PetscCall(AsColumn(ksp, batch, c, !plain || !ksp->guess_zero, [&] {
       PetscFunctionBegin;
       PetscCall(StartColumn(ksp, column, sums[c]));
-      test[c] = CGTestOf(ksp, PETSC_FALSE);
+      test[c] = FusedTestOf(ksp, PETSC_FALSE);
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     beta[c]  = sums[c].rz;
@@ -308,7 +319,7 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, const CGFusedBatch *batch, con
   PetscCall(GetArrays(*batch, &v));
   PetscCall(RestoreArrays(*batch, &v));
   if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
-  PetscCall(CGColumnsPrepare_CUDA(cg->columns_work, cg->work, batch->count, CGNormOf(ksp), exchanges));
+  PetscCall(CGColumnsPrepare_CUDA(cg->columns_work, cg->work, batch->count, FusedNormOf(ksp), exchanges));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -360,7 +371,7 @@ static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool a
   if (!any) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GetArrays(batch, &v));
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, v.X, v.ldx, CGNormOf(ksp), sums));
+  PetscCall(CGColumnsStart_CUDA(cg->columns_work, cg->work, v.B, v.ldb, v.X, v.ldx, FusedNormOf(ksp), sums));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreArrays(batch, &v));
   for (PetscInt c = 0; c < batch.count; c++) {
@@ -387,7 +398,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInvers
   BlockArrays  v;
 
   PetscFunctionBegin;
-  PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
+  PetscCall(DeviceFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
   PetscCall(PrepareColumns(ksp, batch, M));
   PetscCall(Start_CGColumns(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
@@ -406,7 +417,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInvers
     }
     PetscCall(CGColumnsGetSolution_CUDA(cg->columns_work, left, v.X, v.ldx));
     PetscCall(PetscLogGpuTimeEnd());
-    PetscCall(CGFence_CUDA());
+    PetscCall(DeviceFence_CUDA());
     PetscCall(RestoreArrays(batch, &v));
   }
   for (PetscInt c = 0; c < batch.count; c++) {
@@ -530,7 +541,7 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   PetscMPIInt   size;
 
   PetscFunctionBegin;
-  PetscCall(CGRefreshPreconditioner(ksp));
+  PetscCall(FusedRefreshPreconditioner(ksp));
   const bool failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
   ForgetBlock(ksp, 0);
   block = CGFusedBlock{};

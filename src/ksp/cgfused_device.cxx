@@ -6,7 +6,7 @@
 #include "cgcolumns.h"
 #include "cgfusedimpl.h"
 #include "entry.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "sparse/offload.h"
 
@@ -121,7 +121,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWork(cg));
   PetscCall(FusedIsSent(ksp, &cg->sent));
-  PetscCall(CGGetLocalSize(ksp->vec_rhs, &n));
+  PetscCall(FusedGetLocalSize(ksp->vec_rhs, &n));
   if (cg->sent) PetscCall(NeedArrays_CGFused(cg, n));
   PetscCall(MatGetDiagonalBlock(now->A, &block));
   PetscCall(FusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
@@ -305,7 +305,7 @@ static PetscErrorCode Start_CGFused(KSP ksp, CGSums *sums)
 
   PetscFunctionBegin;
   PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
-    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, CGNormOf(ksp), sums);
+    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, FusedNormOf(ksp), sums);
   }));
   if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
   norm = CGNormFrom(ksp, sums->nn, sums->rz);
@@ -332,7 +332,7 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
 {
   KSP_CGFused    *cg         = (KSP_CGFused *)ksp->data;
   const PetscBool one_by_one = (PetscBool)(cg->one_by_one != nullptr);
-  const CGTest    test       = CGTestOf(ksp, one_by_one);
+  const CGTest    test       = FusedTestOf(ksp, one_by_one);
   const CGRecord *records;
   LocalInt        count, done = 0;
   PetscReal       a_before = 1;
@@ -408,7 +408,7 @@ PetscErrorCode CGFusedTrueResidual(KSP ksp, PetscReal *norm, PetscReal *differen
   LocalInt     n;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLocalSize(ksp->vec_rhs, &n));
+  PetscCall(FusedGetLocalSize(ksp->vec_rhs, &n));
   PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
     PetscFunctionBegin;
     PetscCall(CGFusedProduct_CUDA(cg->work, v.x, v.z));

@@ -4,7 +4,7 @@
 */
 #include "ranks/agree.h"
 #include "cgfusedimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 
 /* What a solve works with. */
 struct HostSolve {
@@ -38,18 +38,18 @@ static PetscErrorCode Dots_CGFused(const HostSolve &cg, Vec z, Vec r, Vec s, Pet
   LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLocalSize(z, &n));
-  PetscCall(CGGetRead(cg.device, z, &z_array));
-  PetscCall(CGGetRead(cg.device, r, &r_array));
-  if (s) PetscCall(CGGetRead(cg.device, s, &s_array));
-  PetscCall(CGTimeBegin(cg.device));
+  PetscCall(FusedGetLocalSize(z, &n));
+  PetscCall(FusedGetRead(cg.device, z, &z_array));
+  PetscCall(FusedGetRead(cg.device, r, &r_array));
+  if (s) PetscCall(FusedGetRead(cg.device, s, &s_array));
+  PetscCall(FusedTimeBegin(cg.device));
   if (cg.device) PetscCall(CGDots_CUDA(work, n, z_array, r_array, s_array, sums));
   else PetscCall(CGDots_Host(n, z_array, r_array, s_array, sums));
-  PetscCall(CGTimeEnd(cg.device));
-  PetscCall(CGLogFlops(cg.device, (s ? 8. : 6.) * n));
-  if (s) PetscCall(CGRestoreRead(cg.device, s, &s_array));
-  PetscCall(CGRestoreRead(cg.device, r, &r_array));
-  PetscCall(CGRestoreRead(cg.device, z, &z_array));
+  PetscCall(FusedTimeEnd(cg.device));
+  PetscCall(FusedLogFlops(cg.device, (s ? 8. : 6.) * n));
+  if (s) PetscCall(FusedRestoreRead(cg.device, s, &s_array));
+  PetscCall(FusedRestoreRead(cg.device, r, &r_array));
+  PetscCall(FusedRestoreRead(cg.device, z, &z_array));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, s ? 4 : 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)cg.ksp)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -62,19 +62,19 @@ static PetscErrorCode Step(const HostSolve &cg)
   LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLocalSize(cg.x, &n));
-  PetscCall(CGGetRead(cg.device, cg.p, &p));
-  PetscCall(CGGetRead(cg.device, cg.w, &w));
-  PetscCall(CGGetWrite(cg.device, cg.x, &x));
-  PetscCall(CGGetWrite(cg.device, cg.r, &r));
-  PetscCall(CGTimeBegin(cg.device));
+  PetscCall(FusedGetLocalSize(cg.x, &n));
+  PetscCall(FusedGetRead(cg.device, cg.p, &p));
+  PetscCall(FusedGetRead(cg.device, cg.w, &w));
+  PetscCall(FusedGetWrite(cg.device, cg.x, &x));
+  PetscCall(FusedGetWrite(cg.device, cg.r, &r));
+  PetscCall(FusedTimeBegin(cg.device));
   PetscCall((cg.device ? CGStep_CUDA : CGStep_Host)(n, cg.a, p, w, x, r));
-  PetscCall(CGTimeEnd(cg.device));
-  PetscCall(CGLogFlops(cg.device, 4. * n));
-  PetscCall(CGRestoreWrite(cg.device, cg.r, &r));
-  PetscCall(CGRestoreWrite(cg.device, cg.x, &x));
-  PetscCall(CGRestoreRead(cg.device, cg.w, &w));
-  PetscCall(CGRestoreRead(cg.device, cg.p, &p));
+  PetscCall(FusedTimeEnd(cg.device));
+  PetscCall(FusedLogFlops(cg.device, 4. * n));
+  PetscCall(FusedRestoreWrite(cg.device, cg.r, &r));
+  PetscCall(FusedRestoreWrite(cg.device, cg.x, &x));
+  PetscCall(FusedRestoreRead(cg.device, cg.w, &w));
+  PetscCall(FusedRestoreRead(cg.device, cg.p, &p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -86,19 +86,19 @@ static PetscErrorCode Direction(const HostSolve &cg)
   LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLocalSize(cg.z, &n));
-  PetscCall(CGGetRead(cg.device, cg.z, &z));
-  PetscCall(CGGetWrite(cg.device, cg.p, &p));
-  if (cg.single) PetscCall(CGGetRead(cg.device, cg.s, &s));
-  if (cg.single) PetscCall(CGGetWrite(cg.device, cg.w, &w));
-  PetscCall(CGTimeBegin(cg.device));
+  PetscCall(FusedGetLocalSize(cg.z, &n));
+  PetscCall(FusedGetRead(cg.device, cg.z, &z));
+  PetscCall(FusedGetWrite(cg.device, cg.p, &p));
+  if (cg.single) PetscCall(FusedGetRead(cg.device, cg.s, &s));
+  if (cg.single) PetscCall(FusedGetWrite(cg.device, cg.w, &w));
+  PetscCall(FusedTimeBegin(cg.device));
   PetscCall((cg.device ? CGDirection_CUDA : CGDirection_Host)(n, cg.b, z, p, s, w));
-  PetscCall(CGTimeEnd(cg.device));
-  PetscCall(CGLogFlops(cg.device, (cg.single ? 4. : 2.) * n));
-  if (cg.single) PetscCall(CGRestoreWrite(cg.device, cg.w, &w));
-  if (cg.single) PetscCall(CGRestoreRead(cg.device, cg.s, &s));
-  PetscCall(CGRestoreWrite(cg.device, cg.p, &p));
-  PetscCall(CGRestoreRead(cg.device, cg.z, &z));
+  PetscCall(FusedTimeEnd(cg.device));
+  PetscCall(FusedLogFlops(cg.device, (cg.single ? 4. : 2.) * n));
+  if (cg.single) PetscCall(FusedRestoreWrite(cg.device, cg.w, &w));
+  if (cg.single) PetscCall(FusedRestoreRead(cg.device, cg.s, &s));
+  PetscCall(FusedRestoreWrite(cg.device, cg.p, &p));
+  PetscCall(FusedRestoreRead(cg.device, cg.z, &z));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -126,8 +126,8 @@ static PetscErrorCode Create_CGFused(KSP ksp, PetscBool own, HostSolve *cg)
   cg->p   = ksp->work[2];
   cg->s   = cg->single ? ksp->work[3] : nullptr;
   cg->w   = cg->single ? ksp->work[4] : cg->z; /* z is not needed any more when w is made */
-  PetscCall(FusedIsOnDevice(cg->r, &cg->device));
-  PetscCall(FusedIsOnDevice(cg->x, &x_device));
+  PetscCall(VecIsOnDevice(cg->r, &cg->device));
+  PetscCall(VecIsOnDevice(cg->x, &x_device));
   if (!x_device) cg->device = PETSC_FALSE;
   if (!cg->device) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CGFusedNeedWork(fused), "make room on its GPU for the solver"));
@@ -152,9 +152,9 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
   PetscFunctionBegin;
   if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
   else {
-    if (cg.device) PetscCall(CGFence_CUDA());
+    if (cg.device) PetscCall(DeviceFence_CUDA());
     PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
-    if (cg.device) PetscCall(CGFence_CUDA());
+    if (cg.device) PetscCall(DeviceFence_CUDA());
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
     if (cg.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.objective));
     PetscCall(TestObjective(cg));
@@ -278,7 +278,7 @@ static PetscErrorCode CheckRecurrence(HostSolve &cg, PetscReal delta_before, Pet
   PetscCall(PetscInfo(cg.ksp, "p.Ap is %g by the recurrence of a single reduction, and %g in truth: from here on two reductions\n",
                       (double)cg.delta, (double)delta));
   if (cg.own) {
-    PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
+    PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
     PetscCall(Direction(cg));
   }
   cg.delta  = delta;
@@ -328,7 +328,7 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
 
   PetscFunctionBegin;
   PetscCall(Create_CGFused(ksp, own, &cg));
-  if (!own && cg.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
+  if (!own && cg.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));
   PetscCall(PetscObjectQueryFunction((PetscObject)PCActing(ksp->pc), kSizeQuery, &cg.set_size));

@@ -1,6 +1,6 @@
 /* Why a solve of the fused conjugate gradient method takes the general path, and the work vectors that a path needs. */
 #include "cgfusedimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/local.h"
 #include "sparse/offload.h"
@@ -22,7 +22,7 @@ PetscErrorCode CGFusedNeedWorkVecs(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!ksp->work || ksp->nwork < (single ? 5 : 3)) PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
+  if (!ksp->work || ksp->nwork < (single ? 5 : 3)) PetscCall(FusedSetWorkVecs(ksp, single ? 5 : 3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -134,7 +134,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   PetscCall(WhyGeneralHere_CGFused(ksp, M, why));
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
-  cg->one_by_one = CGWhyOneByOne(ksp);
+  cg->one_by_one = FusedWhyOneByOne(ksp);
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   if (!*why) PetscCall(ExchangeFitsMat(&cg->exchange, A, &same));
   all[0] = !*why;

@@ -12,7 +12,7 @@ PetscErrorCode CGFusedRankBegin(KSP ksp)
 
   PetscFunctionBegin;
   for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecGetArrayWriteAndMemType(vec[k], array[k], &where));
-  PetscCall(CGRankBegin_CUDA(cg->work, &v, CGNormOf(ksp)));
+  PetscCall(CGRankBegin_CUDA(cg->work, &v, FusedNormOf(ksp)));
   for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayWriteAndMemType(vec[k], array[k]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,8 +13,6 @@
 */
 #pragma once
 
-#include <petsc/private/kspimpl.h>
-
 #include <vector>
 
 #include "finepcimpl.h"
@@ -23,7 +21,6 @@
 #include "cgface.h"
 #include "cgfused.h"
 #include "consolidated.h"
-#include "fusedimpl.h"
 
 /* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
 struct CGFusedPreconditioner {

@@ -1,11 +1,9 @@
 /* Solvers of ranks that have come together. */
-#include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
 
-#include "cgface.h"
 #include "consolidated.h"
 #include "fusedimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "pc/local.h"
 #include "sparse/offload.h"
 
@@ -297,7 +295,7 @@ static PetscErrorCode Follow(KSP ksp, const RankGroup *group, bool followed, End
 static PetscErrorCode Agree_Consolidated(KSP ksp, KSPConsolidated *c)
 {
   const bool tests  = ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip;
-  int        any[3] = {*c->why != 0, CGWhyOneByOne(ksp) != nullptr && !tests, tests};
+  int        any[3] = {*c->why != 0, FusedWhyOneByOne(ksp) != nullptr && !tests, tests};
 
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, any, 3, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)ksp)));

@@ -1,12 +1,13 @@
 /* Why the GPU does not decide about a solve, and what its copies were made of. */
-#include <petsc/private/kspimpl.h>
+#include <limits>
+
 #include <petsc/private/pcimpl.h>
 
-#include "entry.h"
 #include "fusedimpl.h"
 #include "finepcimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "pc/local.h"
+#include "ranks/agree.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/offload.h"
 
@@ -24,17 +25,6 @@ PetscErrorCode FusedIsOfType(PetscObject object, const char text[], FusedReason 
   PetscFunctionBegin;
   why->text = text;
   PetscCall(PetscStrncpy(why->type, object->type_name, sizeof(why->type)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode FusedIsOnDevice(Vec x, PetscBool *device)
-{
-  PetscBool bound;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
-  PetscCall(VecBoundToCPU(x, &bound));
-  if (bound || !kPetscHasCUDA) *device = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -122,7 +112,7 @@ PetscErrorCode FusedWhyNotWithVectors(KSP ksp, PetscBool sent, FusedReason *why)
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetLocalSize(A, &rows, nullptr));
   for (Vec v : {ksp->vec_rhs, ksp->vec_sol, ksp->work ? ksp->work[0] : ksp->vec_sol}) {
-    PetscCall(FusedIsOnDevice(v, &device));
+    PetscCall(VecIsOnDevice(v, &device));
     PetscCall(VecGetLocalSize(v, &n));
     if (!device) devices = PETSC_FALSE;
     if (n != rows) sizes = PETSC_FALSE;
@@ -223,5 +213,311 @@ PetscErrorCode FusedFindNCCL(KSP ksp, PetscBool wanted, PetscBool asked, NCCL **
              "-ksp_%s_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
              "-ksp_%s_communication auto",
              type, *why_mpi, type);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------- around a solve ---------------------------------------- */
+
+PetscErrorCode FusedRefreshPreconditioner(KSP ksp)
+{
+  PetscFunctionBegin;
+  if (!kPCApplySetsUp) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCSetUp(ksp->pc));
+  if (ksp->reason == KSP_DIVERGED_PC_FAILED && !ksp->pc->failedreason) ksp->reason = KSP_CONVERGED_ITERATING;
+  if (ksp->pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedCheckSizes(KSP ksp)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
+  PetscInt       rows, b_rows, x_rows, local, b_local, x_local, kept = 0, kept_local = 0;
+  Mat            A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetSize(A, &rows, nullptr));
+  PetscCall(MatGetLocalSize(A, &local, nullptr));
+  PetscCall(VecGetSize(ksp->vec_rhs, &b_rows));
+  PetscCall(VecGetLocalSize(ksp->vec_rhs, &b_local));
+  PetscCall(VecGetSize(ksp->vec_sol, &x_rows));
+  PetscCall(VecGetLocalSize(ksp->vec_sol, &x_local));
+  PetscCheck(rows == b_rows && rows == x_rows, comm, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, but the right-hand side has %" PetscInt_FMT
+             " and the vector of the solution %" PetscInt_FMT,
+             rows, b_rows, x_rows);
+  PetscCheck(local == b_local && local == x_local, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the right-hand side has %" PetscInt_FMT
+             " and the vector of the solution %" PetscInt_FMT,
+             local, b_local, x_local);
+  if (!ksp->work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecGetSize(ksp->work[0], &kept));
+  PetscCall(VecGetLocalSize(ksp->work[0], &kept_local));
+  PetscCheck(kept == rows, comm, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, but the KSP was set up for %" PetscInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             rows, kept);
+  PetscCheck(kept_local == local, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" PetscInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             local, kept_local);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedLeaveSolve(KSP ksp)
+{
+  PetscInt locked;
+
+  PetscFunctionBegin;
+  PetscCall(VecLockGet(ksp->vec_rhs, &locked));
+  if (locked > 0) PetscCall(VecLockReadPop(ksp->vec_rhs));
+  if (ksp->pc->presolvedone > 0) PetscCall(PCPostSolve(ksp->pc, ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+CGNorm FusedNormOf(KSP ksp)
+{
+  switch (ksp->normtype) {
+  case KSP_NORM_PRECONDITIONED: return CG_NORM_PRECONDITIONED;
+  case KSP_NORM_UNPRECONDITIONED: return CG_NORM_UNPRECONDITIONED;
+  case KSP_NORM_NATURAL: return CG_NORM_NATURAL;
+  default: return CG_NORM_NONE;
+  }
+}
+
+/* No solve makes as many iterations as a LocalInt can count. */
+static LocalInt Iterations(PetscInt count)
+{
+  return (LocalInt)PetscMin(count, (PetscInt)LOCAL_INT_MAX);
+}
+
+CGTest FusedTestOf(KSP ksp, PetscBool by_host)
+{
+  const bool test_default = !by_host && ksp->converged == KSPConvergedDefault;
+  const bool all_converge = !by_host && (!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits);
+  CGTest     test;
+  test.norm    = FusedNormOf(ksp);
+  test.ttol    = test_default ? ksp->ttol : -1;
+  test.dtol    = test_default ? ksp->divtol * ksp->rnorm0 : std::numeric_limits<PetscReal>::infinity();
+  test.min_it  = Iterations(KSPMinimumIterationsOf(ksp));
+  test.chknorm = Iterations(ksp->chknorm);
+  test.last    = Iterations(all_converge ? ksp->max_it : PETSC_INT_MAX);
+  test.max_it  = Iterations(ksp->max_it);
+  return test;
+}
+
+const char *FusedWhyOneByOne(KSP ksp)
+{
+  using Function                 = void (*)();
+  const auto looks_at_norm_alone = [](Function monitor) {
+    return monitor == (Function)KSPMonitorResidual || monitor == (Function)KSPMonitorResidualDrawLG;
+  };
+
+  if (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip) return "a convergence test of the program";
+  for (PetscInt k = 0; k < ksp->numbermonitors; k++)
+    if (!looks_at_norm_alone((Function)ksp->monitor[k])) return "a monitor, which may look at the solution";
+  return nullptr;
+}
+
+/* -------------------------------- vectors where the solve runs -------------------------------- */
+
+PetscErrorCode FusedGetLocalSize(Vec v, LocalInt *n)
+{
+  PetscInt rows;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(v, &rows));
+  PetscCall(LocalIntCast(rows, "rows", n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether v is on the host and the matrix a MATAIJCUSPARSE that is not. */
+static PetscErrorCode IsFarFromMatrix(KSP ksp, Vec v, PetscBool *far)
+{
+  PetscBool given, bound, near;
+  Mat       A;
+
+  PetscFunctionBegin;
+  *far = PETSC_FALSE;
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (!given || !v) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, far, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
+  PetscCall(MatBoundToCPU(A, &bound));
+  PetscCall(VecIsOnDevice(v, &near));
+  if (bound || near || !kPetscHasCUDA) *far = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeWorkVecs(KSP ksp, PetscInt count)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
+  PetscMPIInt    size;
+  PetscBool      given, far, cuda = PETSC_FALSE;
+  PetscInt       n, N, bs;
+  VecType        type;
+  Mat            A;
+  Vec            model;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  PetscCall(IsFarFromMatrix(ksp, ksp->vec_sol, &far));
+  if (given) PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (size > 1 && given && (far || (!ksp->vec_sol && !ksp->dm))) {
+    PetscCall(MatGetVecType(A, &type));
+    PetscCall(PetscStrcmpAny(type, &cuda, VECCUDA, VECMPICUDA, ""));
+  }
+  if (!cuda && !far) {
+    PetscCall(KSPSetWorkVecs(ksp, count));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (cuda) {
+    PetscCall(MatGetLocalSize(A, nullptr, &n));
+    PetscCall(MatGetSize(A, nullptr, &N));
+    PetscCall(MatGetBlockSizes(A, nullptr, &bs));
+    PetscCall(VecCreateMPICUDAWithArrays(comm, bs, n, N, nullptr, nullptr, &model));
+  } else PetscCall(MatCreateVecs(A, &model, nullptr));
+  PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work));
+  PetscCall(VecDuplicateVecs(model, count, &ksp->work));
+  ksp->nwork = count;
+  PetscCall(VecDestroy(&model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedSetWorkVecs(KSP ksp, PetscInt count)
+{
+  PetscFunctionBegin;
+  const PetscErrorCode code = MakeWorkVecs(ksp, count);
+  if (code) { /* PETSc leaves an array that is not complete, which nobody may destroy */
+    ksp->work  = nullptr;
+    ksp->nwork = 0;
+  }
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), code, "make the vectors of the solver"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copies between two vectors on the host, or one there and one on the GPU. */
+static PetscErrorCode CopyVector(Vec from, Vec to)
+{
+  const PetscScalar *x;
+  PetscScalar       *y;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(from, &n));
+  PetscCall(VecGetArrayRead(from, &x));
+  PetscCall(VecGetArrayWrite(to, &y));
+  PetscCall(PetscArraycpy(y, x, n));
+  PetscCall(VecRestoreArrayWrite(to, &y));
+  PetscCall(VecRestoreArrayRead(from, &x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MakeVectors(KSP ksp, Vec copies[2])
+{
+  PetscBool far = PETSC_FALSE;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (ksp->work) PetscCall(IsFarFromMatrix(ksp, ksp->work[0], &far));
+  if (far) PetscCall(FusedSetWorkVecs(ksp, ksp->nwork)); /* the matrix was on the host when they were made */
+  for (int k = 0; k < 2; k++) PetscCall(MatCreateVecs(A, &copies[k], nullptr));
+  PetscCall(CopyVector(ksp->vec_rhs, copies[0]));
+  if (!ksp->guess_zero) PetscCall(CopyVector(ksp->vec_sol, copies[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedTakeVectors(KSP ksp, FusedVectors *theirs)
+{
+  PetscBool far_b, far_x;
+  Vec       copies[2] = {nullptr, nullptr};
+
+  PetscFunctionBegin;
+  PetscCall(IsFarFromMatrix(ksp, ksp->vec_rhs, &far_b));
+  PetscCall(IsFarFromMatrix(ksp, ksp->vec_sol, &far_x));
+  if (!far_b && !far_x) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscErrorCode code = MakeVectors(ksp, copies);
+  code                = AgreeOnError(PetscObjectComm((PetscObject)ksp), code, "copy the vectors of the program to the GPU");
+  if (code) {
+    for (Vec &copy : copies) PetscCall(VecDestroy(&copy));
+    PetscCall(code);
+  }
+  *theirs      = FusedVectors{ksp->vec_rhs, ksp->vec_sol};
+  ksp->vec_rhs = copies[0];
+  ksp->vec_sol = copies[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedLeaveVectors(KSP ksp, PetscErrorCode code, FusedVectors *theirs)
+{
+  PetscFunctionBegin;
+  if (!theirs->x) PetscFunctionReturn(code);
+  if (!code) code = CopyVector(ksp->vec_sol, theirs->x);
+  (void)VecDestroy(&ksp->vec_rhs);
+  (void)VecDestroy(&ksp->vec_sol);
+  ksp->vec_rhs = theirs->b;
+  ksp->vec_sol = theirs->x;
+  *theirs      = FusedVectors{};
+  PetscFunctionReturn(code);
+}
+
+PetscErrorCode FusedGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where)
+{
+  PetscMemType found = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  if (device) PetscCall(VecGetArrayReadAndMemType(v, array, &found));
+  else PetscCall(VecGetArrayRead(v, array));
+  if (where) *where = found;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedRestoreRead(PetscBool device, Vec v, const PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayReadAndMemType(v, array) : VecRestoreArrayRead(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where)
+{
+  PetscMemType found = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  if (device) PetscCall(VecGetArrayAndMemType(v, array, &found));
+  else PetscCall(VecGetArray(v, array));
+  if (where) *where = found;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedRestoreWrite(PetscBool device, Vec v, PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayAndMemType(v, array) : VecRestoreArray(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------- time and flops ---------------------------------------- */
+
+PetscErrorCode FusedTimeBegin(PetscBool device)
+{
+  PetscFunctionBegin;
+  if (device) PetscCall(PetscLogGpuTimeBegin());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedTimeEnd(PetscBool device)
+{
+  PetscFunctionBegin;
+  if (device) PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedLogFlops(PetscBool device, PetscLogDouble flops)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

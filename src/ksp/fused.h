@@ -51,16 +51,9 @@ struct CGSums {
   PetscReal nn, rz;
 };
 
-/* ------------------------------------------ streams ------------------------------------------- */
+/* ----------------------------------- diagonals and streams ------------------------------------ */
 
-/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
-PetscErrorCode CGStreamIsNonBlocking_CUDA(bool *);
-/*
-   Waits for all that the GPU does if the current stream is one that other streams do not wait for by themselves
-   (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
-*/
-PetscErrorCode CGFence_CUDA();
 /* d [n] becomes what PCJACOBI multiplies by: 1 / d, of |d| if `absolute`; 0 becomes 1 if `fixed`. */
 PetscErrorCode FusedInvertDiagonal_CUDA(LocalInt n, PetscBool absolute, PetscBool fixed, PetscScalar *d);
-/* Refuses such a stream where the products of all iterations are PETSc's. */
-PetscErrorCode CGCheckStream_CUDA(MPI_Comm);
+/* Refuses a stream that other streams do not wait for, where the products of all iterations are PETSc's. */
+PetscErrorCode FusedCheckStream_CUDA(MPI_Comm);

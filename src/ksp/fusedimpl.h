@@ -1,12 +1,15 @@
 /*
-   What the faces of the solvers have in common whose iterations the GPU can decide about: why it does not, and what its copies were
-   made of.
+   What the faces of the solvers have in common whose iterations the GPU can decide about: why it does not, what its copies were
+   made of, what surrounds a solve, and access to vectors where it runs.
 */
 #pragma once
 
-#include <petscksp.h>
+#include <petsc/private/kspimpl.h>
 
+#include "entry.h"
 #include "fused.h"
+
+/* --------------------------------- where the iterations are made ------------------------------ */
 
 /* What a copy was made of. */
 struct CopiedFrom {
@@ -30,8 +33,6 @@ struct FusedReason {
 
 /* The reason that the object is of its type; the text ends with a blank. */
 PetscErrorCode FusedIsOfType(PetscObject, const char text[], FusedReason *);
-/* Whether a vector is on the GPU and may be used there. */
-PetscErrorCode FusedIsOnDevice(Vec, PetscBool *device);
 /*
    Why products cannot be our own: by the type and the place of the matrix, which may be one of `blocks`, and by the vectors, which
    may be anywhere if they are sent.
@@ -72,3 +73,87 @@ PetscErrorCode FusedViewDevice(KSP, PetscViewer);
    of this rank before. It is an error if the program has asked for NCCL and it cannot be had. Collective.
 */
 PetscErrorCode FusedFindNCCL(KSP, PetscBool wanted, PetscBool asked, NCCL **, const char **why_mpi);
+
+/* -------------------------------------- around a solve ---------------------------------------- */
+
+/*
+   Sets up the preconditioner of a KSP anew where its matrix has changed, for a solve that does not call PCApply(). Before
+   PETSc 3.26 KSPSolve() leaves this to PCApply(), unless the program has called KSPSetOperators().
+*/
+PetscErrorCode FusedRefreshPreconditioner(KSP);
+
+/*
+   After an error in a solve: ends what KSPSolve() has begun before it, which PETSc leaves as it is. Without this PCPreSolve() is an
+   error after two solves that were, and b stays locked for the program.
+*/
+PetscErrorCode FusedLeaveSolve(KSP);
+
+/*
+   The vectors of a solve have the size of the matrix, and so have those that the KSP works with, which it keeps from another matrix
+   until KSPReset(): anything else is an error.
+*/
+PetscErrorCode FusedCheckSizes(KSP);
+
+/*
+   The vectors of a program that has them on the host though its matrix is a MATAIJCUSPARSE on the GPU, for the time of a solve that
+   works with copies of them on the GPU: MatMult() takes a vector of the host there for what it was at an earlier product
+   (docs/known-faults.md). They are null where the KSP works with the program's vectors themselves. Leave puts them back; it brings
+   them the solution unless the solve was an error. Collective.
+*/
+struct FusedVectors {
+  Vec b = nullptr, x = nullptr;
+};
+PetscErrorCode FusedTakeVectors(KSP, FusedVectors *);
+PetscErrorCode FusedLeaveVectors(KSP, PetscErrorCode, FusedVectors *);
+
+/* A solve that can be an error and leaves the KSP ready for another one then. */
+template <PetscErrorCode (*Solve)(KSP)>
+PetscErrorCode FusedSolve(KSP ksp)
+{
+  FusedVectors theirs;
+
+  PetscFunctionBegin;
+  PetscErrorCode code = FusedCheckSizes(ksp);
+  if (!code) code = FusedTakeVectors(ksp, &theirs);
+  if (!code) code = CallGuarded(Solve, ksp);
+  code = FusedLeaveVectors(ksp, code, &theirs);
+  if (code) (void)FusedLeaveSolve(ksp);
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+CGNorm FusedNormOf(KSP);
+/* The test of the KSP. Where the host tests each iteration instead, it is one that nothing passes. */
+CGTest FusedTestOf(KSP, PetscBool by_host);
+/*
+   Why the host has to see each iteration before the next one changes the solution, or null: a convergence test of the program,
+   which ends the solve where it says so, or a monitor that may look at the solution. Tests that the device makes itself, and
+   monitors that are known to look at the norm alone, can have it late.
+*/
+const char *FusedWhyOneByOne(KSP);
+
+/* -------------------------------- vectors where the solve runs -------------------------------- */
+
+/* The rows of the rank, if they can be counted with 32 bits. */
+PetscErrorCode FusedGetLocalSize(Vec, LocalInt *n);
+
+/*
+   KSPSetWorkVecs() without the vector that it makes by MatCreateVecs() where the KSP has no solution yet. With MATMPIAIJCUSPARSE
+   such a vector is set to zero on the host as well, which takes longer than all else in the set-up of PCJACOBI (PETSc 3.26.1,
+   VecCreate_IMPL_Private_() of vecmpicupm_impl.hpp and Initialize_CUPMBase() of veccupmimpl.h). For a MATAIJCUSPARSE on the GPU
+   they are there, too, where the solution is on the host.
+*/
+PetscErrorCode FusedSetWorkVecs(KSP, PetscInt count);
+
+/* The array of v on the GPU, or on the host; where it really is, if that is asked for. */
+PetscErrorCode FusedGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where = nullptr);
+PetscErrorCode FusedRestoreRead(PetscBool device, Vec v, const PetscScalar **array);
+PetscErrorCode FusedGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where = nullptr); /* its values are kept */
+PetscErrorCode FusedRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
+
+/* -------------------------------------- time and flops ---------------------------------------- */
+
+/* What is between these two counts as time of the GPU if it runs there. */
+PetscErrorCode FusedTimeBegin(PetscBool device);
+PetscErrorCode FusedTimeEnd(PetscBool device);
+PetscErrorCode FusedLogFlops(PetscBool device, PetscLogDouble flops);

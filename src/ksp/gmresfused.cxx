@@ -215,7 +215,7 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
 static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
-  PetscCall(CGSetWorkVecs(ksp, 2 + kGMRESMostStep));
+  PetscCall(FusedSetWorkVecs(ksp, 2 + kGMRESMostStep));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -245,7 +245,7 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CheckOrthogonalization(ksp));
   PetscCall(CheckMonitors(ksp));
-  PetscCall(CGRefreshPreconditioner(ksp));
+  PetscCall(FusedRefreshPreconditioner(ksp));
   PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
   ksp->its           = 0;
@@ -458,7 +458,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_RIGHT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_GMRESFused>;
-  ksp->ops->solve                        = Entry<CGSolve<KSPSolve_GMRESFused>>;
+  ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_GMRESFused>>;
   ksp->ops->reset                        = Entry<KSPReset_GMRESFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_GMRESFused>;
   ksp->ops->view                         = Entry<KSPView_GMRESFused>;

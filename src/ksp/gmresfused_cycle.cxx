@@ -56,7 +56,7 @@ static PetscErrorCode MakeMemory(KSP ksp, PetscBool device)
   LocalInt        n;
 
   PetscFunctionBegin;
-  PetscCall(CGGetLocalSize(ksp->work[0], &n));
+  PetscCall(FusedGetLocalSize(ksp->work[0], &n));
   PetscCall(MakeBasis(n, restart + 1, g->basis_precision, device, &g->basis[GMRES_U]));
   if (g->preconditioner.keeps) PetscCall(MakeBasis(n, restart, FINEPC_DOUBLE, device, &g->basis[GMRES_Z]));
   if (device) PetscCall(NeedWork_GMRESFused(g));
@@ -98,14 +98,14 @@ static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
       PetscInfo(ksp, "column %" LocalInt_FMT " of the small matrix is zero: matrix or preconditioner are singular\n", zero));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(FusedIsOnDevice(t, &device));
-  PetscCall(CGGetWrite(device, t, &array));
-  PetscCall(CGTimeBegin(device));
+  PetscCall(VecIsOnDevice(t, &device));
+  PetscCall(FusedGetWrite(device, t, &array));
+  PetscCall(FusedTimeBegin(device));
   if (device) PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
   else PetscCall(GMRESCombine_Host(basis, g->cycle.columns, g->cycle.c.data(), array));
-  PetscCall(CGTimeEnd(device));
-  PetscCall(CGLogFlops(device, 2. * g->cycle.columns * basis->n));
-  PetscCall(CGRestoreWrite(device, t, &array));
+  PetscCall(FusedTimeEnd(device));
+  PetscCall(FusedLogFlops(device, 2. * g->cycle.columns * basis->n));
+  PetscCall(FusedRestoreWrite(device, t, &array));
   if (!g->preconditioner.keeps) PetscCall(KSPUnwindPreconditioner(ksp, t, ksp->work[2]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

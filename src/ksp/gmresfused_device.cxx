@@ -7,7 +7,7 @@
 #include "ranks/agree.h"
 #include "entry.h"
 #include "gmresfusedimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "sparse/bsr_mat.h"
 #include "sparse/offload.h"
 
@@ -380,14 +380,14 @@ static PetscErrorCode CallLate(KSP ksp, LocalInt columns, GMRESVectors *v, F cal
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreVectors_GMRESFused(ksp, v));
-  PetscCall(CGFence_CUDA());
+  PetscCall(DeviceFence_CUDA());
   g->cycle.columns = g->cycle.small_columns = columns;
   g->watch.late                             = true;
   const PetscErrorCode code                 = call();
   g->watch.late                             = false;
   g->cycle.columns                          = 0;
   PetscCall(code);
-  PetscCall(CGFence_CUDA());
+  PetscCall(DeviceFence_CUDA());
   PetscCall(GetVectors_GMRESFused(ksp, v));
   PetscCall(PetscLogGpuTimeBegin());
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -402,7 +402,7 @@ static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *
   KSP_GMRESFused  *g       = (KSP_GMRESFused *)ksp->data;
   const bool       watched = GMRESFusedIsWatched(ksp);
   const bool       tested  = ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip; /* by the program */
-  const CGTest     test    = CGTestOf(ksp, (PetscBool)tested);
+  const CGTest     test    = FusedTestOf(ksp, (PetscBool)tested);
   const PetscInt   first   = ksp->its;
   const LocalInt   step    = g->counts.dropped ? 1 : GMRESFusedStepOf(ksp);
   const GMRESStart start{g->cycle.small.restart, step, (LocalInt)first, watched, norm, g->happy_tolerance,
@@ -524,8 +524,8 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     if (g->copies.sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
     if (g->cycle.columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
     g->cycle.columns = 0;
-    PetscCall(CGLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
-                                       BasisFlops(ksp->its - before, g->cycle.small.restart, g->basis[GMRES_U].n)));
+    PetscCall(FusedLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
+                                          BasisFlops(ksp->its - before, g->cycle.small.restart, g->basis[GMRES_U].n)));
     PetscCall(SetReason(ksp, stop, value));
     GMRESFusedLeaveToTrueNorm(ksp);
     if (held && ksp->reason) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));

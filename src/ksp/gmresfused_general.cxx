@@ -37,12 +37,12 @@ static PetscErrorCode Dots_GMRESFused(const GMRESSolve &s, LocalInt count, Local
   PetscReal *const   sums = s.g->cycle.sums.data();
 
   PetscFunctionBegin;
-  for (LocalInt k = 0; k < step; k++) PetscCall(CGGetRead(s.device, w[k], &array[k]));
-  PetscCall(CGTimeBegin(s.device));
+  for (LocalInt k = 0; k < step; k++) PetscCall(FusedGetRead(s.device, w[k], &array[k]));
+  PetscCall(FusedTimeBegin(s.device));
   PetscCall(s.device ? GMRESDots_CUDA(s.g->work, u, count, step, array, sums) : GMRESDots_Host(u, count, step, array, sums));
-  PetscCall(CGTimeEnd(s.device));
-  PetscCall(CGLogFlops(s.device, 2. * many * u->n));
-  for (LocalInt k = step - 1; k >= 0; k--) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
+  PetscCall(FusedTimeEnd(s.device));
+  PetscCall(FusedLogFlops(s.device, 2. * many * u->n));
+  for (LocalInt k = step - 1; k >= 0; k--) PetscCall(FusedRestoreRead(s.device, w[k], &array[k]));
   PetscCall(SumOverRanks_GMRESFused(s, sums, many));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -60,18 +60,18 @@ static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const GMRESPro
   for (LocalInt k = 0; k <= last; k++) {
     of.c[k] = from.c[k].data();
     of.s[k] = from.scale[k];
-    if (w[k] != s.p) PetscCall(CGGetRead(s.device, w[k], &array[k]));
+    if (w[k] != s.p) PetscCall(FusedGetRead(s.device, w[k], &array[k]));
   }
-  PetscCall(CGGetWrite(s.device, s.p, &to));
+  PetscCall(FusedGetWrite(s.device, s.p, &to));
   if (w[last] == s.p) array[last] = to;
-  PetscCall(CGTimeBegin(s.device));
+  PetscCall(FusedTimeBegin(s.device));
   PetscCall(s.device ? GMRESUpdate_CUDA(s.g->work, u, count, &of, array, to, squares)
                      : GMRESUpdate_Host(u, count, &of, array, to, squares));
-  PetscCall(CGTimeEnd(s.device));
-  PetscCall(CGLogFlops(s.device, (2. * count + 1) * (last + 1) * u->n));
-  PetscCall(CGRestoreWrite(s.device, s.p, &to));
+  PetscCall(FusedTimeEnd(s.device));
+  PetscCall(FusedLogFlops(s.device, (2. * count + 1) * (last + 1) * u->n));
+  PetscCall(FusedRestoreWrite(s.device, s.p, &to));
   for (LocalInt k = last; k >= 0; k--)
-    if (w[k] != s.p) PetscCall(CGRestoreRead(s.device, w[k], &array[k]));
+    if (w[k] != s.p) PetscCall(FusedRestoreRead(s.device, w[k], &array[k]));
   if (squares) PetscCall(SumOverRanks_GMRESFused(s, squares, last + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -82,9 +82,9 @@ static PetscErrorCode Store(const GMRESSolve &s, int basis, LocalInt k, PetscRea
   PetscScalar *array;
 
   PetscFunctionBegin;
-  PetscCall(CGGetWrite(s.device, x, &array));
+  PetscCall(FusedGetWrite(s.device, x, &array));
   PetscCall((s.device ? GMRESStore_CUDA : GMRESStore_Host)(&s.g->basis[basis], k, scale, array));
-  PetscCall(CGRestoreWrite(s.device, x, &array));
+  PetscCall(FusedRestoreWrite(s.device, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,7 +100,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
   for (LocalInt k = 0; k < kGMRESMostStep; k++) s->w[k] = ksp->work[2 + k];
   s->step  = GMRESFusedStepOf(ksp);
   s->flops = 0;
-  PetscCall(FusedIsOnDevice(s->p, &s->device));
+  PetscCall(VecIsOnDevice(s->p, &s->device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -113,19 +113,19 @@ static PetscErrorCode MultiplyOnRanks(const GMRESSolve &s, Vec x, Vec y)
   PetscMemType       where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetRead(s.device, x, &from, &where));
-  PetscCall(CGGetWrite(s.device, y, &to));
+  PetscCall(FusedGetRead(s.device, x, &from, &where));
+  PetscCall(FusedGetWrite(s.device, y, &to));
   PetscCall(ExchangeBegin(&exchange, MPIU_SCALAR, from, exchange.ghosts));
-  PetscCall(CGTimeBegin(s.device));
+  PetscCall(FusedTimeBegin(s.device));
   PetscCall(GMRESRankProduct_CUDA(s.g->work, from, to));
-  PetscCall(CGTimeEnd(s.device));
+  PetscCall(FusedTimeEnd(s.device));
   PetscCall(ExchangeEnd(&exchange, MPIU_SCALAR, from, exchange.ghosts));
-  PetscCall(CGTimeBegin(s.device));
+  PetscCall(FusedTimeBegin(s.device));
   PetscCall(GMRESRankGhosts_CUDA(s.g->work, to));
-  PetscCall(CGTimeEnd(s.device));
-  PetscCall(CGLogFlops(s.device, s.flops));
-  PetscCall(CGRestoreWrite(s.device, y, &to));
-  PetscCall(CGRestoreRead(s.device, x, &from));
+  PetscCall(FusedTimeEnd(s.device));
+  PetscCall(FusedLogFlops(s.device, s.flops));
+  PetscCall(FusedRestoreWrite(s.device, y, &to));
+  PetscCall(FusedRestoreRead(s.device, x, &from));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -349,7 +349,7 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
   PetscFunctionBegin;
   PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
-  if (s.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
+  if (s.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   if (s.g->ranks.own) {
     PetscCall(GMRESFusedPrepare(ksp, &s.flops, &on_all));
     PetscCall(GMRESRankBegin_CUDA(s.g->work, &s.g->basis[GMRES_U]));

@@ -2,7 +2,7 @@
 #include <petsc/private/pcimpl.h>
 
 #include "gmresfusedimpl.h"
-#include "pc/auto/acting.h"
+#include "pc/acting.h"
 #include "sparse/offload.h"
 #include "pc/local.h"
 #include "sparse/bsr_mat.h"
@@ -28,7 +28,7 @@ LocalInt GMRESFusedStepOf(KSP ksp)
 
 bool GMRESFusedIsWatched(KSP ksp)
 {
-  return CGWhyOneByOne(ksp);
+  return FusedWhyOneByOne(ksp);
 }
 
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)

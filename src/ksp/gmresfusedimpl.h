@@ -10,14 +10,11 @@
 */
 #pragma once
 
-#include <petsc/private/kspimpl.h>
-
 #include "finepcimpl.h"
-#include "cgface.h"
-#include "confirm.h"
 #include "consolidated.h"
 #include "fusedimpl.h"
 #include "gmresfused.h"
+#include "pc/confirm.h"
 
 template <typename Object>
 struct OptionTable;

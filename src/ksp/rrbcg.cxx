@@ -3,10 +3,9 @@
 
 #include "finepcimpl.h"
 #include "options.h"
+#include "pc/confirm.h"
 #include "pc/rrb/rrb_face.h"
 #include "cgface.h"
-#include "confirm.h"
-#include "fusedimpl.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
@@ -108,15 +107,15 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
   /* KSPReset() takes the vectors away but leaves their number, and another type of solver may have made others */
-  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(CGSetWorkVecs(ksp, 3));
+  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(FusedSetWorkVecs(ksp, 3));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) { /* otherwise KSPSolve() says what is wrong */
     PetscCall(Prepare_RRBCG(ksp));
     if (((KSP_RRBCG *)ksp->data)->device) { /* the memory of the residual is there before the first solve */
       PetscScalar *array;
-      PetscCall(CGGetWrite(PETSC_TRUE, ksp->work[0], &array, nullptr));
-      PetscCall(CGRestoreWrite(PETSC_TRUE, ksp->work[0], &array));
+      PetscCall(FusedGetWrite(PETSC_TRUE, ksp->work[0], &array, nullptr));
+      PetscCall(FusedRestoreWrite(PETSC_TRUE, ksp->work[0], &array));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -181,7 +180,7 @@ static PetscErrorCode GetRead(KSP_RRBCG *cg, Vec v, const PetscScalar **array)
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetRead(cg->device, v, &cg->read, &where));
+  PetscCall(FusedGetRead(cg->device, v, &cg->read, &where));
   *array = cg->read;
   if (cg->device && !PetscMemTypeDevice(where)) {
     PetscInt n;
@@ -197,7 +196,7 @@ static PetscErrorCode GetRead(KSP_RRBCG *cg, Vec v, const PetscScalar **array)
 static PetscErrorCode RestoreRead(KSP_RRBCG *cg, Vec v, const PetscScalar **array)
 {
   PetscFunctionBegin;
-  PetscCall(CGRestoreRead(cg->device, v, &cg->read));
+  PetscCall(FusedRestoreRead(cg->device, v, &cg->read));
   *array = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -207,12 +206,12 @@ static PetscErrorCode GetWrite(KSP_RRBCG *cg, Vec v, PetscScalar **array)
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(CGGetWrite(cg->device, v, array, &where));
+  PetscCall(FusedGetWrite(cg->device, v, array, &where));
   cg->staged = (PetscBool)(cg->device && !PetscMemTypeDevice(where));
   if (!cg->staged) PetscFunctionReturn(PETSC_SUCCESS);
   PetscInt n;
 
-  PetscCall(CGRestoreWrite(cg->device, v, array));
+  PetscCall(FusedRestoreWrite(cg->device, v, array));
   PetscCall(VecGetLocalSize(v, &n));
   PetscCall(NeedStaging_RRBCG(cg, n));
   *array = cg->staging + n;
@@ -224,7 +223,7 @@ static PetscErrorCode RestoreWrite(KSP_RRBCG *cg, Vec v, PetscScalar **array)
 {
   PetscFunctionBegin;
   if (cg->staged) PetscCall(FusedFetch(*array, v));
-  else PetscCall(CGRestoreWrite(cg->device, v, array));
+  else PetscCall(FusedRestoreWrite(cg->device, v, array));
   *array = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -237,9 +236,9 @@ static PetscErrorCode StoreSolution(KSP ksp, Vec x)
 
   PetscFunctionBegin;
   PetscCall(GetWrite(cg, x, &array));
-  PetscCall(CGTimeBegin(cg->device));
+  PetscCall(FusedTimeBegin(cg->device));
   PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
-  PetscCall(CGTimeEnd(cg->device));
+  PetscCall(FusedTimeEnd(cg->device));
   PetscCall(RestoreWrite(cg, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -302,7 +301,7 @@ static PetscErrorCode Iterate_RRBCG(KSP ksp, PetscReal beta, PetscBool step)
 {
   KSP_RRBCG       *cg   = (KSP_RRBCG *)ksp->data;
   const RRBCGTwin &twin = Twin(cg->device);
-  CGTest           test = CGTestOf(ksp, step);
+  CGTest           test = FusedTestOf(ksp, step);
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
   LocalInt         count, its, done = 0;
@@ -312,9 +311,9 @@ static PetscErrorCode Iterate_RRBCG(KSP ksp, PetscReal beta, PetscBool step)
   test.max_it -= (LocalInt)cg->before;
   PetscCall(twin.begin(cg->work, beta, &test));
   while (stop == CG_RUNNING && !ksp->reason) {
-    PetscCall(CGTimeBegin(cg->device));
+    PetscCall(FusedTimeBegin(cg->device));
     PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
-    PetscCall(CGTimeEnd(cg->device));
+    PetscCall(FusedTimeEnd(cg->device));
     for (LocalInt k = 0; k < count; k++) {
       if (!done) cg->range.Step(records[k].a);
       done++;
@@ -337,9 +336,9 @@ static PetscErrorCode SolveFrom(KSP ksp)
   RRBCGSums  sums;
 
   PetscFunctionBegin;
-  PetscCall(CGTimeBegin(cg->device));
+  PetscCall(FusedTimeBegin(cg->device));
   PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
-  PetscCall(CGTimeEnd(cg->device));
+  PetscCall(FusedTimeEnd(cg->device));
   KSPCheckNorm(ksp, CGNormFrom(ksp, sums.rr, sums.rz));
   for (PetscReal x : {PetscSqrtReal(sums.rr), sums.rz, sums.gz}) cg->range.See(x);
   PetscCall(LogNorm(ksp, 0, CGNormFrom(ksp, sums.rr, sums.rz)));
@@ -353,7 +352,7 @@ static PetscErrorCode SolveFrom(KSP ksp)
     ksp->its    = cg->before + 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
-    const PetscBool step = (PetscBool)(!cg->graph || cg->before || CGWhyOneByOne(ksp));
+    const PetscBool step = (PetscBool)(!cg->graph || cg->before || FusedWhyOneByOne(ksp));
 
     if (cg->before) cg->how = "one by one, from a residual that was computed anew, since the recurrence had lost it";
     else if (step)
@@ -390,9 +389,9 @@ static PetscErrorCode Residual_RRBCG(KSP ksp, Vec r)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  if (cg->device) PetscCall(CGFence_CUDA());
+  if (cg->device) PetscCall(DeviceFence_CUDA());
   PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, r));
-  if (cg->device) PetscCall(CGFence_CUDA());
+  if (cg->device) PetscCall(DeviceFence_CUDA());
   PetscCall(VecAYPX(r, -1, ksp->vec_rhs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -423,7 +422,7 @@ static PetscErrorCode KeepInZeroRows(KSP ksp, bool back, std::vector<PetscScalar
 
   PetscFunctionBegin;
   if (rows.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  if (((const KSP_RRBCG *)ksp->data)->device) PetscCall(CGFence_CUDA());
+  if (((const KSP_RRBCG *)ksp->data)->device) PetscCall(DeviceFence_CUDA());
   if (!back) kept->assign(rows.size(), 0);
   if (back || !ksp->guess_zero) {
     PetscCall(VecGetArray(ksp->vec_sol, &x));
@@ -446,7 +445,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
 
   PetscFunctionBegin;
   ksp->its = 0;
-  PetscCall(CGRefreshPreconditioner(ksp));
+  PetscCall(FusedRefreshPreconditioner(ksp));
   if (ksp->pc->failedreason) {
     ksp->reason = KSP_DIVERGED_PC_FAILED;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -468,7 +467,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(KeepInZeroRows(ksp, false, &kept));
   if (cg->add) {
     from = ksp->work[0];
-    if (device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
+    if (device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
     PetscCall(Residual_RRBCG(ksp, from));
   }
   do {
@@ -486,7 +485,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(KeepInZeroRows(ksp, true, &kept));
   /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
-  PetscCall(CGLogFlops(device, flops));
+  PetscCall(FusedLogFlops(device, flops));
   PetscCall(MatGetNullSpace(A, &null_space));
   if (null_space && ksp->guess_zero && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -540,7 +539,7 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->setupnewmatrix      = PETSC_TRUE;
   ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
-  ksp->ops->solve          = Entry<CGSolve<KSPSolve_RRBCG>>;
+  ksp->ops->solve          = Entry<FusedSolve<KSPSolve_RRBCG>>;
   ksp->ops->reset          = Entry<KSPReset_RRBCG>;
   ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
   ksp->ops->view           = Entry<KSPView_RRBCG>;

@@ -31,12 +31,8 @@ static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *dev
   PetscFunctionBegin;
   PetscCall(MatBoundToCPU(A, &bound));
   *device = bound || !kPetscHasCUDA ? PETSC_FALSE : PETSC_TRUE;
-  for (Vec vec : {x, y, z}) {
-    if (!*device || !vec) continue;
-    PetscCall(PetscObjectTypeCompareAny((PetscObject)vec, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
-    PetscCall(VecBoundToCPU(vec, &bound));
-    if (bound) *device = PETSC_FALSE;
-  }
+  for (Vec vec : {x, y, z})
+    if (*device && vec) PetscCall(VecIsOnDevice(vec, device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -54,7 +54,7 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FusedIsOnDevice(Vec, PetscBool *device)
+PetscErrorCode VecIsOnDevice(Vec, PetscBool *device)
 {
   *device = (PetscBool)emulated_solvers;
   return PETSC_SUCCESS;
@@ -85,7 +85,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   *why           = FusedReason{};
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
-  cg->one_by_one = CGWhyOneByOne(ksp);
+  cg->one_by_one = FusedWhyOneByOne(ksp);
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
   if (cg->several || !emulated_solvers || (!none && !M->jacobi)) why->text = "what the emulator has not";

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "acting.h"
+#include "pc/acting.h"
 #include "options.h"
 #include "pc/local.h"
 #include "pc/watch.h"

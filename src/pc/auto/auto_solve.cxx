@@ -11,8 +11,8 @@
 #include <cmath>
 
 #include "finepcimpl.h"
-#include "ksp/confirm.h"
 #include "options.h"
+#include "pc/confirm.h"
 #include "auto.h"
 
 /* ------------------------------------------ the solver ---------------------------------------- */

@@ -6,9 +6,9 @@
 
 #include <finepc.h>
 
-#include "fusedimpl.h"
+#include "acting.h"
 #include "confirm.h"
-#include "pc/auto/acting.h"
+#include "device/device.h"
 
 /* ----------------------------------------- the residual --------------------------------------- */
 
@@ -46,14 +46,14 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
   PetscBool   device;
 
   PetscFunctionBegin;
-  PetscCall(FusedIsOnDevice(r, &device));
-  if (device) PetscCall(CGFence_CUDA());
+  PetscCall(VecIsOnDevice(r, &device));
+  if (device) PetscCall(DeviceFence_CUDA());
   if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) {
     PetscCall(VecNorm(r, NORM_2, norm));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(KSP_PCApply(ksp, r, t));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   if (ksp->normtype == KSP_NORM_NATURAL) {
     PetscCall(VecDot(r, t, &product));
     *norm = PetscSqrtReal(PetscAbsScalar(product));
@@ -70,12 +70,12 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(FusedIsOnDevice(w, &device));
+  PetscCall(VecIsOnDevice(w, &device));
   PetscCall(VecCopy(ksp->vec_sol, t));
   PetscCall(TakeUpOrDown(t, PETSC_MACHINE_EPSILON, 0x9E3779B97F4A7C15u));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(KSP_MatMult(ksp, A, t, w));
-  if (device) PetscCall(CGFence_CUDA());
+  if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(NormOf(ksp, w, t, &rounding));
   if (more > kLost * rounding && ksp->normtype != KSP_NORM_UNPRECONDITIONED) {
     PetscCall(TakeUpOrDown(w, 1, 0xD1B54A32D192ED03u));
