@@ -212,6 +212,43 @@ __device__ __forceinline__ void ProductSort(unsigned (&x)[N])
 }
 
 /*
+   The threads of a block write the rows that they have in shared memory together, since the entries of one are a few bytes in each
+   of many lines of memory. `order` has the columns of Sorted rows with their places, ascending.
+*/
+template <int Room, bool Sorted, typename V>
+__device__ __forceinline__ void ProductWriteTogether(const ProductRows<V> &out, LocalInt i, LocalInt count,
+                                                     const unsigned (&order)[Sorted ? Room : 1], LocalInt *keys, double *sums,
+                                                     CMATCHReport *report)
+{
+  const LocalInt *const key = keys + threadIdx.x;
+  const double *const   sum = sums + threadIdx.x;
+  unsigned long long    first;
+  unsigned              all;
+  LocalInt              column[Room];
+  V                     value[Room];
+  const LocalInt        start = ProductPlace<1>(out, i, count, report, &first, &all);
+#pragma unroll
+  for (int t = 0; t < Room; t++) {
+    if (t >= count) continue;
+    column[t] = Sorted ? (LocalInt)(order[t] / kProductPlaces) : key[t * kProductThread];
+    value[t]  = (V)sum[(Sorted ? (int)(order[t] % kProductPlaces) : t) * kProductThread];
+  }
+  V *const block_a = (V *)sums;
+  __syncthreads();
+#pragma unroll
+  for (int t = 0; t < Room; t++) {
+    if (t >= count || start < 0) continue;
+    keys[start - first + t]    = column[t];
+    block_a[start - first + t] = value[t];
+  }
+  __syncthreads();
+  for (unsigned t = threadIdx.x; t < all && first + t < out.room; t += kProductThread) {
+    out.j[first + t] = keys[t];
+    out.a[first + t] = block_a[t];
+  }
+}
+
+/*
    A thread takes a row, with room for Room columns; columns of Sorted rows are below kProductMostColumns. It looks at Ahead entries
    of a listed row at a time, and the rows are not fixed. Sorted and Split as below.
 */
@@ -289,32 +326,7 @@ __global__ void __launch_bounds__(kProductThread)
     for (int t = 0; t < Room; t++) order[t] = t < others ? (unsigned)key[t * kProductThread] * kProductPlaces + t : ~0u;
     ProductSort(order);
   }
-  /* the block writes its entries together, since those of a thread are a few bytes in each of many lines of memory */
-  unsigned long long first;
-  unsigned           all;
-  LocalInt           column[Room];
-  V                  value[Room];
-  const LocalInt     start = ProductPlace<1>(out, i, others, report, &first, &all);
-#pragma unroll
-  for (int t = 0; t < Room; t++) {
-    if (t >= others) continue;
-    column[t] = Sorted ? (LocalInt)(order[t] / kProductPlaces) : key[t * kProductThread];
-    value[t]  = (V)sum[(Sorted ? (int)(order[t] % kProductPlaces) : t) * kProductThread];
-  }
-  LocalInt *const block_j = &keys[0][0];
-  V *const        block_a = (V *)sums;
-  __syncthreads();
-#pragma unroll
-  for (int t = 0; t < Room; t++) {
-    if (t >= others || start < 0) continue;
-    block_j[start - first + t] = column[t];
-    block_a[start - first + t] = value[t];
-  }
-  __syncthreads();
-  for (unsigned t = threadIdx.x; t < all && first + t < out.room; t += kProductThread) {
-    out.j[first + t] = block_j[t];
-    out.a[first + t] = block_a[t];
-  }
+  ProductWriteTogether<Room, Sorted>(out, i, others, order, &keys[0][0], sums, report);
 }
 
 /*
