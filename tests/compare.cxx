@@ -137,7 +137,7 @@ HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMe
   SFSAIWork        work    = {};
   const auto       compute = PetscMemTypeDevice(where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
 
-  MUST(compute(&copy.view, 0, S ? &pattern.view : nullptr, &params, PETSC_FALSE, &out.G, out.d, &work, &out.stats));
+  MUST(compute({&copy.view, 0, S ? &pattern.view : nullptr}, &params, PETSC_FALSE, &out.G, out.d, &work, &out.stats));
   if (refill && !out.stats.failure) {
     const HostFactor first = out.OnHost(params.factor_precision);
     const CSR        old_G = out.G;
@@ -146,11 +146,12 @@ HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMe
     out.ForgetValues();
     /* CUDA loads kernels when they are first used */
     if (PetscMemTypeDevice(where))
-      MUST(compute(&again.view, 0, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats));
+      MUST(compute({&again.view, 0, S ? &pattern.view : nullptr}, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats));
     if (out.G.i && !out.stats.failure) out.ForgetValues();
     const PetscLogDouble used      = PetscMemTypeDevice(where) ? DeviceBytes() : 0;
-    const long           allocated = CountAllocations(
-      [&] { code = compute(&again.view, 0, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats); });
+    const long           allocated = CountAllocations([&] {
+      code = compute({&again.view, 0, S ? &pattern.view : nullptr}, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats);
+    });
     MUST(code);
     if (PetscMemTypeDevice(where)) CHECK(DeviceBytes() == used);
     else CHECK(allocated == 0);

@@ -657,7 +657,7 @@ HostFactor FactorRows(const HostMatrix &A, LocalInt first, const SFSAIParams &pa
     const std::vector<char> nan(std::max(rows * sizeof(PetscReal), G.nnz * FinePCPrecisionBytes(G.precision)), '\xff');
     MUST(ArrayCopy(d, nan.data(), rows * sizeof(PetscReal), where, PETSC_MEMTYPE_HOST));
     if (keep) MUST(ArrayCopy(G.a, nan.data(), G.nnz * FinePCPrecisionBytes(G.precision), where, PETSC_MEMTYPE_HOST));
-    MUST(compute(&copy.view, first, S ? &pattern.view : nullptr, &params, keep, &G, (PetscReal *)d, &work, &F.stats));
+    MUST(compute({&copy.view, first, S ? &pattern.view : nullptr}, &params, keep, &G, (PetscReal *)d, &work, &F.stats));
   }
   REQUIRE((G.rows == rows && G.columns == A.n));
   MUST(CSRDuplicate(&G, PETSC_MEMTYPE_HOST, &host));

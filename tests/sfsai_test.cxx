@@ -40,7 +40,7 @@ HostFactor FindPattern(const HostMatrix &A, const SFSAIParams &params, PetscMemT
   MUST(ArrayCreate(A.n * sizeof(PetscReal), where, &s_copy));
   MUST(ArrayCopy(s_copy, s.data(), A.n * sizeof(PetscReal), where, PETSC_MEMTYPE_HOST));
   const auto find = PetscMemTypeDevice(where) ? SFSAIPattern_CUDA : SFSAIPattern_Host;
-  MUST(find(&copy.view, 0, nullptr, (const PetscReal *)s_copy, &params, &G, &F.stats));
+  MUST(find({&copy.view, 0, nullptr}, (const PetscReal *)s_copy, &params, &G, &F.stats));
   REQUIRE((G.rows == A.n && G.columns == A.n && G.precision == params.factor_precision && G.where == where));
   F.rows = A.n;
   F.i.resize(A.n + 1);
@@ -897,7 +897,7 @@ TEST_CASE("sfsai: a row whose system no memory holds is an error with a remedy",
       {
         Errors     errors;
         const auto compute = PetscMemTypeDevice(backend.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
-        CHECK(compute(&copy.view, 0, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats) == PETSC_ERR_MEM);
+        CHECK(compute({&copy.view, 0, nullptr}, &params, PETSC_FALSE, &G, d, &work, &stats) == PETSC_ERR_MEM);
         CAPTURE(errors.text);
         CHECK(Contains(errors.text, "Row 1999999 of G would have 2000000 entries, and the "));
         CHECK(Contains(errors.text, "memory does not hold its system (3.2"));
@@ -965,7 +965,7 @@ TEST_CASE("sfsai: with a postfilter the work stays within its limit", "[sfsai]")
         peak                        = 0;
         petsc_malloc                = PetscTrMalloc;
         PetscTrMalloc               = SeePeak;
-        PetscErrorCode code         = SFSAIComputeFactor_Host(&copy.view, 0, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats);
+        PetscErrorCode code         = SFSAIComputeFactor_Host({&copy.view, 0, nullptr}, &params, PETSC_FALSE, &G, d, &work, &stats);
         PetscTrMalloc               = petsc_malloc;
         MUST(code);
         CHECK(peak - before > (PetscLogDouble)CSRBytes(&G));

@@ -24,14 +24,14 @@ static PetscErrorCode OnHost(const CSRView *A, PetscBool keep, CSR *G, const Com
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *params,
-                                       PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_CUDA(const SFSAIRows &of, const SFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d,
+                                       SFSAIWork *, FSAIStats *stats)
 {
   SFSAIWork work{};
 
   PetscFunctionBegin;
-  PetscCall(OnHost(A, keep, G, [&](const CSRView *view, CSR *made) {
-    return SFSAIComputeFactor_Host(view, first, S, params, keep, made, d, &work, stats);
+  PetscCall(OnHost(of.A, keep, G, [&](const CSRView *view, CSR *made) {
+    return SFSAIComputeFactor_Host({view, of.first, of.S}, params, keep, made, d, &work, stats);
   }));
   PetscCall(ArrayDestroy(work.where, &work.data));
   PetscFunctionReturn(PETSC_SUCCESS);

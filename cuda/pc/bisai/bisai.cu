@@ -456,7 +456,7 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     FSAIStats     ignored{};
 
     product.power = power;
-    PetscCall(SFSAIPattern_CUDA(&view, 0, nullptr, nullptr, &product, &S, &ignored));
+    PetscCall(SFSAIPattern_CUDA({&view, 0, nullptr}, nullptr, &product, &S, &ignored));
     S_i               = S.i;
     S_j               = S.j;
     nnz               = S.nnz;

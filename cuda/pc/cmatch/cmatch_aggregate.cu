@@ -134,7 +134,6 @@ PetscErrorCode AddUp(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRo
   const MemberList        left{made->leader, {w.mate, w.slot}};
   const AggregatedEntries right{w.M, w.aggregate, aggregates};
   const double            mean = (double)w.M.room / w.M.n;
-  LocalInt                wide;
   const auto              room = [&](size_t entries, auto *more) {
     PetscFunctionBegin;
     PetscCall(s->arena.Take(entries, &more->j));
@@ -148,7 +147,7 @@ PetscErrorCode AddUp(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRo
   PetscCall((Product<8, kMadeRoom, kMadeAhead, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
                                                                  {mean <= kThreadRow && aggregates >= kManyAggregates,
                                                                   mean <= kThreadRow ? 6 : 7},
-                                                                 out, &wide, room)));
+                                                                 out, room)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -299,7 +299,7 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, LocalInt level, const Expanded &A, 
     params.power           = 1;
     params.setup_precision = params.factor_precision = s->params->precision;
     if (A.longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
-    PetscCall(SFSAIComputeFactor_CUDA(&view, 0, nullptr, &params, kept, &factor->W, A.d, &s->H->factor_work[level], made));
+    PetscCall(SFSAIComputeFactor_CUDA({&view, 0, nullptr}, &params, kept, &factor->W, A.d, &s->H->factor_work[level], made));
   } else {
     AFSAIParams params;
     params.setup_precision = params.factor_precision = s->params->precision;

@@ -352,7 +352,7 @@ struct Step {
 
   /* A P, its rows in any order */
   template <int GroupSize>
-  PetscErrorCode MultiplyBy(ProductRows<T> *AP, LocalInt *wide)
+  PetscErrorCode MultiplyBy(ProductRows<T> *AP)
   {
     const LocalInt              columns = L.coarse + met;
     const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
@@ -362,7 +362,7 @@ struct Step {
     const ProductPlan           plan{thread, TableBits(PetscMin(about, 96), 5, 8)};
 
     PetscFunctionBegin;
-    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(s, left, right, L.n, columns, plan, AP, wide,
+    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(s, left, right, L.n, columns, plan, AP,
                                                                                      [&](size_t entries, auto *out) {
                                                                                        PetscFunctionBegin;
                                                                                        PetscCall(TakeRoom(entries, out));
@@ -370,12 +370,12 @@ struct Step {
                                                                                      })));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode Multiply(ProductRows<T> *AP, LocalInt *wide)
+  PetscErrorCode Multiply(ProductRows<T> *AP)
   {
     PetscFunctionBegin;
-    if (L.width <= 4) PetscCall(MultiplyBy<4>(AP, wide));
-    else if (L.width <= 8) PetscCall(MultiplyBy<8>(AP, wide));
-    else PetscCall(MultiplyBy<kWarpSize>(AP, wide));
+    if (L.width <= 4) PetscCall(MultiplyBy<4>(AP));
+    else if (L.width <= 8) PetscCall(MultiplyBy<8>(AP));
+    else PetscCall(MultiplyBy<kWarpSize>(AP));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -395,7 +395,7 @@ struct Step {
   bool HasShortRows(double mean) const { return mean <= 20 && L.coarse > kFewRows; }
 
   /* R (A P), without its diagonal */
-  PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C, LocalInt *wide)
+  PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C)
   {
     const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
     const StoredEntries<T>   right{AP.start, AP.length, AP.j, AP.a};
@@ -407,19 +407,19 @@ struct Step {
 
     PetscFunctionBegin;
     if (HasShortRows(mean))
-      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, wide, room)));
-    else PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, wide, room)));
+      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, room)));
+    else PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, room)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MakeAP(ProductRows<T> *AP, LocalInt *wide)
+  PetscErrorCode MakeAP(ProductRows<T> *AP)
   {
     size_t &room = s->H->device[level].AP_room;
 
     PetscFunctionBegin;
     if (!room) room = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
     PetscCall(TakeRoom(room, AP));
-    PetscCall(Multiply(AP, wide));
+    PetscCall(Multiply(AP));
     room = AP->room;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -429,8 +429,7 @@ struct Step {
   {
     const LocalInt           rows = L.coarse + L.foreign, columns = L.coarse + met;
     const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
-    double                  *y       = nullptr;
-    LocalInt                 AP_wide = 0, wide = 0;
+    double                  *y = nullptr;
     ProductRows<T>           AP{};
     ProductRows<double>      C{};
 
@@ -455,7 +454,8 @@ struct Step {
     PetscCall(s->arena.Take(L.n, &AP.start));
     PetscCall(s->arena.Take(L.n, &AP.length));
     PetscCall(s->arena.Take(L.n, &AP.wide));
-    PetscCall(MakeAP(&AP, &AP_wide));
+    PetscCall(MakeAP(&AP));
+    const LocalInt         AP_wide = s->seen.wide;
     const StoredEntries<T> right{AP.start, AP.length, AP.j, AP.a};
     const auto             room = [&](size_t entries, auto *out) {
       PetscFunctionBegin;
@@ -463,20 +463,19 @@ struct Step {
       PetscFunctionReturn(PETSC_SUCCESS);
     };
     if (HasShortRows((double)s->seen.entries / L.n))
-      PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, &wide, room)));
-    else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide, room)));
+      PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, room)));
+    else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, room)));
     made->j = C.j;
     made->a = C.a;
-    if (!keep) L.wide = AP_wide + wide;
+    if (!keep) L.wide = AP_wide + s->seen.wide;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Run()
   {
-    CMATCHHierarchyCUDA *H       = s->H;
-    const LocalInt       coarse  = L.coarse;
-    const auto           mark    = s->arena.mark();
-    LocalInt             AP_wide = 0, wide = 0;
+    CMATCHHierarchyCUDA *H      = s->H;
+    const LocalInt       coarse = L.coarse;
+    const auto           mark   = s->arena.mark();
     double              *y = nullptr, *size = nullptr;
     ProductRows<T>       AP{}, C{};
 
@@ -505,12 +504,13 @@ struct Step {
     }
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));
-    PetscCall(MakeAP(&AP, &AP_wide));
-    const double mean = (double)s->seen.entries / L.n;
-    PetscCall(Restrict(AP, mean, &C, &wide));
+    PetscCall(MakeAP(&AP));
+    const LocalInt AP_wide = s->seen.wide;
+    const double   mean    = (double)s->seen.entries / L.n;
+    PetscCall(Restrict(AP, mean, &C));
     if (!keep) {
+      L.wide = AP_wide + s->seen.wide;
       PetscCall(CMATCHCreateLevel(s, coarse, (LocalInt)s->seen.entries));
-      L.wide         = AP_wide + wide;
       CMATCHLevel &N = H->level[level + 1];
       PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
         return cub::DeviceScan::ExclusiveSum(memory, bytes, C.length, N.A_i, coarse + 1, s->stream);

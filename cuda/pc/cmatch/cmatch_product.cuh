@@ -562,13 +562,13 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, LocalInt **l
 
 /*
    Launches a product, and waits for it to see whether rows have to take another way, or there are more entries than there is room
-   for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide
-   is the number of rows on the general path.
+   for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew.
+   s->seen.wide is the number of rows on the general path.
 */
 template <int GroupSize, int Room, int Ahead, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
           typename MakeRoom>
 PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, LocalInt columns,
-                       const ProductPlan &plan, ProductRows<V> *out, LocalInt *wide, MakeRoom room)
+                       const ProductPlan &plan, ProductRows<V> *out, MakeRoom room)
 {
   PetscFunctionBegin;
   while (true) {
@@ -595,7 +595,6 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Loc
       PetscCall((ProductLaunch<kWarpSize, Repeated, Sorted, Split>(s, left, right, count, list, kProductLarge, *out)));
       PetscCall(CMATCHReadReport(s));
     }
-    *wide = s->seen.wide;
     if (s->seen.wide) {
       const LocalInt tables = (LocalInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors),
                                                              kProductWideBytes / (columns * (sizeof(double) + sizeof(LocalInt)))));

@@ -69,7 +69,6 @@ template <typename V>
 PetscErrorCode MergeRows(CMATCHSetup *s, const MergedList &list, const MergedEntries &entries, LocalInt rows, LocalInt columns,
                          size_t most, ProductRows<V> *out)
 {
-  LocalInt   wide = 0;
   const auto room = [&](size_t count, auto *more) { return TakeEntries(s, count, more); };
 
   PetscFunctionBegin;
@@ -77,7 +76,7 @@ PetscErrorCode MergeRows(CMATCHSetup *s, const MergedList &list, const MergedEnt
   PetscCall(s->arena.Take(rows, &out->length));
   PetscCall(s->arena.Take(rows, &out->wide));
   PetscCall(room(most, out));
-  PetscCall((Product<kGroup, 1, 4, false, true, false>(s, list, entries, rows, columns, {false, 7}, out, &wide, room)));
+  PetscCall((Product<kGroup, 1, 4, false, true, false>(s, list, entries, rows, columns, {false, 7}, out, room)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -421,7 +420,6 @@ PetscErrorCode CMATCHRanksTwinCUDA::NumberOthers(LocalInt n, CMATCHLevel *L, CMA
 PetscErrorCode CMATCHRanksTwinCUDA::PlaceM(const CMATCHLevel &L, LocalInt met_count)
 {
   const LocalInt      rows = L.coarse + L.foreign;
-  LocalInt            wide;
   ProductRows<double> out{};
   const auto          room = [&](size_t entries, auto *more) { return TakeEntries(&s, entries, more); };
 
@@ -441,7 +439,7 @@ PetscErrorCode CMATCHRanksTwinCUDA::PlaceM(const CMATCHLevel &L, LocalInt met_co
   PetscCall(s.arena.Take(L.coarse, &out.wide));
   PetscCall(room(s.rows.room, &out));
   PetscCall((Product<kGroup, 1, 4, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
-                                                       L.coarse + met_count, {false, 7}, &out, &wide, room)));
+                                                       L.coarse + met_count, {false, 7}, &out, room)));
   M.start   = out.start;
   M.length  = out.length;
   M.j       = out.j;
@@ -826,7 +824,6 @@ private:
     const CMATCHLevel    &L     = H->level[l];
     const LocalInt       *add_i = H->device[l].add_i;
     const CMATCHCameRows &in    = came[CMATCH_PRODUCTS];
-    LocalInt              wide  = 0;
     double               *size  = nullptr;
     ProductRows<T>        out{};
     const auto            room = [&](size_t entries, auto *more) {
@@ -860,7 +857,7 @@ private:
       PetscCall(room(PetscMin(made_entries + in.entries, (size_t)LOCAL_INT_MAX), &out)); /* no more than what is merged */
     }
     PetscCall((Product<kWarpSize, 1, 4, false, true, true>(&s, MergedList{L.mine, add_i}, Merged(L, made, place, in), rows,
-                                                           rows + (LocalInt)ghost.size(), {false, 9}, &out, &wide, room)));
+                                                           rows + (LocalInt)ghost.size(), {false, 9}, &out, room)));
     if (!keep) {
       PetscCall(CMATCHCreateLevel(&s, rows, (LocalInt)s.seen.entries, &ghost));
       CMATCHLevel &C = H->level[l + 1];

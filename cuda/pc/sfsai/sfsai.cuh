@@ -36,5 +36,4 @@ public:
 };
 
 /* The arguments are those of SFSAIPattern_CUDA(); whatever they refer to outlives the pattern. */
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s,
-                                             const SFSAIParams &, FSAIStats &, WorkMeter *);
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const SFSAIRows &, const PetscReal *s, const SFSAIParams &, FSAIStats &, WorkMeter *);

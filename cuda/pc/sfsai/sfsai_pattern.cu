@@ -137,9 +137,8 @@ private:
   }
 
 public:
-  Pattern(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats,
-          WorkMeter *meter) :
-      A_(A), own_(first), rows_(A.n - first), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter),
+  Pattern(const SFSAIRows &of, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) :
+      A_(*of.A), own_(of.first), rows_(A_.n - own_), S_(of.S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter),
       filtered_i_(meter), filtered_j_(meter), tables_(meter)
   {
   }
@@ -526,25 +525,24 @@ private:
 };
 } // namespace
 
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s,
-                                             const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter)
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const SFSAIRows &of, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats,
+                                             WorkMeter *meter)
 {
-  return std::make_unique<Pattern>(A, first, S, s, params, stats, meter);
+  return std::make_unique<Pattern>(of, s, params, stats, meter);
 }
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
-                                 CSR *G, FSAIStats *stats)
+PetscErrorCode SFSAIPattern_CUDA(const SFSAIRows &of, const PetscReal *s, const SFSAIParams *params, CSR *G, FSAIStats *stats)
 {
-  const LocalInt rows = A->n - first;
+  const LocalInt rows = of.A->n - of.first;
 
   PetscFunctionBegin;
   if (!rows) {
-    PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+    PetscCall(CSRCreate(0, of.A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  Pattern pattern(*A, first, S, s, *params, *stats, nullptr);
+  Pattern pattern(of, s, *params, *stats, nullptr);
   PetscCall(pattern.CountRows());
-  PetscCall(CSRCreate(rows, A->n, pattern.nnz, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+  PetscCall(CSRCreate(rows, of.A->n, pattern.nnz, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
   PetscCall(pattern.Scan(G->i));
   PetscCall(pattern.Fill(0, rows, G->i, 0, G->j));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -76,9 +76,9 @@ __global__ void SFSAICompact(LocalInt first, LocalInt end, const LocalInt *from,
 /* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, LocalInt first, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d,
-        SFSAIWork &work, FSAIStats &stats) :
-      A_(A), own_(first), rows_(A.n - first), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
+  SetUp(const SFSAIRows &of, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work, FSAIStats &stats) :
+      A_(*of.A), own_(of.first), rows_(A_.n - own_), S_(of.S), params_(params), keep_(keep), G_(G), d_(d), kept_(work),
+      stats_(stats)
   {
   }
 
@@ -95,7 +95,7 @@ public:
     phase.emplace(keep_ ? params_.values_event : params_.pattern_event);
     if (keep_) PetscCall(Solve(0, rows_, G_.i, G_.j, G_.a, 0, nullptr, d_));
     else {
-      const auto pattern = SFSAIPatternOf(A_, own_, S_, s_, params_, stats_, &meter_);
+      const auto pattern = SFSAIPatternOf({&A_, own_, S_}, s_, params_, stats_, &meter_);
       PetscCall(pattern->CountRows());
       LocalInt in_shared = 0, in_blocks = 0, rows = 0;
       DenseRow dense;
@@ -537,15 +537,15 @@ private:
 
 } // namespace
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *params,
-                                       PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_CUDA(const SFSAIRows &of, const SFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d,
+                                       SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
   FSAIStatsBegin(keep, stats);
-  if (A->n == first) {
-    if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+  if (of.A->n == of.first) {
+    if (!keep) PetscCall(CSRCreate(0, of.A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(SetUp(*A, first, S, *params, keep, *G, d, *work, *stats).Run());
+  PetscCall(SetUp(of, *params, keep, *G, d, *work, *stats).Run());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

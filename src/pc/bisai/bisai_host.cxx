@@ -103,7 +103,7 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
   }
   const CSRView T{n, (LocalInt)T_j.size(), T_i.data(), T_j.data(), nullptr, PETSC_MEMTYPE_HOST};
   product.power = power;
-  PetscCall(SFSAIPattern_Host(&T, 0, nullptr, nullptr, &product, &S, &ignored));
+  PetscCall(SFSAIPattern_Host({&T, 0, nullptr}, nullptr, &product, &S, &ignored));
   LocalInt       nnz = 0, to = 0, longest = 0;
   PetscErrorCode code = BISAICountBlocks(S.nnz, n, diagonal, &nnz);
   if (!code) code = BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_HOST, N);

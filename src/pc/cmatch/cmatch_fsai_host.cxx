@@ -186,7 +186,7 @@ PetscErrorCode FactorLevel(PetscBool keep, LocalInt l, CMATCHHierarchyHost<T> *H
     params.power           = 1;
     params.setup_precision = params.factor_precision = H->params.precision;
     if (A->longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
-    PetscCall(SFSAIComputeFactor_Host(&view, 0, nullptr, &params, keep, &factor.W, A->d.data(), &work, &made));
+    PetscCall(SFSAIComputeFactor_Host({&view, 0, nullptr}, &params, keep, &factor.W, A->d.data(), &work, &made));
     PetscCall(ArrayDestroy(work.where, &work.data));
   } else {
     AFSAIParams params;

@@ -152,7 +152,7 @@ static PetscErrorCode ComputeRows_SFSAI(PC pc, const CSRView *A, PetscBool reuse
   sfsai->params.automatic_cap   = (PetscBool)(sfsai->max_row == PETSC_DETERMINE);
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
-    code = CallGuarded(compute, A, PCFSAIFirst(sfsai), is_given ? (const CSRView *)&given.S : nullptr,
+    code = CallGuarded(compute, SFSAIRows{A, PCFSAIFirst(sfsai), is_given ? &given.S : nullptr},
                        (const SFSAIParams *)&sfsai->params, sfsai->reused, W1, M->d, &sfsai->work, &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(PCFSAIRestoreGivenPattern(&given));

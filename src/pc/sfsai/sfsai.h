@@ -108,23 +108,28 @@ struct SFSAIWork {
 PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, LocalInt m, PetscBool given, SFSAIWork *work);
 
 /*
-   Makes a new G with the pattern of the rows first .. n - 1 of the strictly lower triangle of B_k, (3.9), its rows sorted, and
-   values that are not set. The rows of A before `first` are only read; they belong to other ranks. s is what FSAIScaling()
-   computes, and is read if there is a prefilter or a cap. capped_rows of the stats is set.
-
-   If S is given, G gets the rows of the strictly lower triangle of S instead. S has n - first rows, and columns 0 .. n - 1. Only i
-   and j of S are read, and of the parameters only the precision of G.
+   What a factor is made of: the rows first .. n - 1 of A. Those before `first` are only read; they belong to other ranks. S is the
+   pattern, or null; it has n - first rows, and columns 0 .. n - 1, and only i and j of it are read.
 */
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
-                                 CSR *G, FSAIStats *);
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
-                                 CSR *G, FSAIStats *);
+struct SFSAIRows {
+  const CSRView *A;
+  LocalInt       first;
+  const CSRView *S;
+};
 
 /*
-   Computes G~ and d [n - first], in the memory of A, on the pattern that SFSAIPattern() makes of A and S. With keep, G has its
-   pattern already: only its values and d are computed, nothing is filtered, and nothing is allocated.
+   Makes a new G with the pattern of the rows of the strictly lower triangle of B_k, (3.9), its rows sorted, and values that are not
+   set. s is what FSAIScaling() computes, and is read if there is a prefilter or a cap. capped_rows of the stats is set. If S is
+   given, G gets the rows of the strictly lower triangle of S instead, and of the parameters only the precision of G is read.
 */
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
-                                       CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
-                                       CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
+PetscErrorCode SFSAIPattern_Host(const SFSAIRows &, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
+PetscErrorCode SFSAIPattern_CUDA(const SFSAIRows &, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
+
+/*
+   Computes G~ and d [n - first], in the memory of A, on the pattern that SFSAIPattern() makes. With keep, G has its pattern
+   already: only its values and d are computed, nothing is filtered, and nothing is allocated.
+*/
+PetscErrorCode SFSAIComputeFactor_Host(const SFSAIRows &, const SFSAIParams *, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *,
+                                       FSAIStats *);
+PetscErrorCode SFSAIComputeFactor_CUDA(const SFSAIRows &, const SFSAIParams *, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *,
+                                       FSAIStats *);

@@ -50,8 +50,8 @@ namespace
 /* Finds the rows of B_k, or those of S if it is given, one after the other. */
 class RowSearch {
 public:
-  RowSearch(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
-      A_(A), first_(first), S_(S), s_(s), params_(params), place_(S ? 0 : A.n, -1)
+  RowSearch(const SFSAIRows &of, const PetscReal *s, const SFSAIParams &params) :
+      A_(*of.A), first_(of.first), S_(of.S), s_(s), params_(params), place_(of.S ? 0 : of.A->n, -1)
   {
   }
 
@@ -327,12 +327,13 @@ PetscErrorCode BeginValues(const CSRView &A, LocalInt first, PetscBool given, Lo
 }
 
 /* A new G with its values, and d, without the entries that the postfilter takes away. s is the scaling. */
-PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, SFSAIParams params, CSR *G,
-                               PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode ComputeFiltered(const SFSAIRows &of, const PetscReal *s, SFSAIParams params, CSR *G, PetscReal *d, SFSAIWork *work,
+                               FSAIStats *stats)
 {
+  const CSRView        &A     = *of.A;
+  const LocalInt        first = of.first, rows = A.n - first;
   const size_t          most = params.work_limit / (sizeof(LocalInt) + sizeof(PetscReal));
-  const LocalInt        rows = A.n - first;
-  RowSearch             search(A, first, S, s, params);
+  RowSearch             search(of, s, params);
   std::vector<LocalInt> G_i(1, 0);
   std::deque<LocalInt>  early_j; /* the entries of rows 0 .. early - 1 */
   std::deque<PetscReal> early_a;
@@ -343,7 +344,7 @@ PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *
   for (LocalInt row = 0; row < rows; row++) {
     search.Find(first + row);
     cost += SFSAICost((LocalInt)search.columns.size(), 0);
-    if (!S && SFSAIIsLong(params, rows, cost)) { /* once more from the first row on */
+    if (!of.S && SFSAIIsLong(params, rows, cost)) { /* once more from the first row on */
       params.power       = 1;
       stats->capped_rows = longest = m = 0;
       row                              = -1;
@@ -354,7 +355,7 @@ PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *
     m = PetscMax(m, (LocalInt)search.columns.size());
   }
   stats->power = (LocalInt)params.power;
-  PetscCall(BeginValues(A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+  PetscCall(BeginValues(A, first, of.S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
   const Arrays w(work->data, A.n, m);
   const auto   compute = [&](LocalInt row, PetscReal *d_i, FSAIStats *counts) {
     search.Find(first + row);
@@ -422,22 +423,22 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, L
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
-                                 CSR *G, FSAIStats *stats)
+PetscErrorCode SFSAIPattern_Host(const SFSAIRows &of, const PetscReal *s, const SFSAIParams *params, CSR *G, FSAIStats *stats)
 {
+  const LocalInt        n = of.A->n, first = of.first;
   SFSAIParams           now  = *params;
   PetscReal             cost = 0;
   std::vector<LocalInt> G_i(1, 0);
   std::deque<LocalInt>  G_j;
-  RowSearch             search(*A, first, S, s, now);
+  RowSearch             search(of, s, now);
 
   PetscFunctionBegin;
   stats->capped_rows = stats->large_rows = 0;
-  G_i.reserve(A->n - first + 1);
-  for (LocalInt i = first; i < A->n; i++) {
+  G_i.reserve(n - first + 1);
+  for (LocalInt i = first; i < n; i++) {
     search.Find(i);
     cost += SFSAICost((LocalInt)search.columns.size(), 0);
-    if (!S && SFSAIIsLong(now, A->n - first, cost)) { /* once more from the first row on */
+    if (!of.S && SFSAIIsLong(now, n - first, cost)) { /* once more from the first row on */
       now.power          = 1;
       stats->capped_rows = 0;
       G_i.resize(1);
@@ -453,16 +454,17 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView
     G_i.push_back((LocalInt)G_j.size());
   }
   stats->power = (LocalInt)now.power;
-  PetscCall(CSRCreate(A->n - first, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
+  PetscCall(CSRCreate(n - first, n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
   std::copy(G_j.begin(), G_j.end(), G->j);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *params,
-                                       PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_Host(const SFSAIRows &of, const SFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d,
+                                       SFSAIWork *work, FSAIStats *stats)
 {
-  const LocalInt n = A->n, rows = n - first;
+  const CSRView &A = *of.A;
+  const LocalInt n = A.n, first = of.first, rows = n - first;
   const bool     filtered = !keep && params->postfilter > 0;
   LocalInt       longest = 0, m = 0;
 
@@ -470,11 +472,11 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const C
   FSAIStatsBegin(keep, stats);
   if (!keep) {
     std::vector<PetscReal> s(n);
-    PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
+    PetscCall(FSAIScaling_Host(&A, first, s.data(), d, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
     const SFSAIPhase phase(filtered ? params->values_event : params->pattern_event);
-    if (filtered) PetscCall(ComputeFiltered(*A, first, S, s.data(), *params, G, d, work, stats));
-    else PetscCall(SFSAIPattern_Host(A, first, S, s.data(), params, G, stats));
+    if (filtered) PetscCall(ComputeFiltered(of, s.data(), *params, G, d, work, stats));
+    else PetscCall(SFSAIPattern_Host(of, s.data(), params, G, stats));
   }
   if (!filtered) {
     const SFSAIPhase phase(params->values_event);
@@ -482,9 +484,9 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const C
       if (G->i[i + 1] - G->i[i] + 1 > m) longest = i;
       m = PetscMax(m, G->i[i + 1] - G->i[i] + 1);
     }
-    PetscCall(BeginValues(*A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+    PetscCall(BeginValues(A, first, of.S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(ComputeValues(*A, first, *params, Arrays(work->data, n, m), G, d, stats));
+    PetscCall(ComputeValues(A, first, *params, Arrays(work->data, n, m), G, d, stats));
     const size_t of_pattern = n * (sizeof(PetscReal) + 2 * sizeof(LocalInt)) + G->nnz * sizeof(LocalInt);
     stats->work_bytes       = keep ? work->bytes : PetscMax(of_pattern, work->bytes);
   }
