@@ -381,11 +381,11 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
           SetValues(A, changed);
           const Traffic refill = TrafficOf([&] { MUST(PCSetUp(pc)); });
           CHECK(fsai->halo.send == plan);
-          double values[2] = {(double)fsai->halo.blocks.to.size(), (double)fsai->halo.blocks.Sent() * sizeof(PetscScalar)};
+          double values[2] = {(double)fsai->halo.blocks.to.size(), (double)fsai->halo.Sent() * sizeof(PetscScalar)};
           if (*reuse == '1') {
             CHECK((fsai->inverse.ghosts1.W.j == pattern && fsai->inverse.ghosts1.exchange.sf == exchange));
             values[0] += (double)fsai->transposed.blocks.to.size();
-            values[1] += (double)fsai->transposed.blocks.Sent() * FinePCPrecisionBytes(fsai->inverse.W1.precision);
+            values[1] += (double)NeighboursCount(fsai->transposed.blocks.to) * FinePCPrecisionBytes(fsai->inverse.W1.precision);
           }
           MPI_Allreduce(MPI_IN_PLACE, values, 2, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD);
           CAPTURE(whole.messages, whole.bytes, refill.messages, refill.bytes, values[0], values[1]);

@@ -269,7 +269,7 @@ static PetscErrorCode CompressGhosts(PC pc, const PetscInt ranges[], std::vector
   const Halo           &halo     = fsai->halo;
   const bool            may_cut  = halo.layers && halo.layers < fsai->deepest;
   const auto            compress = PetscMemTypeDevice(fsai->inverse.where) ? HaloCompress_CUDA : HaloCompress_Host;
-  HaloBlocks           &blocks   = fsai->transposed.blocks;
+  Neighbours           &blocks   = fsai->transposed.blocks;
   HaloEntries           entries;
   std::vector<PetscInt> columns; /* their numbers in the matrix */
 
@@ -295,8 +295,7 @@ static PetscErrorCode CompressGhosts(PC pc, const PetscInt ranges[], std::vector
     for (at = end; end < ghosts->W.nnz && numbers[2 * (size_t)end] < ranges[list.rank + 1];) end++;
     if (end == at) continue;
     list.numbers.assign(numbers.begin() + 2 * (size_t)at, numbers.begin() + 2 * (size_t)end);
-    blocks.to.push_back(list.rank);
-    blocks.to_end.push_back(end);
+    blocks.to.push_back({list.rank, at, end});
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -310,7 +309,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
   PC_FSAI              *fsai      = (PC_FSAI *)pc->data;
   PCInverse            *M         = &fsai->inverse;
   PCInverseGhosts      *ghosts    = &M->ghosts2;
-  HaloBlocks           &blocks    = fsai->transposed.blocks;
+  Neighbours           &blocks    = fsai->transposed.blocks;
   const auto            transpose = PetscMemTypeDevice(M->where) ? HaloTranspose_CUDA : HaloTranspose_Host;
   std::vector<PetscInt> numbers;
   HaloTransposed        transposed;
@@ -319,10 +318,10 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
   PetscFunctionBegin;
   for (const HaloList &list : *lists) {
     if (list.numbers.empty()) continue;
+    const LocalInt begin = count;
     numbers.insert(numbers.end(), list.numbers.begin(), list.numbers.end());
     PetscCall(LocalIntCast((PetscInt64)numbers.size() / 2, "entries of the factor of other ranks", &count));
-    blocks.from.push_back(list.rank);
-    blocks.from_end.push_back(count);
+    blocks.from.push_back({list.rank, begin, count});
   }
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscErrorCode code = CallGuarded(transpose, M->rows, fsai->halo.begin, count, (const PetscInt *)numbers.data(),
@@ -370,10 +369,10 @@ static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
   const CSR       &W    = M->ghosts1.W;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE,
-                              FinePCPrecisionBytes(M->W1.precision), M->where, message));
+  PetscCall(HaloMessageCreate(fsai->transposed.blocks, M->W1.precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE,
+                              FinePCPrecisionBytes(M->W1.precision), message));
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
-  PetscCall(HaloMessageReady(message));
+  PetscCall(message->delivery.Ready());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -384,15 +383,15 @@ static PetscErrorCode PlaceReceived(PC_FSAI *fsai, HaloMessage *message)
   const CSR       &W    = M->ghosts2.W;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageTake(message));
+  PetscCall(message->delivery.Take());
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.place, W.nnz, message->received, nullptr, W.a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The values of ghosts2 come from the ranks that have them in ghosts1. An error in the delivery: see HaloMessageDeliver(). */
+/* The values of ghosts2 come from the ranks that have them in ghosts1. An error in the delivery: see HaloMessage. */
 static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
 {
-  HaloMessage    message{};
+  HaloMessage    message{fsai->inverse.where};
   PetscErrorCode code = PETSC_SUCCESS;
 
   PetscFunctionBegin;

@@ -14,9 +14,9 @@ constexpr PetscInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 
 
 /* How a factor's entries in columns of other ranks come to those ranks, which keep them as rows of G^T. */
 struct FSAITransposed {
-  HaloBlocks blocks;
-  LocalInt  *send  = nullptr; /* [blocks.Sent()] places in ghosts1.W of what is sent */
-  LocalInt  *place = nullptr; /* [blocks.Received()] places in what is received of the entries of ghosts2.W */
+  Neighbours blocks;
+  LocalInt  *send  = nullptr; /* [ghosts1.W.nnz] places there of what is sent */
+  LocalInt  *place = nullptr; /* [ghosts2.W.nnz] places in what is received of the entries there */
 };
 
 /* The data of a type derives from PC_FSAI. */

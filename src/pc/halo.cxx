@@ -398,7 +398,7 @@ private:
     std::vector<PetscInt> wanted;
     PetscInt64            sent = 0, received = 0;
     LocalInt              end;
-    HaloBlocks           &blocks = halo_->blocks;
+    Neighbours           &blocks = halo_->blocks;
 
     PetscFunctionBegin;
     Order();
@@ -408,23 +408,23 @@ private:
     for (const auto &[rank, of_rank] : wanted_) {
       if (!of_rank.entries) continue;
       wanted.insert(wanted.end(), of_rank.rows.begin(), of_rank.rows.end());
-      blocks.to.push_back(rank);
+      const LocalInt begin = (LocalInt)sent;
       PetscCall(LocalIntCast(sent += of_rank.entries, "entries to send to other ranks", &end));
-      blocks.to_end.push_back(end);
+      blocks.to.push_back({rank, begin, end});
     }
     for (const auto &[rank, entries] : from_) received += entries;
     PetscCheck(received <= LOCAL_INT_MAX - halo_->nnz, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_, wish_.type, wish_.type);
     received = 0;
     for (const auto &[rank, entries] : from_) {
       if (!entries) continue;
-      blocks.from.push_back(rank);
-      blocks.from_end.push_back((LocalInt)(received += entries));
+      blocks.from.push_back({rank, (LocalInt)received, (LocalInt)(received + entries)});
+      received += entries;
     }
     PetscCall(CheckRoom());
     PetscCall(list(&A_, (LocalInt)wanted.size(), wanted.data(), &end, &halo_->send));
-    PetscCall(HaloMessageCreate(&blocks, MPIU_INT, sizeof(PetscInt), halo_->where, message));
-    PetscCall(name(&A_, blocks.Sent(), halo_->send, (PetscInt *)message->send));
-    PetscCall(HaloMessageReady(message));
+    PetscCall(HaloMessageCreate(blocks, MPIU_INT, sizeof(PetscInt), message));
+    PetscCall(name(&A_, halo_->Sent(), halo_->send, (PetscInt *)message->send));
+    PetscCall(message->delivery.Ready());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -434,7 +434,7 @@ private:
   */
   PetscErrorCode CheckRoom()
   {
-    const size_t entry = sizeof(LocalInt) + sizeof(PetscScalar), received = (size_t)halo_->blocks.Received(),
+    const size_t entry = sizeof(LocalInt) + sizeof(PetscScalar), received = (size_t)halo_->Received(),
                  needed = received * (sizeof(PetscInt) + sizeof(LocalInt) + 2 * entry) + (size_t)halo_->nnz * entry;
     size_t free;
 
@@ -444,7 +444,7 @@ private:
     PetscCheck(needed <= free, PETSC_COMM_SELF, PETSC_ERR_MEM,
                "The rows of other ranks that rank %d gathers, %" LocalInt_FMT " with %" LocalInt_FMT
                " entries, need %g MB, but its GPU has %g MB left",
-               rank_, halo_->First(), halo_->blocks.Received(), (double)needed / 1e6, (double)free / 1e6);
+               rank_, halo_->First(), halo_->Received(), (double)needed / 1e6, (double)free / 1e6);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -457,11 +457,11 @@ private:
     Numbers        rows, lengths, bounds;
 
     PetscFunctionBegin;
-    PetscCall(HaloMessageTake(message));
+    PetscCall(message->delivery.Take());
     PetscCall(rows.Assign(halo_->where, halo_->rows.size(), halo_->rows.data()));
     PetscCall(lengths.Assign(halo_->where, lengths_.size(), lengths_.data()));
     PetscCall(bounds.Assign(halo_->where, bounds_.size(), bounds_.data()));
-    const HaloGathered gathered{first, halo_->blocks.Received(), rows.data(), lengths.data(), (const PetscInt *)message->received};
+    const HaloGathered gathered{first, halo_->Received(), rows.data(), lengths.data(), (const PetscInt *)message->received};
     PetscCall(
       number(&gathered, A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign, &halo_->keep, &halo_->cut));
     PetscCall(ghosts(&A_, first, rows.data(), &halo_->ghosts, &halo_->columns));
@@ -472,7 +472,7 @@ private:
   /* Gathers the columns of the rows, in the memory of the factor. */
   PetscErrorCode Number()
   {
-    HaloMessage message{};
+    HaloMessage message{halo_->where};
 
     PetscFunctionBegin;
     PetscCall(Step([&] { return Send(&message); }));
@@ -541,15 +541,15 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   CSRMat     own, other;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&halo->blocks, MPI_DOUBLE, sizeof(double), halo->where, message));
+  PetscCall(HaloMessageCreate(halo->blocks, MPI_DOUBLE, sizeof(double), message));
   PetscCall(MatGetCSR(A, &own));
   PetscCall(MatGetOtherCSR(A, &other));
-  PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
+  PetscErrorCode code = pick(FINEPC_DOUBLE, halo->Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
   if (!code) code = pick(FINEPC_DOUBLE, halo->ghosts.nnz, halo->columns, other.A.nnz, other.A.a, nullptr, halo->ghosts.a);
   PetscCall(MatRestoreCSR(&other));
   PetscCall(MatRestoreCSR(&own));
   PetscCall(code);
-  PetscCall(HaloMessageReady(message));
+  PetscCall(message->delivery.Ready());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -558,15 +558,14 @@ PetscErrorCode PickReceived(Halo *halo, HaloMessage *message)
   const auto pick = PetscMemTypeDevice(halo->where) ? HaloPick_CUDA : HaloPick_Host;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageTake(message));
-  PetscCall(
-    pick(FINEPC_DOUBLE, halo->foreign.nnz, halo->keep, halo->blocks.Received(), message->received, nullptr, halo->foreign.a));
+  PetscCall(message->delivery.Take());
+  PetscCall(pick(FINEPC_DOUBLE, halo->foreign.nnz, halo->keep, halo->Received(), message->received, nullptr, halo->foreign.a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GatherValues(PCLocalPhase *phase, Mat A, Halo *halo)
 {
-  HaloMessage message{};
+  HaloMessage message{halo->where};
 
   PetscFunctionBegin;
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(CallGuarded(PickOwn, A, halo, &message), HaloSizeOf(halo)), nullptr));
@@ -632,7 +631,7 @@ PetscErrorCode HaloCheckMemory(PetscErrorCode code, const HaloSize &size)
 size_t HaloBytes(const Halo *halo)
 {
   if (!halo->made) return 0;
-  const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
+  const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->Sent();
   return entries * (sizeof(LocalInt) + sizeof(PetscScalar)) +
          (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt) + halo->rows.size() * (2 * sizeof(PetscInt) + 1);
 }
@@ -729,106 +728,30 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, MPI_Datatype type, size_t bytes, PetscMemType where,
-                                 HaloMessage *message)
-{
-  const size_t sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
-
-  PetscFunctionBegin;
-  message->blocks = blocks;
-  message->requests.resize(blocks->to.size() + blocks->from.size());
-  message->type  = type;
-  message->bytes = bytes;
-  message->where = where;
-  PetscCall(ArrayCreate(sent, where, &message->send));
-  PetscCall(ArrayCreate(received, where, &message->received));
-  if (PetscMemTypeDevice(where) && !DeviceMemoryGoesToMPI()) {
-    message->staged_send.resize(sent);
-    message->staged_received.resize(received);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What was written on the device before is there for MPI, and an error of the GPU until here is met here. */
-static PetscErrorCode Fence()
+PetscErrorCode HaloMessageCreate(const Neighbours &blocks, MPI_Datatype type, size_t bytes, HaloMessage *message)
 {
   PetscFunctionBegin;
-  PetscCall(DeviceSynchronize_CUDA());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static bool IsStaged_Halo(const HaloMessage *message)
-{
-  return PetscMemTypeDevice(message->where) && !DeviceMemoryGoesToMPI();
-}
-
-/* MPI counts in int. */
-static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end)
-{
-  PetscMPIInt count;
-
-  PetscFunctionBegin;
-  for (size_t k = 0; k < end.size(); k++) PetscCall(PetscMPIIntCast(end[k] - HaloBlocks::Begin(end, k), &count));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode HaloMessageReady(HaloMessage *message)
-{
-  const size_t bytes = message->staged_send.size();
-
-  PetscFunctionBegin;
-  PetscCall(CheckBlocks(message->blocks->from_end));
-  PetscCall(CheckBlocks(message->blocks->to_end));
-  if (IsStaged_Halo(message))
-    PetscCall(ArrayCopy(message->staged_send.data(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
-  else if (PetscMemTypeDevice(message->where)) PetscCall(Fence());
+  PetscCall(ArrayCreate(NeighboursCount(blocks.to) * bytes, message->where, &message->send));
+  PetscCall(ArrayCreate(NeighboursCount(blocks.from) * bytes, message->where, &message->received));
+  PetscCall(message->delivery.Add(blocks.to, message->send, blocks.from, message->received, type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 {
-  const HaloBlocks  &blocks   = *message->blocks;
-  const MPI_Datatype type     = message->type;
-  const size_t       bytes    = message->bytes;
-  char              *send     = IsStaged_Halo(message) ? message->staged_send.data() : (char *)message->send;
-  char              *received = IsStaged_Halo(message) ? message->staged_received.data() : (char *)message->received;
-  MPI_Request *const requests = message->requests.data();
-  PetscMPIInt        tag, posted = 0;
-
   PetscFunctionBegin;
   phase->outcome->exchanging = true;
-  PetscCall(PetscCommGetNewTag(phase->comm, &tag));
-  for (size_t k = 0; k < blocks.from.size(); k++) {
-    const LocalInt    begin = HaloBlocks::Begin(blocks.from_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin);
-    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, phase->comm, requests + posted++));
-  }
-  for (size_t k = 0; k < blocks.to.size(); k++) {
-    const LocalInt    begin = HaloBlocks::Begin(blocks.to_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin);
-    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, phase->comm, requests + posted++));
-  }
-  PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
+  PetscCall(message->delivery.Deliver(phase->comm));
   phase->outcome->exchanging = false;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode HaloMessageTake(HaloMessage *message)
-{
-  const char *received = message->staged_received.data();
-
-  PetscFunctionBegin;
-  if (IsStaged_Halo(message))
-    PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode HaloMessageDestroy(HaloMessage *message)
 {
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(message->where) && message->received) PetscCall(Fence()); /* the staged copy may be under way */
+  /* the copy of what has come may be under way */
+  if (PetscMemTypeDevice(message->where) && message->received) PetscCall(DeviceSynchronize_CUDA());
   PetscCall(ArrayDestroy(message->where, &message->send));
   PetscCall(ArrayDestroy(message->where, &message->received));
-  *message = HaloMessage{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

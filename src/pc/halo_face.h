@@ -3,8 +3,7 @@
    neighbours. All ranks agree about errors after each step. Once for a plan a rank learns by PetscCommBuildTwoSided() who has
    columns in its rows, which sums up a number for each rank on up to 1,024 ranks, and has messages and a barrier beyond that.
 
-   The messages are own ones, not those of a PetscSF, since a rank's rows follow one another in blocks of values, one for each
-   neighbour. A PetscSF would have to be made with a leaf for each entry, for one use where the nonzeros change.
+   The messages are own ones (ranks/delivery.h), since a rank's rows follow one another in blocks of values, one for each neighbour.
 
    Ranks p and q are adjacent if A has an entry in a row of one and a column of the other. The ranks that row i of a factor may
    reach are the lower-numbered ones within k hops, `overlap`, which are the lower triangle of the k-th power of the graph of ranks,
@@ -16,35 +15,19 @@
 
 #include "halo.h"
 #include "local.h"
-
-/* One block of values for each neighbour: what this rank sends, and what it receives. */
-struct HaloBlocks {
-  std::vector<PetscMPIInt> to, from;         /* ranks, ascending */
-  std::vector<LocalInt>    to_end, from_end; /* where the blocks end; each begins where the one before has ended */
-
-  static LocalInt Begin(const std::vector<LocalInt> &end, size_t k) { return k ? end[k - 1] : 0; }
-  LocalInt        Sent() const { return Begin(to_end, to_end.size()); }
-  LocalInt        Received() const { return Begin(from_end, from_end.size()); }
-};
+#include "ranks/delivery.h"
 
 /*
-   Values, or other numbers, on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together;
-   what comes before it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was
-   received. Where the delivery has failed, messages may still come; the arrays are left then, and the program has to end.
+   Numbers on their way, a block of them for each neighbour, in arrays of the memory of the factor. A rank fills `send`, makes the
+   delivery ready, and takes what has come, alone. After a delivery that has failed the arrays are left.
 */
 struct HaloMessage {
-  const HaloBlocks        *blocks;
-  MPI_Datatype             type;
-  size_t                   bytes; /* of one number of this type */
-  PetscMemType             where;
-  void                    *send, *received;
-  std::vector<char>        staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
-  std::vector<MPI_Request> requests;
+  PetscMemType where;
+  Delivery     delivery{where};
+  void        *send = nullptr, *received = nullptr;
 };
-PetscErrorCode HaloMessageCreate(const HaloBlocks *, MPI_Datatype, size_t bytes, PetscMemType, HaloMessage *);
-PetscErrorCode HaloMessageReady(HaloMessage *);
+PetscErrorCode HaloMessageCreate(const Neighbours &blocks, MPI_Datatype, size_t bytes, HaloMessage *);
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *, HaloMessage *);
-PetscErrorCode HaloMessageTake(HaloMessage *);
 PetscErrorCode HaloMessageDestroy(HaloMessage *);
 
 struct Halo {
@@ -58,14 +41,16 @@ struct Halo {
   std::vector<PetscInt>    rows;              /* numbers of the foreign rows in the matrix, ascending */
   PetscInt                *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
   char      *cut = nullptr;     /* [rows.size()] whether a row has columns on ranks that are allowed, but not among the rows */
-  HaloBlocks blocks;            /* of the values of rows of A */
-  LocalInt  *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
+  Neighbours blocks;            /* of the values of rows of A */
+  LocalInt  *send    = nullptr; /* [Sent()] places of the values that are sent, as HaloPick_X() counts them */
   LocalInt  *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
   LocalInt  *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
   CSR        foreign = {};      /* [rows.size() x rows.size() + own rows] */
   CSR        ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
 
   LocalInt First() const { return (LocalInt)rows.size(); }
+  LocalInt Sent() const { return (LocalInt)NeighboursCount(blocks.to); }
+  LocalInt Received() const { return (LocalInt)NeighboursCount(blocks.from); }
   /* The number in the matrix of a row of what HaloAssemble_X() makes. */
   PetscInt Global(LocalInt row) const { return row < First() ? rows[row] : begin + row - First(); }
 };

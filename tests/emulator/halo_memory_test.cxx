@@ -52,11 +52,11 @@ void ReadSizes(const std::string &text, double *needed, double *left)
 /* What travels in a set-up until the rows do: without their columns, and without what travels for new values, too. */
 Traffic TrafficBeforeRows(PC pc, Mat A, const HostMatrix &H)
 {
-  const Traffic all    = TrafficOf([&] { MUST(PCSetUp(pc)); });
-  const auto   &blocks = HaloOf(pc).blocks;
+  const Traffic all  = TrafficOf([&] { MUST(PCSetUp(pc)); });
+  const Halo   &halo = HaloOf(pc);
   SetValues(A, Blocks(H));
   const Traffic refill  = TrafficOf([&] { MUST(PCSetUp(pc)); });
-  double        sent[2] = {(double)blocks.to.size(), (double)blocks.Sent() * sizeof(PetscInt)};
+  double        sent[2] = {(double)halo.blocks.to.size(), (double)halo.Sent() * sizeof(PetscInt)};
   MPI_Allreduce(MPI_IN_PLACE, sent, 2, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD);
   CHECK(sent[0] > 0);
   return {all.messages - refill.messages - sent[0], all.bytes - refill.bytes - sent[1], 0, 0};
@@ -83,7 +83,7 @@ TEST_CASE("a GPU of one rank that has too little left for gathered rows ends the
       const PCObject whole    = MakePC(A, type, options);
       const Traffic  before   = TrafficBeforeRows(whole, A, H);
       const auto     expected = Applied(whole);
-      const LocalInt gathered = HaloOf(whole).First(), entries = HaloOf(whole).blocks.Received();
+      const LocalInt gathered = HaloOf(whole).First(), entries = HaloOf(whole).Received();
       CHECK(PetscMemTypeDevice(HaloOf(whole).where));
       CHECK((gathered > 0) == (Rank() > 0)); /* of the ranks below it */
       CHECK(Difference(expected, on_host) <= 1e-5);

@@ -29,78 +29,6 @@
 #include "cmatch_ranks_face.h"
 #include "entry.h"
 
-/* ------------------------------------------ messages ------------------------------------------ */
-
-bool CMATCHDelivery::IsStaged() const
-{
-  return PetscMemTypeDevice(where_) && !DeviceMemoryGoesToMPI();
-}
-
-/* The entries of all parts, which follow one another. */
-static size_t EndOf(const CMATCHDelivery::Parts &parts)
-{
-  LocalInt end = 0;
-  for (const Neighbours::Part &part : parts) end = PetscMax(end, part.end);
-  return end;
-}
-
-PetscErrorCode CMATCHDelivery::Add(const Parts &send, const void *from, const Parts &receive, void *to, MPI_Datatype type,
-                                   int width)
-{
-  MPI_Aint low, extent;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Type_get_extent(type, &low, &extent));
-  const size_t bytes = (size_t)extent * width;
-  for (const Parts *parts : {&send, &receive})
-    for (const Neighbours::Part &part : *parts)
-      PetscCheck((PetscInt64)(part.end - part.begin) * width <= PETSC_MPI_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-                 "A message between two ranks has more values than MPI can count: take more ranks");
-  arrays_.push_back({send, receive, from, to, type, width, bytes, {}, {}});
-  if (IsStaged()) {
-    arrays_.back().sent.resize(EndOf(send) * bytes);
-    arrays_.back().received.resize(EndOf(receive) * bytes);
-  }
-  requests_.resize(requests_.size() + send.size() + receive.size());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What a rank sends to itself is copied: an MPI that takes memory of the GPU would copy it through the host, some kB at a time. */
-PetscErrorCode CMATCHDelivery::Deliver(const CMATCHRanksLevel &level)
-{
-  const MPI_Comm     comm  = PetscObjectComm((PetscObject)level.halo.sf);
-  const PetscMemType where = IsStaged() ? PETSC_MEMTYPE_HOST : where_;
-  PetscMPIInt        tag, posted = 0;
-
-  PetscFunctionBegin;
-  for (Array &array : arrays_)
-    if (!array.sent.empty()) PetscCall(ArrayCopy(array.sent.data(), array.from, array.sent.size(), PETSC_MEMTYPE_HOST, where_));
-  if (PetscMemTypeDevice(where)) PetscCall(DeviceSynchronize_CUDA()); /* MPI takes memory of the GPU */
-  PetscCall(PetscObjectGetNewTag((PetscObject)level.halo.sf, &tag));
-  for (Array &array : arrays_) {
-    const char *const out   = IsStaged() ? array.sent.data() : (const char *)array.from;
-    char *const       in    = IsStaged() ? array.received.data() : (char *)array.to;
-    const auto        count = [&](const Neighbours::Part &part) { return (int)(part.end - part.begin) * array.width; };
-    const char       *own   = nullptr; /* what this rank sends to itself */
-    for (const Neighbours::Part &part : array.send) {
-      if (part.rank == level.rank) own = out + part.begin * array.bytes;
-      else if (count(part))
-        PetscCallMPI(
-          MPI_Isend(out + part.begin * array.bytes, count(part), array.type, part.rank, tag, comm, &requests_[posted++]));
-    }
-    for (const Neighbours::Part &part : array.receive) {
-      char *const first = in + part.begin * array.bytes;
-      if (part.rank == level.rank) PetscCall(ArrayCopy(first, own, (part.end - part.begin) * array.bytes, where, where));
-      else if (count(part)) PetscCallMPI(MPI_Irecv(first, count(part), array.type, part.rank, tag, comm, &requests_[posted++]));
-    }
-  }
-  PetscCallMPI(MPI_Waitall(posted, requests_.data(), MPI_STATUSES_IGNORE));
-  for (Array &array : arrays_)
-    if (!array.received.empty())
-      PetscCall(ArrayCopy(array.to, array.received.data(), array.received.size(), where_, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 namespace
 {
 
@@ -210,11 +138,13 @@ PetscErrorCode Agree(RanksSetUp *s, MPI_Comm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Deliver(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
+PetscErrorCode Deliver(RanksSetUp *s, LocalInt l, Delivery *delivery)
 {
   PetscFunctionBegin;
   s->outcome->exchanging = true;
-  PetscCall(delivery->Deliver(s->ranks->level[l]));
+  PetscCall(delivery->Ready());
+  PetscCall(delivery->Deliver(PetscObjectComm((PetscObject)s->ranks->level[l].halo.sf)));
+  PetscCall(delivery->Take());
   s->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -345,7 +275,7 @@ PetscErrorCode Match(RanksSetUp *s, LocalInt l, NextLevel *next)
 }
 
 /* The numbers of aggregates go to the ranks that have their rows as ghosts. */
-PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse, CMATCHDelivery *delivery)
+PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse, Delivery *delivery)
 {
   const Neighbours &ghosts = s->ranks->level[l].halo.lists;
   CMATCHHalo        numbers;
@@ -357,7 +287,7 @@ PetscErrorCode NumberAggregates(RanksSetUp *s, LocalInt l, PetscInt first_coarse
 }
 
 /* What ghosts of a hierarchy of nodes have for P goes to them with these numbers. */
-PetscErrorCode ShareWithGhosts(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
+PetscErrorCode ShareWithGhosts(RanksSetUp *s, LocalInt l, Delivery *delivery)
 {
   CMATCHRanksLevel &level = s->ranks->level[l];
   CMATCHHalo        shared{};
@@ -384,7 +314,7 @@ PetscErrorCode Estimate(RanksSetUp *s, LocalInt l)
 /* ----------------------------------------- prolongator ---------------------------------------- */
 
 /* Rows of P go to the ranks that have them as ghosts. */
-PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, CMATCHDelivery *delivery)
+PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, Delivery *delivery)
 {
   const Neighbours  &ghosts = s->ranks->level[l].halo.lists;
   const MPI_Datatype value  = s->ranks->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
@@ -512,8 +442,8 @@ PetscErrorCode FindSenders(RanksSetUp *s, LocalInt l, ExchangedRows *rows)
 }
 
 /* Entries of each neighbour as parts of all of them. */
-PetscErrorCode PartsOfEntries(const CMATCHDelivery::Parts &rows, const std::vector<LocalInt> &entries, const char *too_many,
-                              CMATCHDelivery::Parts *parts)
+PetscErrorCode PartsOfEntries(const Delivery::Parts &rows, const std::vector<LocalInt> &entries, const char *too_many,
+                              Delivery::Parts *parts)
 {
   PetscInt64 all = 0;
 
@@ -527,13 +457,13 @@ PetscErrorCode PartsOfEntries(const CMATCHDelivery::Parts &rows, const std::vect
 }
 
 /* Room for what comes, and the messages. */
-PetscErrorCode PrepareRows(RanksSetUp *s, LocalInt l, ExchangedRows *rows, CMATCHDelivery *numbers, CMATCHDelivery *delivery)
+PetscErrorCode PrepareRows(RanksSetUp *s, LocalInt l, ExchangedRows *rows, Delivery *numbers, Delivery *delivery)
 {
-  CMATCHRanksLevel     &level = s->ranks->level[l];
-  const auto           &send = level.send.parts, &receive = level.receive.parts;
-  CMATCHDelivery::Parts sent[CMATCH_ROW_KINDS], come[CMATCH_ROW_KINDS];
-  LocalInt              entries[CMATCH_ROW_KINDS] = {};
-  CMATCHRowData         received[CMATCH_ROW_KINDS];
+  CMATCHRanksLevel &level = s->ranks->level[l];
+  const auto       &send = level.send.parts, &receive = level.receive.parts;
+  Delivery::Parts   sent[CMATCH_ROW_KINDS], come[CMATCH_ROW_KINDS];
+  LocalInt          entries[CMATCH_ROW_KINDS] = {};
+  CMATCHRowData     received[CMATCH_ROW_KINDS];
 
   PetscFunctionBegin;
   for (int kind = 0; kind < rows->kinds; kind++) {
@@ -554,9 +484,9 @@ PetscErrorCode PrepareRows(RanksSetUp *s, LocalInt l, ExchangedRows *rows, CMATC
 /* Rows of the next level go to their owners. */
 PetscErrorCode SendRows(RanksSetUp *s, LocalInt l, const NextLevel *next)
 {
-  const bool     matches = s->H->params.coarsening == PC_CMATCH_MATCHING;
-  ExchangedRows  rows{};
-  CMATCHDelivery numbers(PETSC_MEMTYPE_HOST), delivery(s->ranks->where);
+  const bool    matches = s->H->params.coarsening == PC_CMATCH_MATCHING;
+  ExchangedRows rows{};
+  Delivery      numbers(PETSC_MEMTYPE_HOST), delivery(s->ranks->where);
 
   PetscFunctionBegin;
   rows.kinds = !s->keep && s->ranks->level[l].gathered && matches ? 2 : 1;
@@ -624,7 +554,7 @@ PetscErrorCode MakeLevel(RanksSetUp *s, LocalInt l)
   const MPI_Comm        comm = s->ranks->level[l].comm;
   NextLevel             next;
   std::vector<PetscInt> ghost;
-  CMATCHDelivery        numbers(s->ranks->where), prolongator(s->ranks->where);
+  Delivery              numbers(s->ranks->where), prolongator(s->ranks->where);
 
   PetscFunctionBegin;
   if (!s->keep) {

@@ -106,7 +106,7 @@ PetscErrorCode CMATCHRanksHalo(CMATCHRanks *ranks, LocalInt entries, PetscScalar
 struct SFLists {
   std::vector<PetscSFNode> remote;
   std::vector<PetscInt>    place, number; /* of contributions that come, and of those that are sent */
-  CMATCHDelivery           numbers{PETSC_MEMTYPE_HOST};
+  Delivery                 numbers;
 };
 
 /* Makes room for the lists of all levels, which is what can fail on one rank alone. */
@@ -154,7 +154,7 @@ PetscErrorCode CMATCHRanksConnectByMPI(PCLocalPhase *phase, CMATCHRanks *ranks)
     CMATCHRanksLevel &level = ranks->level[l];
     SFLists          &lists = all_lists[l];
     PetscCall(Connect_CMATCHRanks(level, values, level.next.rows, level.number.data(), lists.remote.data(), &level.up));
-    PetscCall(lists.numbers.Deliver(level));
+    PetscCall(lists.numbers.Deliver(PetscObjectComm((PetscObject)level.halo.sf)));
     PetscCall(
       Connect_CMATCHRanks(level, values, (PetscInt)level.place.size(), lists.number.data(), lists.remote.data(), &level.down));
   }

@@ -13,6 +13,7 @@
 
 #include "cmatch_ranks.h"
 #include "pc/local.h"
+#include "ranks/delivery.h"
 
 struct CMATCHRanksLevel {
   MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
@@ -70,40 +71,6 @@ public:
 private:
   PetscScalar *data_  = nullptr;
   PetscMemType where_ = PETSC_MEMTYPE_HOST;
-};
-
-/*
-   Messages between neighbours of a level, of arrays in the memory of what is exchanged. What they need is made when an array is
-   added, so that delivering takes no memory, and cannot fail on one rank alone.
-*/
-class CMATCHDelivery {
-public:
-  using Parts = std::vector<Neighbours::Part>;
-
-  explicit CMATCHDelivery(PetscMemType where) : where_(where) { }
-
-  /*
-     The entries of part k of `send` go from there in `from` to the rank of the part, and those of `receive` come into `to`
-     likewise; an entry is `width` values of a type.
-  */
-  PetscErrorCode Add(const Parts &send, const void *from, const Parts &receive, void *to, MPI_Datatype, int width = 1);
-  PetscErrorCode Deliver(const CMATCHRanksLevel &);
-
-private:
-  struct Array {
-    Parts             send, receive;
-    const void       *from;
-    void             *to;
-    MPI_Datatype      type;
-    int               width;
-    size_t            bytes;          /* of an entry */
-    std::vector<char> sent, received; /* on the host, where MPI takes no memory of the GPU */
-  };
-  bool IsStaged() const;
-
-  PetscMemType             where_;
-  std::vector<Array>       arrays_;
-  std::vector<MPI_Request> requests_;
 };
 
 /* What CMATCHModes shows, in the memory of the matrix, of own rows and those of ghosts. */
