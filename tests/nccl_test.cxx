@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ksp/cgfused.h"
+#include "ranks/group.h"
 #include "matrices.h"
 #include "spread.h"
 #include "support.h"

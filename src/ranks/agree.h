@@ -6,14 +6,18 @@
 
 #include "petsc_compat.h"
 
-/* `code` is that of this rank, and `text` says on the others what another rank could not do. Collective. */
-inline PetscErrorCode AgreeOnError(MPI_Comm comm, PetscErrorCode code, const char text[])
+/*
+   `code` is that of this rank, and `text` says on the others what another rank could not do. *most, where it is given, becomes the
+   largest one of all ranks. Collective.
+*/
+inline PetscErrorCode AgreeOnError(MPI_Comm comm, PetscErrorCode code, const char text[], int *most = nullptr)
 {
-  int worst = (int)code;
+  int all[2] = {(int)code, most ? *most : 0};
 
   PetscFunctionBegin;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, most ? 2 : 1, MPI_INT, MPI_MAX, comm));
   PetscCall(code);
-  PetscCheck(!worst, PETSC_COMM_SELF, (PetscErrorCode)worst, "Another rank could not %s: see its own message", text);
+  PetscCheck(!all[0], PETSC_COMM_SELF, (PetscErrorCode)all[0], "Another rank could not %s: see its own message", text);
+  if (most) *most = all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

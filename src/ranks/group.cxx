@@ -72,13 +72,14 @@ struct Deal {
    As many groups as there are different names, of ranks that follow one another, led by ranks with different names: a rank need not
    be on the GPU whose leader has its rows.
 */
-static PetscErrorCode DealOut(PetscMPIInt rank, std::vector<std::string> *names_of_ranks, PetscInt asked, Deal *deal)
+static PetscErrorCode DealOut(PetscMPIInt rank, const std::vector<char> *names_of_ranks, PetscInt asked, Deal *deal)
 {
-  const std::vector<std::string> &names = *names_of_ranks;
-  const PetscMPIInt               size  = (PetscMPIInt)names.size();
-  std::vector<std::string>        different(names);
+  std::vector<std::string> names;
 
   PetscFunctionBegin;
+  for (size_t at = 0; at < names_of_ranks->size(); at += kGroupText) names.push_back(names_of_ranks->data() + at);
+  const PetscMPIInt        size = (PetscMPIInt)names.size();
+  std::vector<std::string> different(names);
   std::sort(different.begin(), different.end());
   different.erase(std::unique(different.begin(), different.end()), different.end());
   deal->groups = std::min((PetscMPIInt)(asked ? asked : (PetscInt)different.size()), size);
@@ -100,48 +101,47 @@ static PetscErrorCode DealOut(PetscMPIInt rank, std::vector<std::string> *names_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeRoomForNames(PetscMPIInt size, std::vector<char> *flat)
+static PetscErrorCode MakeRoomForNames(PetscMPIInt size, std::vector<char> *names)
 {
   PetscFunctionBegin;
-  flat->resize(kGroupText * size);
+  names->resize(kGroupText * size);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Split_Group(const std::vector<char> *flat, std::vector<std::string> *names)
+/* The names that the ranks of the machine give, of kGroupText bytes each; an error if one of them has none. */
+static PetscErrorCode GetNames(MPI_Comm comm, MPI_Comm machine, PetscErrorCode code, const char gpu[], std::vector<char> *names)
 {
-  PetscFunctionBegin;
-  for (size_t at = 0; at < flat->size(); at += kGroupText) names->push_back(flat->data() + at);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The names that the ranks of the machine give. */
-static PetscErrorCode GetNames(MPI_Comm comm, MPI_Comm machine, const char gpu[], std::vector<std::string> *names)
-{
-  PetscMPIInt       size;
-  char              own[kGroupText] = "";
-  std::vector<char> flat;
+  PetscMPIInt size;
+  char        own[kGroupText] = "";
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(machine, &size));
-  PetscCall(AgreeOnError(comm, CallGuarded(MakeRoomForNames, size, &flat), "list the GPUs of its machine"));
+  if (!code) code = CallGuarded(MakeRoomForNames, size, names);
+  PetscCall(AgreeOnError(comm, code, "list the GPUs of its machine"));
   PetscCall(PetscStrncpy(own, gpu, kGroupText));
-  PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kGroupText, MPI_CHAR, flat.data(), (PetscMPIInt)kGroupText, MPI_CHAR, machine));
-  PetscCall(AgreeOnError(comm, CallGuarded(Split_Group, (const std::vector<char> *)&flat, names), "list the GPUs of its machine"));
+  PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kGroupText, MPI_CHAR, names->data(), (PetscMPIInt)kGroupText, MPI_CHAR, machine));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RanksShareGPU(MPI_Comm comm, const char gpu[], PetscBool *share)
+PetscBool AreDistinct(int count, const char names[], size_t length)
 {
-  std::vector<std::string> names;
-  MPI_Comm                 machine;
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < i; j++)
+      if (!std::strncmp(names + i * length, names + j * length, length)) return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+PetscErrorCode RanksShareGPU(MPI_Comm comm, PetscErrorCode named, const char gpu[], PetscBool *share)
+{
+  std::vector<char> names;
+  MPI_Comm          machine;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-  const PetscErrorCode code = GetNames(comm, machine, gpu, &names);
+  const PetscErrorCode code = GetNames(comm, machine, named, gpu, &names);
   PetscCallMPI(MPI_Comm_free(&machine));
   PetscCall(code);
-  std::sort(names.begin(), names.end());
-  int any = std::adjacent_find(names.begin(), names.end()) != names.end();
+  int any = !AreDistinct((int)(names.size() / kGroupText), names.data(), kGroupText);
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, comm));
   *share = (PetscBool)any;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -196,11 +196,11 @@ static PetscErrorCode MakeMeeting(RankGroup *group)
 
 static PetscErrorCode Create_RankGroup(MPI_Comm comm, MPI_Comm machine, const char gpu[], RankGroup *group, char why[])
 {
-  std::vector<std::string> names;
-  Deal                     deal;
-  PetscMPIInt              rank;
-  PetscInt                 asked  = 0;
-  bool                     follow = false;
+  std::vector<char> names;
+  Deal              deal;
+  PetscMPIInt       rank;
+  PetscInt          asked  = 0;
+  bool              follow = false;
 
   PetscFunctionBegin;
   PetscCall(FollowOneAnother(comm, machine, &follow));
@@ -209,9 +209,10 @@ static PetscErrorCode Create_RankGroup(MPI_Comm comm, MPI_Comm machine, const ch
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-test_groups", &asked, nullptr)); /* of a machine, for tests */
-  PetscCall(GetNames(comm, machine, gpu, &names));
+  PetscCall(GetNames(comm, machine, PETSC_SUCCESS, gpu, &names));
   PetscCallMPI(MPI_Comm_rank(machine, &rank));
-  PetscCall(AgreeOnError(comm, CallGuarded(DealOut, rank, &names, asked, &deal), "deal out ranks to GPUs"));
+  PetscCall(
+    AgreeOnError(comm, CallGuarded(DealOut, rank, (const std::vector<char> *)&names, asked, &deal), "deal out ranks to GPUs"));
   PetscCall(MakeComms(comm, machine, deal, group));
   PetscCall(MakeMeeting(group));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -19,9 +19,14 @@ struct RankGroup {
   bool Leads() const { return rank == leader; }
 };
 
-/* Whether ranks of a machine have the same GPU, by the names that they give theirs; collective, as what follows. */
+/*
+   Whether ranks of a machine have the same GPU, by the names that they give theirs; `named` is the error of finding this rank's
+   name. Collective, as what follows.
+*/
 constexpr size_t kGroupText = 64; /* characters of such a name */
-PetscErrorCode   RanksShareGPU(MPI_Comm, const char gpu[], PetscBool *share);
+PetscErrorCode   RanksShareGPU(MPI_Comm, PetscErrorCode named, const char gpu[], PetscBool *share);
+/* Whether no two of `count` names are the same; each takes `length` bytes and ends with a zero. */
+PetscBool AreDistinct(int count, const char names[], size_t length);
 
 /*
    Makes the groups of a communicator: of the ranks of each machine as many as the machine has GPUs, or one if no rank

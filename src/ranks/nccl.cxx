@@ -1,9 +1,8 @@
 /* The NCCL communicators of MPI communicators: whether there can be one, which all ranks decide together, and where it is kept. */
 #include <petscsys.h>
 
-#include <cstring>
-
 #include "ranks/agree.h"
+#include "ranks/group.h"
 #include "entry.h"
 #include "ranks/nccl.h"
 
@@ -30,14 +29,6 @@ static Registry &AllKept()
   return all;
 }
 
-PetscBool AreDistinct(int count, const char names[], size_t length)
-{
-  for (int i = 0; i < count; i++)
-    for (int j = 0; j < i; j++)
-      if (!std::strncmp(names + i * length, names + j * length, length)) return PETSC_FALSE;
-  return PETSC_TRUE;
-}
-
 /* MPI calls it when the communicator is freed, on all ranks. */
 static int MPIAPI DeleteKept(MPI_Comm, PetscMPIInt, void *value, void *)
 {
@@ -61,39 +52,16 @@ PetscErrorCode NCCLFinalize()
 }
 
 /* All ranks get the reason of the first one that has a reason. */
-PetscErrorCode NCCLAgree(MPI_Comm comm, char why[])
+PetscErrorCode NCCLAgree(MPI_Comm comm, char why[], PetscErrorCode code, const char text[])
 {
-  PetscMPIInt rank, size, first;
+  PetscMPIInt rank, size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  first = *why ? rank : size;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
-  if (first < size) PetscCallMPI(MPI_Bcast(why, (PetscMPIInt)kNCCLText, MPI_CHAR, first, comm));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Only the ranks of one machine can share a GPU. */
-PetscErrorCode NCCLLookForSharedDevices(MPI_Comm comm, char why[])
-{
-  constexpr size_t kLength      = 64;
-  char             own[kLength] = "", *names = nullptr;
-  MPI_Comm         machine;
-  PetscMPIInt      count;
-
-  PetscFunctionBegin;
-  PetscCall(AgreeOnError(comm, NCCLDeviceName_CUDA(own, kLength), "name its GPU"));
-  PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-  PetscCallMPI(MPI_Comm_size(machine, &count));
-  const PetscErrorCode code = AgreeOnError(comm, PetscMalloc1(kLength * count, &names), "list the GPUs of its machine");
-  if (code) PetscCallMPI(MPI_Comm_free(&machine));
-  PetscCall(code);
-  PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kLength, MPI_CHAR, names, (PetscMPIInt)kLength, MPI_CHAR, machine));
-  if (!AreDistinct(count, names, kLength)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
-  PetscCall(PetscFree(names));
-  PetscCallMPI(MPI_Comm_free(&machine));
-  PetscCall(NCCLAgree(comm, why));
+  int first = *why ? size - rank : 0; /* largest on the first rank */
+  PetscCall(AgreeOnError(comm, code, text, &first));
+  if (first) PetscCallMPI(MPI_Bcast(why, (PetscMPIInt)kNCCLText, MPI_CHAR, size - first, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -111,15 +79,17 @@ static PetscErrorCode OnAll(MPI_Comm comm, PetscBool *done)
 /* The communicator of NCCL, or the reason why there is none. `memory` is whether this rank has some for the others to write to. */
 static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory, char why[])
 {
-  char        id[kNCCLId] = "";
+  char        id[kNCCLId] = "", gpu[kGroupText] = "";
+  PetscBool   share;
   PetscMPIInt rank, size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(AgreeOnError(comm, CallGuarded(NCCLOpen_CUDA, nccl, why), "open NCCL"));
-  PetscCall(NCCLAgree(comm, why));
-  if (!*why) PetscCall(NCCLLookForSharedDevices(comm, why));
+  PetscCall(NCCLAgree(comm, why, CallGuarded(NCCLOpen_CUDA, nccl, why), "open NCCL"));
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(RanksShareGPU(comm, NCCLDeviceName_CUDA(gpu, kGroupText), gpu, &share));
+  if (share) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   if (rank == 0) PetscCall(NCCLMakeId_CUDA(id, why));
   PetscCall(NCCLAgree(comm, why));

@@ -27,14 +27,10 @@ PetscErrorCode NCCLOf(MPI_Comm, NCCL **nccl, const char **why);
 PetscErrorCode NCCLFinalize();
 
 /*
-   `why` [kNCCLText] becomes that of the first rank that has a text, on all ranks; and "ranks share a GPU" where that is so.
-   Collective.
+   `why` [kNCCLText] becomes that of the first rank that has a text, on all ranks. An error of one rank is one of all of them, as in
+   AgreeOnError(). Collective.
 */
-PetscErrorCode NCCLAgree(MPI_Comm, char why[]);
-PetscErrorCode NCCLLookForSharedDevices(MPI_Comm, char why[]);
-
-/* Whether no two of `count` names are the same; each takes `length` bytes and ends with a zero. */
-PetscBool AreDistinct(int count, const char names[], size_t length);
+PetscErrorCode NCCLAgree(MPI_Comm, char why[], PetscErrorCode = PETSC_SUCCESS, const char text[] = "");
 
 /* -------------------------------------- one rank's part --------------------------------------- */
 

@@ -347,28 +347,26 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
   PetscBool        same = PETSC_FALSE;
   Mat              aij  = nullptr;
   PetscErrorCode   code = PETSC_SUCCESS;
-  int              news[2]; /* another pattern, and other values */
 
   PetscFunctionBegin;
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  PetscCall(AgreeOnError(comm, LookAtRows(A, g, &same), "look at its rows"));
-  news[0] = !same || !g->entries.data;
-  news[1] = news[0] || g->id != id || g->state != state;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, news, 2, MPI_INT, MPI_LOR, comm));
-  if (news[1]) {
+  code     = LookAtRows(A, g, &same);
+  int news = !same || !g->entries.data ? 2 : g->id != id || g->state != state; /* other values, or with 2 another pattern, too */
+  PetscCall(AgreeOnError(comm, code, "look at its rows", &news));
+  if (news) {
     const MatPattern pattern = g->pattern;
 
-    if (news[0]) PetscCall(DestroyRows(g));
+    if (news == 2) PetscCall(DestroyRows(g));
     g->pattern = pattern;
-    if (news[0]) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
+    if (news == 2) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
     g->state = -1; /* until all is there */
     PetscCall(MatIsOffloaded(A, &g->offloaded));
     PetscCall(Pin(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
     PetscCall(GetAIJ(A, g, &aij));
-    PetscCall(WriteAll(aij, news[0], g));
+    PetscCall(WriteAll(aij, news == 2, g));
     PetscCall(RankGroupMeet(&g->group));
-    if (g->group.Leads()) code = news[0] ? MakeRows(A, g) : SetValues_MatGroup(g);
+    if (g->group.Leads()) code = news == 2 ? MakeRows(A, g) : SetValues_MatGroup(g);
     code = AgreeOnError(comm, code, "make the matrix of its group");
     if (code) PetscCall(DestroyRows(g));
     PetscCall(code);

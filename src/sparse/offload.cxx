@@ -425,8 +425,7 @@ static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
 
   PetscFunctionBegin;
   if (!q.group || q.group->group.Leads()) code = LookForRoom(q.A, q.group ? q.group->group.size : 1, q.asked, why);
-  PetscCall(AgreeOnError(q.comm, code, "look for room on its GPU"));
-  PetscCall(NCCLAgree(q.comm, why));
+  PetscCall(NCCLAgree(q.comm, why, code, "look for room on its GPU"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -451,10 +450,7 @@ static PetscErrorCode ComeTogether(Question *q, char why[])
 
   PetscFunctionBegin;
   if (q->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!why[0]) {
-    PetscCall(AgreeOnError(q->comm, DeviceName_CUDA(sizeof(name), name), "name its GPU"));
-    PetscCall(RanksShareGPU(q->comm, name, &share));
-  }
+  if (!why[0]) PetscCall(RanksShareGPU(q->comm, DeviceName_CUDA(sizeof(name), name), name, &share));
   if ((share && q->consolidate != Consolidate::OFF) || q->consolidate == Consolidate::ON) {
     PetscCall(MatGroupCreate(q->A, name, &q->group, why_not));
     if (!q->group) PetscCall(PetscInfo(q->A, "ranks do not come together: %s\n", why_not));
@@ -478,8 +474,7 @@ static PetscErrorCode Decide(Question *q, Decision *decision)
   if (q->asked == FINEPC_BACKEND_HOST) PetscCall(PetscStrncpy(why, "the host was asked for", kDeviceText));
   else if (may && q->rows < kOffloadRows) PetscCall(IsSmall(*q, why, &decision->small));
   else {
-    PetscCall(AgreeOnError(q->comm, DeviceLookFor_CUDA(why), "look for its GPU"));
-    PetscCall(NCCLAgree(q->comm, why));
+    PetscCall(NCCLAgree(q->comm, why, DeviceLookFor_CUDA(why), "look for its GPU"));
     *failed = (PetscBool)(why[0] != 0);
     if (!why[0] && may) PetscCall(LookForOthers(q->comm, why));
     PetscCall(NCCLAgree(q->comm, why));

@@ -377,8 +377,7 @@ static PetscErrorCode PCSetUp_AUTO(PC pc)
   pc->failedreason       = PC_NOERROR;
   PetscErrorCode code    = CallGuarded(MatFollowPattern, pc->pmat, &s->nonzeros, &same);
   int            changed = !same || pc->flag != SAME_NONZERO_PATTERN || s->records.empty();
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros"));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros", &changed));
   if (changed) PetscCall(BeginAnew(pc));
   AUTOForgetSolve(s);
   s->set_ups++;
