@@ -26,6 +26,10 @@ PetscErrorCode CallSetter(Object object, const char method[], T value)
   else if constexpr (std::is_enum_v<T>) PetscValidLogicalCollectiveEnum(object, value, 2);
   else if constexpr (std::is_same_v<T, PetscInt>) PetscValidLogicalCollectiveInt(object, value, 2);
   else if constexpr (std::is_same_v<T, PetscReal>) PetscValidLogicalCollectiveReal(object, value, 2);
+  else if constexpr (std::is_same_v<T, Mat>) {
+    if (value) PetscValidHeaderSpecific(value, MAT_CLASSID, 2);
+    if (value) PetscCheckSameComm(object, 1, value, 2);
+  }
   PetscTryMethod(object, method, (Object, T), (object, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

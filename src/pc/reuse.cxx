@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "api.h"
 #include "options.h"
 #include "local.h"
 
@@ -320,11 +321,7 @@ time.
 @*/
 PetscErrorCode PCFinePCSetReuse(PC pc, PCFinePCReuse reuse)
 {
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscValidLogicalCollectiveEnum(pc, reuse, 2);
-  PetscTryMethod(pc, "PCFinePCSetReuse_C", (PC, PCFinePCReuse), (pc, reuse));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return CallSetter(pc, "PCFinePCSetReuse_C", reuse);
 }
 
 /*@
@@ -344,9 +341,5 @@ PetscErrorCode PCFinePCSetReuse(PC pc, PCFinePCReuse reuse)
 @*/
 PetscErrorCode PCFinePCGetReuse(PC pc, PCFinePCReuse *reuse)
 {
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscAssertPointer(reuse, 2);
-  PetscUseMethod(pc, "PCFinePCGetReuse_C", (PC, PCFinePCReuse *), (pc, reuse));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return CallGetter(pc, "PCFinePCGetReuse_C", reuse);
 }

@@ -358,14 +358,7 @@ static PetscErrorCode Create_AFSAI(PC pc)
 @*/
 PetscErrorCode PCAFSAISetPattern(PC pc, Mat pattern)
 {
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  if (pattern) {
-    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
-    PetscCheckSameComm(pc, 1, pattern, 2);
-  }
-  PetscTryMethod(pc, "PCAFSAISetPattern_C", (PC, Mat), (pc, pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return CallSetter(pc, "PCAFSAISetPattern_C", pattern);
 }
 
 /*@

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "api.h"
 #include "finepcimpl.h"
 #include "options.h"
 #include "ranks/agree.h"
@@ -649,11 +650,7 @@ static PetscErrorCode Create_AUTO(PC pc)
 @*/
 PetscErrorCode PCAUTOGetPC(PC pc, PC *taken)
 {
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  PetscAssertPointer(taken, 2);
-  PetscUseMethod(pc, "PCAUTOGetPC_C", (PC, PC *), (pc, taken));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return CallGetter(pc, "PCAUTOGetPC_C", taken);
 }
 
 /*MC

@@ -356,14 +356,7 @@ static PetscErrorCode Create_SFSAI(PC pc)
 @*/
 PetscErrorCode PCSFSAISetPattern(PC pc, Mat pattern)
 {
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
-  if (pattern) {
-    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
-    PetscCheckSameComm(pc, 1, pattern, 2);
-  }
-  PetscTryMethod(pc, "PCSFSAISetPattern_C", (PC, Mat), (pc, pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return CallSetter(pc, "PCSFSAISetPattern_C", pattern);
 }
 
 /*@
