@@ -1248,7 +1248,7 @@ TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo
   const PetscMPIInt              before  = (Rank() + size - 1) % size;
   const std::vector<PetscMPIInt> senders = {before};
   for (const std::vector<PetscMPIInt> *known : {(const std::vector<PetscMPIInt> *)nullptr, &senders}) {
-    MUST(HaloSendLists(&phase, HaloSize{PCAFSAI, 0, 0}, known, send, &received));
+    MUST(HaloSendLists(&phase, PETSC_SUCCESS, HaloSize{PCAFSAI, 0, 0}, known, send, &received));
     REQUIRE(received.size() == 1);
     CHECK(received[0].rank == before);
     CHECK(received[0].numbers == std::vector<PetscInt>{ranges[Rank()], ranges[Rank() + 1] - 1, ranges[Rank()] + before});

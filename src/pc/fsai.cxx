@@ -348,10 +348,8 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
   PetscErrorCode code = CallGuarded(CompressGhosts, pc, ranges, &lists);
   bool           any  = M->ghosts1.W.nnz > 0;
-  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), &any));
+  PetscCall(HaloSendLists(phase, code, HaloSizeOf(&fsai->halo), &fsai->halo.higher, lists, &received, &any));
   if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloSendLists(phase, HaloSizeOf(&fsai->halo), &fsai->halo.higher, lists, &received));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
   PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);

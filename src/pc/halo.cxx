@@ -105,8 +105,7 @@ public:
   {
     PetscFunctionBegin;
     PetscCall(HaloReset(halo_));
-    PetscCall(Step([this] { return Borrow(); }));
-    if (!phase_->stopped) PetscCall(Reach());
+    PetscCall(Reach());
     if (!phase_->stopped) PetscCall(Follow());
     if (!phase_->stopped) PetscCall(Number());
     const PetscErrorCode back = GiveBack();
@@ -121,6 +120,17 @@ private:
   {
     PetscFunctionBegin;
     PetscCall(PCLocalPhaseStep(phase_, HaloCheckMemory(Alone(part), Size()), more));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* A step after which all ranks send lists, if one of them wants more. */
+  template <typename Part>
+  PetscErrorCode StepAndSend(const Part &part, const std::vector<PetscMPIInt> *senders, const std::vector<HaloList> &send,
+                             std::vector<HaloList> *received, bool *more = nullptr)
+  {
+    PetscFunctionBegin;
+    const PetscErrorCode code = Alone(part);
+    PetscCall(HaloSendLists(phase_, code, Size(), senders, send, received, more));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -186,16 +196,18 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The ranks within `overlap` hops. */
+  /* Borrows the rows, and finds the ranks within `overlap` hops. */
   PetscErrorCode Reach()
   {
     std::vector<HaloList>    lists, answers;
-    std::vector<PetscInt>    reached, direct;
+    std::vector<PetscInt>    direct;
     std::vector<PetscMPIInt> neighbours;
     bool                     more = true;
 
     PetscFunctionBegin;
-    PetscCall(Step([&] {
+    const auto with_columns = [&] {
+      PetscFunctionBegin;
+      PetscCall(Borrow());
       for (const Columns &P : {direct_, given_}) {
         PetscInt next = 0; /* the first row behind those of the last owner */
         for (PetscInt c = 0; c < P.count; c++) {
@@ -206,45 +218,31 @@ private:
       }
       SortUnique(&direct);
       for (PetscInt owner : direct) lists.push_back({(PetscMPIInt)owner, {}});
-      return PETSC_SUCCESS;
-    }));
-    if (phase_->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(HaloSendLists(phase_, Size(), nullptr, lists, &answers)); /* a rank learns who has its columns */
-    for (PetscInt hop = 1; !phase_->stopped && more; hop++) {
-      PetscCall(Step(
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+    PetscCall(StepAndSend(with_columns, nullptr, lists, &answers)); /* a rank learns who has its columns */
+    for (PetscInt hop = 1; !phase_->stopped && more; hop++)
+      PetscCall(StepAndSend(
         [&] {
-          const size_t before = reached.size();
+          const size_t before = reached_.size();
           for (const HaloList &answer : answers) {
             if (hop == 1) direct.push_back(answer.rank);
-            reached.insert(reached.end(), answer.numbers.begin(), answer.numbers.end());
+            reached_.insert(reached_.end(), answer.numbers.begin(), answer.numbers.end());
           }
           SortUnique(&direct);
-          if (hop == 1) reached = direct;
-          SortUnique(&reached);
-          reached.erase(std::remove(reached.begin(), reached.end(), (PetscInt)rank_), reached.end());
-          more = reached.size() > before && hop < wish_.overlap;
+          if (hop == 1) reached_ = direct;
+          SortUnique(&reached_);
+          reached_.erase(std::remove(reached_.begin(), reached_.end(), (PetscInt)rank_), reached_.end());
+          more = reached_.size() > before && hop < wish_.overlap;
           lists.clear();
           neighbours.clear();
           for (PetscInt neighbour : direct) {
-            lists.push_back({(PetscMPIInt)neighbour, reached});
+            lists.push_back({(PetscMPIInt)neighbour, reached_});
             neighbours.push_back((PetscMPIInt)neighbour);
           }
           return PETSC_SUCCESS;
         },
-        &more));
-      if (phase_->stopped || !more) break;
-      PetscCall(HaloSendLists(phase_, Size(), &neighbours, lists, &answers));
-    }
-    if (!phase_->stopped)
-      PetscCall(Step([&] {
-        for (PetscInt q : reached) {
-          (q < rank_ ? halo_->lower : halo_->higher).push_back((PetscMPIInt)q);
-          if (q >= rank_ || ranges_[q] == ranges_[q + 1]) continue;
-          if (!bounds_.empty() && bounds_.back() == ranges_[q]) bounds_.back() = ranges_[q + 1];
-          else bounds_.insert(bounds_.end(), {ranges_[q], ranges_[q + 1]});
-        }
-        return PETSC_SUCCESS;
-      }));
+        &neighbours, lists, &answers, &more));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -271,8 +269,14 @@ private:
 
     PetscFunctionBegin;
     halo_->layers = wish_.layers;
-    PetscCall(Step(
+    PetscCall(StepAndSend(
       [&] {
+        for (PetscInt q : reached_) {
+          (q < rank_ ? halo_->lower : halo_->higher).push_back((PetscMPIInt)q);
+          if (q >= rank_ || ranges_[q] == ranges_[q + 1]) continue;
+          if (!bounds_.empty() && bounds_.back() == ranges_[q]) bounds_.back() = ranges_[q + 1];
+          else bounds_.insert(bounds_.end(), {ranges_[q], ranges_[q + 1]});
+        }
         if (wish_.layers > 0) seeds.rows = Allowed(direct_.count, direct_.number);
         const std::vector<PetscInt> named = Allowed(given_.count, given_.number);
         seeds.rows.insert(seeds.rows.end(), named.begin(), named.end());
@@ -283,13 +287,11 @@ private:
         requests = ByOwner(halo_->lower, ranges_, seeds);
         return PETSC_SUCCESS;
       },
-      &more));
+      &halo_->higher, requests, &asked, &more));
     while (!phase_->stopped && more) {
-      PetscCall(HaloSendLists(phase_, Size(), &halo_->higher, requests, &asked));
-      if (!phase_->stopped) PetscCall(Step([&] { return Answer(asked, &answers); }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), &halo_->lower, answers, &received));
+      PetscCall(StepAndSend([&] { return Answer(asked, &answers); }, &halo_->lower, answers, &received));
       if (phase_->stopped) break;
-      PetscCall(Step(
+      PetscCall(StepAndSend(
         [&] {
           PetscFunctionBegin;
           PetscCall(Take(received, &seeds));
@@ -297,7 +299,7 @@ private:
           requests = ByOwner(halo_->lower, ranges_, seeds);
           PetscFunctionReturn(PETSC_SUCCESS);
         },
-        &more));
+        &halo_->higher, requests, &asked, &more));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -518,7 +520,8 @@ private:
   bool                              lent_own_ = false, lent_others_ = false;
   HaloRows                          A_{};
   Columns                           direct_{}, given_{};
-  std::vector<PetscInt>             bounds_; /* first rows of the ranks that may be reached, and where these end */
+  std::vector<PetscInt>             reached_; /* ranks, ascending */
+  std::vector<PetscInt>             bounds_;  /* first rows of the ranks that may be reached, and where these end */
   std::map<PetscMPIInt, Wanted>     wanted_;
   std::map<PetscMPIInt, PetscInt64> from_;           /* entries of the rows that come from a rank */
   Numbers                           columns_;        /* those of direct_ */
@@ -679,8 +682,9 @@ static PetscErrorCode ExchangeLists(MPI_Comm comm, const std::vector<HaloList> &
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const std::vector<PetscMPIInt> *senders,
-                             const std::vector<HaloList> &send, std::vector<HaloList> *received)
+PetscErrorCode HaloSendLists(PCLocalPhase *phase, PetscErrorCode code, const HaloSize &size,
+                             const std::vector<PetscMPIInt> *senders, const std::vector<HaloList> &send,
+                             std::vector<HaloList> *received, bool *more)
 {
   std::vector<PetscMPIInt> to;
   std::vector<PetscInt>    sizes;             /* of the lists to send */
@@ -702,8 +706,8 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const st
     requests.resize(lengths.size() + expected.size());
     return PETSC_SUCCESS;
   });
-  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(listed, size), nullptr));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code ? code : listed, size), more));
+  if (phase->stopped || (more && !*more)) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   if (senders) PetscCall(ExchangeLists(phase->comm, lengths, &expected, &requests));
   else

@@ -92,14 +92,17 @@ PetscErrorCode HaloCheckMemory(PetscErrorCode, const HaloSize &);
 size_t   HaloBytes(const Halo *);
 HaloSize HaloSizeOf(const Halo *);
 
-/* Lists of numbers for other ranks. Collective, and agreed. Where `senders` are known, each of them sends one, or else it is null.
- */
+/*
+   Lists of numbers for other ranks. Collective, and agreed: `code` is the error of what this rank has done alone before, and
+   nothing is sent unless some rank wants more, where that is given. Where `senders` are known, each of them sends one, or else it
+   is null.
+*/
 struct HaloList {
   PetscMPIInt           rank;
   std::vector<PetscInt> numbers;
 };
-PetscErrorCode HaloSendLists(PCLocalPhase *, const HaloSize &, const std::vector<PetscMPIInt> *senders,
-                             const std::vector<HaloList> &send, std::vector<HaloList> *received);
+PetscErrorCode HaloSendLists(PCLocalPhase *, PetscErrorCode code, const HaloSize &, const std::vector<PetscMPIInt> *senders,
+                             const std::vector<HaloList> &send, std::vector<HaloList> *received, bool *more = nullptr);
 
 /* The rank that owns a row, or a column. */
 PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row);
