@@ -25,7 +25,6 @@ struct CMATCHRanksLevel {
   std::vector<PetscInt> range;    /* [size + 1] where the rows of each rank begin */
 
   /* what follows is of levels on several ranks */
-  Neighbours            ghosts;           /* the lists of `halo` */
   CMATCHRowList         send, receive;    /* rows that go to their owners on the next level, see CMATCHRanksSetUp */
   std::vector<PetscInt> number;           /* [rows that are sent] their numbers among the next level's rows of their owners */
   std::vector<LocalInt> place;            /* [rows that come] the numbers of the contributions */
