@@ -267,10 +267,11 @@ TEST_CASE("several ranks: memory ends on one of them, and all of them get an err
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   for (const Type &type : Types())
     for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
-      const MatObject A      = type.kinds()[0].Create(type.few(), PETSC_COMM_WORLD);
-      int             failed = 1;
+      const MatObject   A      = type.kinds()[0].Create(type.few(), PETSC_COMM_WORLD);
+      const std::string reuse  = kind == FailingMemory::Through::PETSc ? "-pc_finepc_reuse always" : "";
+      int               failed = 1;
       for (long n = 1; failed; n++) {
-        const PCObject pc = MakePC(A, type);
+        const PCObject pc = MakePC(A, type, reuse);
         PetscErrorCode code;
         {
           const Errors        errors;

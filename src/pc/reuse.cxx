@@ -9,6 +9,7 @@
 #include "api.h"
 #include "options.h"
 #include "local.h"
+#include "ranks/agree.h"
 
 const char *const PCFinePCReuses[] = {"auto", "always", "never", "PCFinePCReuse", "PC_FINEPC_REUSE_", nullptr};
 
@@ -60,11 +61,10 @@ PetscErrorCode PCReuseDecide(PC pc, bool *keep)
   *keep     = false;
   r->frozen = false;
   if (r->mode == PC_FINEPC_REUSE_NEVER) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscErrorCode code = CallGuarded(MatFollowPattern, pc->pmat, &r->nonzeros, &same);
-  int changed = code || !same || !pc->setupcalled || pc->flag != SAME_NONZERO_PATTERN || r->options || local->failure[0];
+  const PetscErrorCode code    = CallGuarded(MatFollowPattern, pc->pmat, &r->nonzeros, &same);
+  int                  changed = !same || !pc->setupcalled || pc->flag != SAME_NONZERO_PATTERN || r->options || local->failure[0];
 
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
-  PetscCall(code);
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros", &changed));
   r->options = false;
   if (changed) {
     const PCReuse old = *r;
