@@ -424,7 +424,7 @@ PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(CallGuarded(UpdateModes, pc, A, k));
+  PetscCall(UpdateModes(pc, A, k));
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&cmatch->kept_modes->view);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
