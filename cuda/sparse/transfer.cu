@@ -5,8 +5,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -108,6 +112,71 @@ struct Transfer {
   }
 };
 
+/* Threads that wait for the next copy, since CUDA takes longer to know a new thread than a megabyte takes to travel. */
+class Crew {
+public:
+  ~Crew()
+  {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      end_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread &thread : threads_) thread.join();
+  }
+
+  /* Makes the copy with up to so many threads, of which the caller is one. */
+  cudaError_t Run(Transfer transfer, int most)
+  {
+    while ((int)threads_.size() + 1 < most) try {
+        threads_.emplace_back(&Crew::Work, this, (int)threads_.size() + 1, copies_);
+      } catch (const std::exception &) { /* there may be no more threads */
+        most = (int)threads_.size() + 1;
+      }
+    transfer.threads = most;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      transfer_ = transfer;
+      error_    = cudaSuccess;
+      busy_     = most - 1;
+      copies_++;
+    }
+    wake_.notify_all();
+    const cudaError_t error = transfer.Run(0);
+    while (busy_) std::this_thread::yield();
+    return error ? error : error_;
+  }
+
+private:
+  void Work(int thread, long long seen)
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return end_ || copies_ != seen; });
+      if (end_) return;
+      const Transfer transfer = transfer_;
+      seen                    = copies_;
+      if (thread >= transfer.threads) continue;
+      lock.unlock();
+      const cudaError_t error = transfer.Run(thread);
+      lock.lock();
+      if (error) error_ = error;
+      busy_--;
+    }
+  }
+
+  std::vector<std::thread> threads_;
+  std::mutex               mutex_;
+  std::condition_variable  wake_;
+  Transfer                 transfer_{};
+  cudaError_t              error_  = cudaSuccess;
+  long long                copies_ = 0;
+  std::atomic<int>         busy_{0};
+  bool                     end_ = false;
+};
+
+Crew *crew = nullptr; /* made by the first large copy */
+
 bool IsPageable(const void *host)
 {
   cudaPointerAttributes attributes{};
@@ -121,10 +190,8 @@ bool IsPageable(const void *host)
 
 PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done)
 {
-  constexpr size_t         kLarge = 4 * kPiece;
-  std::vector<std::thread> others;
-  cudaError_t              errors[kMostThreads] = {};
-  Transfer                 transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, 1};
+  constexpr size_t kLarge = 4 * kPiece;
+  Transfer         transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, 1};
 
   PetscFunctionBegin;
   *done = false;
@@ -132,16 +199,9 @@ PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_d
   PetscCall(MakePieces());
   PetscCallCUDA(cudaGetDevice(&transfer.device));
   if (!pieces.memory || pieces.device != transfer.device) PetscFunctionReturn(PETSC_SUCCESS);
-  transfer.threads = (int)std::min((size_t)Threads(), transfer.Count());
-  others.reserve(kMostThreads);
-  for (int t = 1; t < transfer.threads; t++) try {
-      others.emplace_back([&, t] { errors[t] = transfer.Run(t); });
-    } catch (const std::exception &) { /* there may be no more threads */
-      errors[t] = transfer.Run(t);
-    }
-  errors[0] = transfer.Run(0);
-  for (std::thread &other : others) other.join();
-  for (cudaError_t error : errors) PetscCallCUDA(error);
+  if (!crew) crew = new (std::nothrow) Crew;
+  if (!crew) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(crew->Run(transfer, (int)std::min((size_t)Threads(), transfer.Count())));
   *done = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -160,6 +220,8 @@ void *PinnedPage()
 PetscErrorCode TransferFinalize_CUDA()
 {
   PetscFunctionBegin;
+  delete crew;
+  crew = nullptr;
   if (page) (void)cudaFreeHost(page);
   (void)cudaGetLastError(); /* the program may have reset the device */
   page        = nullptr;
