@@ -35,6 +35,22 @@ __global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt count, cons
   if (k < count) to[places[k]] = received[k];
 }
 
+/* packed[k] = entry list[k] of x, which has `width` numbers. A thread takes a number. */
+__global__ void __launch_bounds__(kBlockSize)
+  PackWide(long long count, LocalInt width, const LocalInt *list, const double *x, double *packed)
+{
+  const long long at = GridThread();
+  if (at < count) packed[at] = x[(long long)list[at / width] * width + at % width];
+}
+
+/* Entry list[k] of x = received[k] */
+__global__ void __launch_bounds__(kBlockSize)
+  UnpackWide(long long count, LocalInt width, const LocalInt *list, const double *received, double *x)
+{
+  const long long at = GridThread();
+  if (at < count) x[(long long)list[at / width] * width + at % width] = received[at];
+}
+
 template <typename T>
 using Word = std::conditional_t<sizeof(T) == sizeof(float), uint2, uint4>;
 
@@ -91,6 +107,27 @@ PetscErrorCode ExchangeFence_CUDA()
              "A preconditioner that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since "
              "PETSc's exchange may run in another stream: use -pc_afsai_overlap 0, -pc_sfsai_overlap 0 or -pc_cmatch_reach local");
   if (stream) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeByNCCL_CUDA(const Exchange *exchange, LocalInt width, const double *x, double *ghosts)
+{
+  const long long sent = (long long)exchange->lists.entries.size() * width, came = (long long)exchange->lists.places.size() * width;
+  cudaStream_t    stream;
+
+  PetscFunctionBegin;
+  PetscAssert(width <= exchange->width, PETSC_COMM_SELF, PETSC_ERR_PLIB, "There is no room for entries of so many numbers");
+  PetscCall(DeviceGetStream(&stream));
+  if (sent) {
+    PackWide<<<BlocksFor(sent), kBlockSize, 0, stream>>>(sent, width, exchange->list, x, exchange->packed_entries);
+    FinePCCheckLaunch();
+  }
+  PetscCall(NCCLExchange(exchange->nccl, exchange->to, exchange->packed_entries, exchange->from, came ? exchange->received : ghosts,
+                         width * sizeof(double), stream));
+  if (came) {
+    UnpackWide<<<BlocksFor(came), kBlockSize, 0, stream>>>(came, width, exchange->places, exchange->received, ghosts);
+    FinePCCheckLaunch();
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

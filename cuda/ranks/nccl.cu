@@ -414,6 +414,23 @@ PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode NCCLDeliver_CUDA(NCCL *nccl, const std::vector<NCCLMessages> &arrays)
+{
+  PetscErrorCode code = PETSC_SUCCESS;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  PetscCall(CheckAlive(nccl));
+  PetscCall(DeviceGetStream(&stream));
+  PetscCall(Check(TheLibrary().group_start(), nccl));
+  for (const NCCLMessages &array : arrays)
+    if (!code) code = NCCLExchange(nccl, array.to, array.sent, array.from, array.received, array.bytes, stream);
+  const ncclResult_t ended = TheLibrary().group_end();
+  PetscCall(code);
+  PetscCall(Check(ended, nccl));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode NCCLCheck(NCCL *nccl)
 {
   ncclResult_t result = ncclSuccess;

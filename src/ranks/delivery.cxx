@@ -16,6 +16,15 @@ static size_t EndOf(const Delivery::Parts &parts)
   return end;
 }
 
+/* The parts that are not empty, with the numbers that their ranks have for NCCL. */
+Delivery::Parts Delivery::Numbered(const Parts &parts) const
+{
+  Parts numbered;
+  for (const Neighbours::Part &part : parts)
+    if (part.end > part.begin) numbered.push_back({(*numbers_)[part.rank], part.begin, part.end});
+  return numbered;
+}
+
 PetscErrorCode Delivery::Add(const Parts &send, const void *from, const Parts &receive, void *to, MPI_Datatype type, int width)
 {
   MPI_Aint low, extent;
@@ -23,6 +32,10 @@ PetscErrorCode Delivery::Add(const Parts &send, const void *from, const Parts &r
   PetscFunctionBegin;
   PetscCallMPI(MPI_Type_get_extent(type, &low, &extent));
   const size_t bytes = (size_t)extent * width;
+  if (nccl_) {
+    messages_.push_back({Numbered(send), Numbered(receive), from, to, bytes});
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (const Parts *parts : {&send, &receive})
     for (const Neighbours::Part &part : *parts)
       PetscCheck((PetscInt64)(part.end - part.begin) * width <= PETSC_MPI_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
@@ -41,7 +54,7 @@ PetscErrorCode Delivery::Ready()
   PetscFunctionBegin;
   for (Array &array : arrays_)
     if (!array.sent.empty()) PetscCall(ArrayCopy(array.sent.data(), array.from, array.sent.size(), PETSC_MEMTYPE_HOST, where_));
-  if (PetscMemTypeDevice(where_) && !IsStaged()) PetscCall(DeviceSynchronize_CUDA());
+  if (PetscMemTypeDevice(where_) && !IsStaged() && !nccl_) PetscCall(DeviceSynchronize_CUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -52,6 +65,10 @@ PetscErrorCode Delivery::Deliver(MPI_Comm comm)
   PetscMPIInt        rank, tag, posted = 0;
 
   PetscFunctionBegin;
+  if (nccl_) {
+    PetscCall(NCCLDeliver_CUDA(nccl_, messages_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(PetscCommGetNewTag(comm, &tag));
   for (Array &array : arrays_) {

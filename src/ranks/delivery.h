@@ -4,6 +4,7 @@
 */
 #pragma once
 
+#include "nccl.h"
 #include "neighbours.h"
 
 /*
@@ -16,6 +17,10 @@ public:
   using Parts = std::vector<Neighbours::Part>;
 
   explicit Delivery(PetscMemType where = PETSC_MEMTYPE_HOST) : where_(where) { }
+  /* By NCCL, unless it is null, where the ranks of the communicator have these numbers. */
+  Delivery(PetscMemType where, NCCL *nccl, const std::vector<PetscMPIInt> &numbers) : where_(where), nccl_(nccl), numbers_(&numbers)
+  {
+  }
 
   /*
      The entries of part k of `send` go from there in `from` to the rank of the part, and those of `receive` come into `to`
@@ -38,9 +43,13 @@ private:
     size_t            bytes;          /* of an entry */
     std::vector<char> sent, received; /* on the host, where MPI takes no memory of the GPU */
   };
-  bool IsStaged() const;
+  bool  IsStaged() const;
+  Parts Numbered(const Parts &) const;
 
-  PetscMemType             where_;
-  std::vector<Array>       arrays_;
-  std::vector<MPI_Request> requests_;
+  PetscMemType                    where_;
+  NCCL                           *nccl_    = nullptr;
+  const std::vector<PetscMPIInt> *numbers_ = nullptr;
+  std::vector<Array>              arrays_;
+  std::vector<MPI_Request>        requests_;
+  std::vector<NCCLMessages>       messages_; /* in the place of both, with NCCL */
 };

@@ -28,7 +28,8 @@ PetscErrorCode ExchangeDestroy(Exchange *exchange)
   PetscFunctionBegin;
   PetscCall(PetscSFDestroy(&exchange->sf));
   PetscCall(PetscSFDestroy(&exchange->packed));
-  for (void **array : {(void **)&exchange->ghosts, (void **)&exchange->rows, (void **)&exchange->block})
+  for (void **array : {(void **)&exchange->ghosts, (void **)&exchange->rows, (void **)&exchange->block, (void **)&exchange->list,
+                       (void **)&exchange->places, (void **)&exchange->packed_entries, (void **)&exchange->received})
     PetscCall(ArrayDestroy(exchange->where, array));
   PetscCall(DropStaging(exchange));
   *exchange = Exchange{};
@@ -143,6 +144,43 @@ PetscErrorCode ExchangeMakeLists(Exchange *exchange)
   if (exchange->listed == exchange->id) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(NeighboursFromSF(exchange->sf, &exchange->lists));
   exchange->listed = exchange->id;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- by NCCL ------------------------------------------ */
+
+/* The parts with the numbers that their ranks have for NCCL. */
+static std::vector<Neighbours::Part> Numbered(std::vector<Neighbours::Part> parts, const std::vector<PetscMPIInt> &numbers)
+{
+  for (Neighbours::Part &part : parts) part.rank = numbers[part.rank];
+  return parts;
+}
+
+/* A list in the memory of the exchange, and room for its entries. */
+static PetscErrorCode MakeList(const std::vector<LocalInt> &from, LocalInt width, PetscMemType where, LocalInt **list,
+                               PetscScalar **entries)
+{
+  const size_t bytes = from.size() * sizeof(LocalInt);
+
+  PetscFunctionBegin;
+  PetscCall(ArrayCreate(bytes, where, (void **)list));
+  PetscCall(ArrayCreate(from.size() * width * sizeof(PetscScalar), where, (void **)entries));
+  if (bytes) PetscCall(ArrayCopy(*list, from.data(), bytes, where, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExchangeUseNCCL(NCCL *nccl, const std::vector<PetscMPIInt> &numbers, bool all, LocalInt width, Exchange *exchange)
+{
+  const Neighbours &lists = exchange->lists;
+
+  PetscFunctionBegin;
+  exchange->to   = Numbered(lists.to, numbers);
+  exchange->from = Numbered(lists.from, numbers);
+  PetscCall(MakeList(lists.entries, width, exchange->where, &exchange->list, &exchange->packed_entries));
+  PetscCall(MakeList(lists.places, width, exchange->where, &exchange->places, &exchange->received));
+  exchange->nccl  = nccl;
+  exchange->all   = all;
+  exchange->width = width;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -301,8 +339,15 @@ static PetscErrorCode EndForward(const Exchange *exchange, PetscSF sf, MPI_Datat
 
 PetscErrorCode ExchangeBegin(const Exchange *exchange, MPI_Datatype type, const void *x, void *ghosts)
 {
+  int bytes;
+
   PetscFunctionBegin;
   if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  if (exchange->nccl) {
+    PetscCallMPI(MPI_Type_size(type, &bytes));
+    PetscCall(ExchangeByNCCL_CUDA(exchange, bytes / (LocalInt)sizeof(double), (const double *)x, (double *)ghosts));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(Fence_Exchange(exchange));
   PetscCall(BeginForward(exchange, exchange->sf, type, x, ghosts));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -311,7 +356,7 @@ PetscErrorCode ExchangeBegin(const Exchange *exchange, MPI_Datatype type, const 
 PetscErrorCode ExchangeEnd(const Exchange *exchange, MPI_Datatype type, const void *x, void *ghosts)
 {
   PetscFunctionBegin;
-  if (!exchange->sf) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!exchange->sf || exchange->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(EndForward(exchange, exchange->sf, type, x, ghosts));
   PetscCall(Fence_Exchange(exchange));
   PetscFunctionReturn(PETSC_SUCCESS);

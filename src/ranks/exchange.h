@@ -8,6 +8,7 @@
 */
 #pragma once
 
+#include "ranks/nccl.h"
 #include "ranks/neighbours.h"
 #include "sparse/csr.h"
 
@@ -34,6 +35,14 @@ struct Exchange {
   PetscObjectId listed = 0; /* the sf that the lists are of */
   Neighbours    lists;
 
+  /* where messages of NCCL carry entries of up to `width` doubles, see ExchangeUseNCCL() */
+  NCCL                         *nccl  = nullptr;
+  bool                          all   = false; /* its ranks are all of those of NCCL */
+  LocalInt                      width = 0;
+  std::vector<Neighbours::Part> to, from;                          /* with the numbers for NCCL */
+  LocalInt                     *list = nullptr, *places = nullptr; /* those of `lists` */
+  PetscScalar                  *packed_entries = nullptr, *received = nullptr;
+
   /* the block of the matrix that it was made for, and a hash of its columns of other ranks */
   PetscObjectId    block_id = 0;
   PetscObjectState hash     = 0;
@@ -53,6 +62,11 @@ PetscErrorCode ExchangeFromMat(Mat, const PetscInt columns[], Exchange *);
 PetscErrorCode ExchangeFitsMat(const Exchange *, Mat, PetscBool *fits);
 /* Makes the lists unless they are up to date. A rank does this alone. */
 PetscErrorCode ExchangeMakeLists(Exchange *);
+/*
+   From now on NCCL carries entries on the GPU, of up to so many doubles, in the place of the PetscSF, of which there are lists. The
+   ranks have these numbers for NCCL, and are all of its ranks or some of them. A rank does this alone.
+*/
+PetscErrorCode ExchangeUseNCCL(NCCL *, const std::vector<PetscMPIInt> &numbers, bool all, LocalInt width, Exchange *);
 /* Makes room on the host for the entries of the PetscSF that `exchange` has been given, where that is needed. */
 PetscErrorCode ExchangeMakeStaging(Exchange *exchange);
 PetscErrorCode ExchangeDestroy(Exchange *);
@@ -87,3 +101,5 @@ PetscErrorCode ExchangeColumnsEnd(const Exchange *, LocalInt columns, const Pets
    that stream reads what came. A stream of the type PETSC_STREAM_NONBLOCKING is refused.
 */
 PetscErrorCode ExchangeFence_CUDA();
+/* The exchange by NCCL, of entries of so many doubles. */
+PetscErrorCode ExchangeByNCCL_CUDA(const Exchange *, LocalInt width, const double *x, double *ghosts);

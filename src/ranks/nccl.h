@@ -11,6 +11,7 @@
 */
 #pragma once
 
+#include "ranks/neighbours.h"
 #include "sparse/memory.h"
 
 struct NCCL;
@@ -31,6 +32,16 @@ PetscErrorCode NCCLFinalize();
    AgreeOnError(). Collective.
 */
 PetscErrorCode NCCLAgree(MPI_Comm, char why[], PetscErrorCode = PETSC_SUCCESS, const char text[] = "");
+
+/* Entries of an array on the GPU that go to other ranks, and those of another one that come from them: so many bytes each. */
+struct NCCLMessages {
+  std::vector<Neighbours::Part> to, from;
+  const void                   *sent;
+  void                         *received;
+  size_t                        bytes;
+};
+/* Sends and gets all of these together, in the order of the current stream. A rank may send to itself. No memory is taken. */
+PetscErrorCode NCCLDeliver_CUDA(NCCL *, const std::vector<NCCLMessages> &);
 
 /* -------------------------------------- one rank's part --------------------------------------- */
 

@@ -164,6 +164,14 @@ PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode NCCLDeliver_CUDA(NCCL *nccl, const std::vector<NCCLMessages> &arrays)
+{
+  PetscFunctionBegin;
+  for (const NCCLMessages &array : arrays)
+    PetscCall(NCCLExchange(nccl, array.to, array.sent, array.from, array.received, array.bytes, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* An error of MPI has ended the program. */
 PetscErrorCode NCCLCheck(NCCL *)
 {

@@ -171,6 +171,9 @@ PetscErrorCode FindFirst(RanksSetUp *s, LocalInt l, bool coarsens, NextLevel *ne
 
   PetscFunctionBegin;
   PetscCall(ExchangeMakeLists(&level.halo));
+  if (s->H->nodes && s->ranks->nccl && !level.halo.nccl)
+    PetscCall(ExchangeUseNCCL(s->ranks->nccl, level.of_all, level.size == s->ranks->level[0].size, CMATCHMostValues(*s->ranks),
+                              &level.halo));
   const PetscInt64 square = (PetscInt64)UnknownsOf(*s->H, l) * UnknownsOf(*s->H, l);
   mine[LEVEL_ENTRIES] = Clamped(s->H->nodes ? s->H->nodes->level[l].blocks * square : (PetscInt64)s->H->level[l].nnz + level.rows);
   PetscCall(FindAggregates(s, l, coarsens ? CMATCH_MATCHED : CMATCH_PASSED, next, mine));
@@ -225,8 +228,12 @@ PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLe
   next->level.rows = level.next.rows;
   next->level.all  = size.rows;
   next->level.range.assign(1, 0);
+  next->level.of_all.clear();
   for (PetscInt r = 0; r < level.size; r++)
-    if (begin[r + 1] > begin[r]) next->level.range.push_back(begin[r + 1]); /* ranks without rows are not of that level */
+    if (begin[r + 1] > begin[r]) { /* ranks without rows are not of that level */
+      next->level.range.push_back(begin[r + 1]);
+      next->level.of_all.push_back(level.of_all[r]);
+    }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -486,7 +493,7 @@ PetscErrorCode SendRows(RanksSetUp *s, LocalInt l, const NextLevel *next)
 {
   const bool    matches = s->H->params.coarsening == PC_CMATCH_MATCHING;
   ExchangedRows rows{};
-  Delivery      numbers(PETSC_MEMTYPE_HOST), delivery(s->ranks->where);
+  Delivery      numbers(PETSC_MEMTYPE_HOST), delivery(s->ranks->where, s->ranks->nccl, s->ranks->level[l].of_all);
 
   PetscFunctionBegin;
   rows.kinds = !s->keep && s->ranks->level[l].gathered && matches ? 2 : 1;
@@ -554,7 +561,8 @@ PetscErrorCode MakeLevel(RanksSetUp *s, LocalInt l)
   const MPI_Comm        comm = s->ranks->level[l].comm;
   NextLevel             next;
   std::vector<PetscInt> ghost;
-  Delivery              numbers(s->ranks->where), prolongator(s->ranks->where);
+  Delivery              numbers(s->ranks->where, s->ranks->nccl, s->ranks->level[l].of_all),
+    prolongator(s->ranks->where, s->ranks->nccl, s->ranks->level[l].of_all);
 
   PetscFunctionBegin;
   if (!s->keep) {
@@ -655,6 +663,8 @@ PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, LocalInt k, const CM
   PetscCall(MatGetOwnershipRanges(A, &range));
   level.range.assign(range, range + level.size + 1);
   for (PetscInt &begin : level.range) begin /= k;
+  level.of_all.resize(level.size);
+  std::iota(level.of_all.begin(), level.of_all.end(), 0);
   (*ranks)->k = k;
   PetscCall(MatGetOtherColumns(A, &(*ranks)->ghost));
   if (k > 1) (*ranks)->ghost_nodes = CMATCHGhostNodes((*ranks)->ghost, k);

@@ -1,8 +1,6 @@
 /*
    How the cycle of CMATCH on several ranks is connected: by NCCL, which takes lists, or by PetscSF, which MPI carries out.
 */
-#include <numeric>
-
 #include "cmatch_ranks_face.h"
 #include "entry.h"
 
@@ -20,34 +18,14 @@ Neighbours CMATCHListsOf(const CMATCHRanksLevel &level, CMATCHKind kind, const s
   return lists;
 }
 
-/* The numbers of a level's ranks among those of the finest one. */
-static PetscErrorCode NumberRanks(const CMATCHRanksLevel &level, MPI_Comm all, std::vector<PetscMPIInt> *number)
-{
-  std::vector<PetscMPIInt> own(level.size);
-  MPI_Group                group, all_group;
-
-  PetscFunctionBegin;
-  number->resize(level.size);
-  std::iota(own.begin(), own.end(), 0);
-  PetscCallMPI(MPI_Comm_group(level.comm, &group));
-  PetscCallMPI(MPI_Comm_group(all, &all_group));
-  PetscCallMPI(MPI_Group_translate_ranks(group, level.size, own.data(), all_group, number->data()));
-  PetscCallMPI(MPI_Group_free(&group));
-  PetscCallMPI(MPI_Group_free(&all_group));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CMATCHRanksMakeRoom(CMATCHRanks *ranks, CMATCHHierarchy *H)
 {
-  std::vector<Neighbours>  lists;
-  std::vector<PetscMPIInt> number;
+  std::vector<Neighbours> lists;
 
   PetscFunctionBegin;
-  for (LocalInt l = 0; l < H->several; l++) {
-    PetscCall(NumberRanks(ranks->level[l], ranks->level[0].comm, &number));
+  for (LocalInt l = 0; l < H->several; l++)
     for (const CMATCHKind kind : {CMATCH_HALO, CMATCH_DOWN, CMATCH_UP})
-      lists.push_back(CMATCHListsOf(ranks->level[l], kind, number));
-  }
+      lists.push_back(CMATCHListsOf(ranks->level[l], kind, ranks->level[l].of_all));
   PetscCall(CMATCHMakeRoom_CUDA(H, ranks->nccl, &lists));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -66,13 +44,20 @@ PetscErrorCode CMATCHGiveSF(PetscMemType where, PetscSF sf, LocalInt values, Exc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHRanksNeedStaging(CMATCHRanks *ranks)
+PetscErrorCode CMATCHRanksPrepareHalo(CMATCHRanks *ranks)
 {
-  const size_t nodes = ranks->level[0].rows + ranks->ghost_nodes.size();
+  CMATCHRanksLevel &level  = ranks->level[0];
+  const LocalInt    values = ranks->k * PetscMax(ranks->modes.m, 1);
 
   PetscFunctionBegin;
   ranks->staging.clear();
-  if (PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI()) ranks->staging.resize(nodes * ranks->k * ranks->modes.m);
+  if (!ranks->has_w && !ranks->modes.m) PetscFunctionReturn(PETSC_SUCCESS);
+  if (ranks->nccl && !level.halo.nccl) {
+    PetscCall(ExchangeMakeLists(&level.halo));
+    PetscCall(ExchangeUseNCCL(ranks->nccl, level.of_all, true, values, &level.halo));
+  }
+  if (!ranks->nccl && PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI())
+    ranks->staging.resize((level.rows + ranks->ghost_nodes.size()) * ranks->k * ranks->modes.m);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -88,7 +73,7 @@ PetscErrorCode CMATCHRanksHalo(CMATCHRanks *ranks, LocalInt entries, PetscScalar
     PetscCallMPI(MPI_Type_contiguous(entries, MPIU_SCALAR, &type));
     PetscCallMPI(MPI_Type_commit(&type));
   }
-  if (entries > level.halo.values && PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI()) {
+  if (!ranks->nccl && entries > level.halo.values && PetscMemTypeDevice(ranks->where) && !DeviceMemoryGoesToMPI()) {
     const size_t all = ranks->staging.size();
     PetscCall(ArrayCopy(host, x, own * sizeof(*x), PETSC_MEMTYPE_HOST, ranks->where));
     PetscCall(PetscSFBcastBegin(level.halo.sf, type, host, host + own, MPI_REPLACE));

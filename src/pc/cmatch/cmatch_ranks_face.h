@@ -16,13 +16,14 @@
 #include "ranks/delivery.h"
 
 struct CMATCHRanksLevel {
-  MPI_Comm              comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
-  bool                  split = false;         /* it was made for this level */
-  PetscMPIInt           size = 1, rank = 0;
-  LocalInt              rows = 0; /* own ones */
-  PetscInt              all  = 0; /* of all ranks */
-  Exchange              halo;     /* of the entries of ghosts */
-  std::vector<PetscInt> range;    /* [size + 1] where the rows of each rank begin */
+  MPI_Comm                 comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
+  bool                     split = false;         /* it was made for this level */
+  PetscMPIInt              size = 1, rank = 0;
+  LocalInt                 rows = 0; /* own ones */
+  PetscInt                 all  = 0; /* of all ranks */
+  Exchange                 halo;     /* of the entries of ghosts */
+  std::vector<PetscInt>    range;    /* [size + 1] where the rows of each rank begin */
+  std::vector<PetscMPIInt> of_all;   /* [size] the numbers of its ranks among those of the finest level */
 
   /* what follows is of levels on several ranks */
   CMATCHRowList         send, receive;    /* rows that go to their owners on the next level, see CMATCHRanksSetUp */
@@ -100,10 +101,10 @@ struct CMATCHRanks {
   CMATCHStats                   stats     = {};          /* of this set-up, or of the last one */
   bool                          dominated = false;       /* the last level on several ranks has no aggregates */
 
-  /* How a cycle communicates. */
+  /* How a set-up and a cycle communicate. */
   bool        on_devices = false;   /* all ranks have their levels on GPUs */
   NCCL       *nccl       = nullptr; /* by it, or else */
-  bool        direct     = false;   /* kernels write to the other GPUs themselves */
+  bool        direct     = false;   /* kernels of a cycle write to the other GPUs themselves */
   const char *why_mpi    = "";      /* why it does so by MPI, if all levels are on GPUs */
 
   std::unique_ptr<CMATCHRanksSetUp> setup; /* while it is under way */
@@ -136,8 +137,8 @@ inline LocalInt CMATCHMostValues(const CMATCHRanks &ranks)
 
 /* So many entries of each ghost of the finest level, behind the rank's own ones. Collective. */
 PetscErrorCode CMATCHRanksHalo(CMATCHRanks *, LocalInt entries, PetscScalar *x);
-/* Room on the host for the modes, where they have to be there to be sent. */
-PetscErrorCode CMATCHRanksNeedStaging(CMATCHRanks *);
+/* What that needs for the near null vector or the modes, when there is a PetscSF: lists for NCCL, or room on the host. */
+PetscErrorCode CMATCHRanksPrepareHalo(CMATCHRanks *);
 
 /*
    Makes all levels below the finest one, which the set-up has begun with. Collective. An error of this rank is in the outcome of

@@ -580,7 +580,7 @@ static PetscErrorCode PrepareRanks(PC pc, OwnData *data)
   ranks->largest   = data->largest;
   ranks->has_w     = data->w.vec != nullptr;
   ranks->modes     = std::move(data->modes);
-  PetscCall(CMATCHRanksNeedStaging(ranks));
+  if (data->keep) PetscCall(CMATCHRanksPrepareHalo(ranks)); /* or when they are connected */
   ranks->w.Swap(&data->w_entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -668,6 +668,34 @@ static PetscErrorCode ShareWithGhosts(CMATCHRanks *ranks)
 }
 
 /*
+   Whether a new hierarchy is made and applied with messages of NCCL, as it is where that is possible and wanted. All ranks find it
+   out together.
+*/
+static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  CMATCHRanks *ranks  = cmatch->ranks;
+
+  PetscFunctionBegin;
+  ranks->nccl    = nullptr;
+  ranks->why_mpi = "";
+  if (!ranks->on_devices) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cmatch->communication == PC_CMATCH_COMMUNICATION_MPI) {
+    ranks->why_mpi = "it was asked for";
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  phase->outcome->exchanging = true;
+  PetscCall(NCCLOf(phase->comm, &ranks->nccl, &ranks->why_mpi));
+  phase->outcome->exchanging = false;
+  PetscCheck(
+    ranks->nccl || cmatch->communication != PC_CMATCH_COMMUNICATION_NCCL, phase->comm, PETSC_ERR_SUP,
+    "-pc_cmatch_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
+    "-pc_cmatch_communication auto",
+    ranks->why_mpi);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
    Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
 */
 PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
@@ -711,46 +739,26 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
   std::copy(all + kModes, std::end(all), data.modes.largest);
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &data), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  cmatch->ranks->on_devices  = !(all[5] > 0);
-  cmatch->reaches_others     = true;
-  cmatch->connect            = Connect_CMATCH;
-  cmatch->reused             = data.keep;
-  cmatch->anew               = false;
-  cmatch->misfit             = CMATCHMisfit{};
-  cmatch->complete           = false;
-  cmatch->has_work           = cmatch->reuse_pattern;
-  phase->outcome->exchanging = true;
-  if (!data.keep) PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
-  PetscCall(ShareWithGhosts(cmatch->ranks));
-  phase->outcome->exchanging = false;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-   Whether the cycle of a new hierarchy communicates by NCCL, as it does where that is possible and wanted. All ranks find it out
-   together.
-*/
-static PetscErrorCode ChooseCommunication(PC pc, PCLocalPhase *phase)
-{
-  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
-  CMATCHRanks *ranks  = cmatch->ranks;
-
-  PetscFunctionBegin;
-  ranks->nccl    = nullptr;
-  ranks->why_mpi = "";
-  if (!ranks->on_devices) PetscFunctionReturn(PETSC_SUCCESS);
-  if (cmatch->communication == PC_CMATCH_COMMUNICATION_MPI) {
-    ranks->why_mpi = "it was asked for";
-    PetscFunctionReturn(PETSC_SUCCESS);
+  cmatch->ranks->on_devices = !(all[5] > 0);
+  cmatch->reaches_others    = true;
+  cmatch->connect           = Connect_CMATCH;
+  cmatch->reused            = data.keep;
+  cmatch->anew              = false;
+  cmatch->misfit            = CMATCHMisfit{};
+  cmatch->complete          = false;
+  cmatch->has_work          = cmatch->reuse_pattern;
+  if (!data.keep) {
+    PetscCall(ChooseCommunication(pc, phase));
+    phase->outcome->exchanging = true;
+    PetscCall(CMATCHRanksConnect(EntriesOf(pc), cmatch->ranks));
+    phase->outcome->exchanging = false;
+    if (cmatch->ranks->has_w || cmatch->ranks->modes.m)
+      PetscCall(PCLocalPhaseStep(phase, CallGuarded(CMATCHRanksPrepareHalo, cmatch->ranks), nullptr));
+    if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   }
   phase->outcome->exchanging = true;
-  PetscCall(NCCLOf(phase->comm, &ranks->nccl, &ranks->why_mpi));
+  PetscCall(ShareWithGhosts(cmatch->ranks));
   phase->outcome->exchanging = false;
-  PetscCheck(
-    ranks->nccl || cmatch->communication != PC_CMATCH_COMMUNICATION_NCCL, phase->comm, PETSC_ERR_SUP,
-    "-pc_cmatch_communication nccl is not possible: %s. Give each rank a GPU of its own and a finepc that finds NCCL, or use "
-    "-pc_cmatch_communication auto",
-    ranks->why_mpi);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -760,7 +768,6 @@ static PetscErrorCode ConnectCycle(PC pc, PCLocalPhase *phase)
   CMATCHRanks *ranks  = cmatch->ranks;
 
   PetscFunctionBegin;
-  PetscCall(ChooseCommunication(pc, phase));
   if (!ranks->nccl) {
     PetscCall(CMATCHRanksConnectByMPI(phase, ranks));
     PetscFunctionReturn(PETSC_SUCCESS);
