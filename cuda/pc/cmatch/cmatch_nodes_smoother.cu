@@ -93,6 +93,15 @@ __device__ __forceinline__ double Quotient(int blocks, const double *above, cons
   return quotient;
 }
 
+/* The sum of some parts. One block. */
+__global__ void __launch_bounds__(kBlockSize) SumParts(int count, const double *parts, double *sum)
+{
+  double mine = 0;
+  for (int part = threadIdx.x; part < count; part += kBlockSize) mine += parts[part];
+  mine = BlockSum(mine);
+  if (threadIdx.x == 0) *sum = mine;
+}
+
 /* The vector of which A makes the residual at the beginning; `first` is the number of the first unknown. A thread takes an entry.
  */
 __global__ void __launch_bounds__(kBlockSize)
@@ -213,13 +222,14 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
 
 /*
    The same of all ranks of the level, by steps between which they exchange entries and sum up. What the kernels take for the parts
-   of a sum is the sum of all ranks then, and zeros.
+   of a sum is the sum of all ranks then, and zeros. With NCCL the host reads nothing before the last step.
 */
 template <typename T, int K>
 class EstimateOnRanks {
 public:
   EstimateOnRanks(CMATCHNodesSetup *t, const CMATCHNodesVectors &v, MPI_Datatype node) :
-      t_(t), s_(t->s), L_(t->Level()), A_(t->Level()), v_(v), node_(node), n_(L_.n * L_.k)
+      t_(t), s_(t->s), L_(t->Level()), A_(t->Level()), v_(v), node_(node), n_(L_.n * L_.k),
+      nccl_(t->Ranks().halo->all ? t->Ranks().halo->nccl : nullptr)
   {
   }
 
@@ -240,15 +250,16 @@ public:
                                                                                               v, Part(2 * step));
       FinePCCheckLaunch();
       PetscCall(Sum(Part(2 * step), &rz[step]));
-      if (step == kSteps || !(rz[step] > 0)) break;
+      if (step == kSteps || !(nccl_ || rz[step] > 0)) break;
       if (n_)
         StepDirection<<<BlocksFor(n_), kBlockSize, 0, s_->stream>>>(n_, Part(2 * step), step ? Part(2 * step - 2) : nullptr, v.z,
                                                                     v.p);
       FinePCCheckLaunch();
       PetscCall(Multiply(v.p, v.q, Part(2 * step + 1)));
       PetscCall(Sum(Part(2 * step + 1), &pq[step]));
-      if (!(pq[step] > 0)) break;
+      if (!(nccl_ || pq[step] > 0)) break;
     }
+    if (nccl_) PetscCall(ReadSums(rz, pq));
     *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, rz, pq));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -273,9 +284,17 @@ private:
   /* The sum of parts, over all ranks, which takes their place. */
   PetscErrorCode Sum(double *partial, PetscReal *sum)
   {
-    double parts[kSumBlocks];
+    double        parts[kSumBlocks];
+    double *const own = Part(kSums); /* behind the parts */
 
     PetscFunctionBegin;
+    if (nccl_) {
+      SumParts<<<1, kBlockSize, 0, s_->stream>>>(kSumBlocks, partial, own);
+      FinePCCheckLaunch();
+      PetscCallCUDA(cudaMemsetAsync(partial, 0, sizeof(parts), s_->stream));
+      PetscCall(NCCLSum(nccl_, own, partial, 1, s_->stream));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     PetscCallCUDA(cudaMemcpyAsync(parts, partial, sizeof(parts), cudaMemcpyDeviceToHost, s_->stream));
     PetscCallCUDA(cudaStreamSynchronize(s_->stream));
     *sum = 0;
@@ -286,6 +305,19 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The sums of all ranks, which are in the places of the parts */
+  PetscErrorCode ReadSums(PetscReal rz[], PetscReal pq[])
+  {
+    double sums[kSums];
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpy2DAsync(sums, sizeof(*sums), v_.partial, kSumBlocks * sizeof(*sums), sizeof(*sums), kSums,
+                                    cudaMemcpyDeviceToHost, s_->stream));
+    PetscCallCUDA(cudaStreamSynchronize(s_->stream));
+    for (LocalInt sum = 0; sum < kSums; sum++) (sum % 2 ? pq : rz)[sum / 2] = sums[sum];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   CMATCHNodesSetup         *t_;
   CMATCHSetup              *s_;
   const CMATCHNodesLevel   &L_;
@@ -293,6 +325,7 @@ private:
   const CMATCHNodesVectors &v_;
   const MPI_Datatype        node_;
   const LocalInt            n_;
+  NCCL *const               nccl_; /* adds up over all ranks of the level, or the host does */
 };
 
 /* Launches the inverses of the diagonal blocks. */
@@ -354,7 +387,7 @@ PetscErrorCode CMATCHNodesInvertDiagonals(CMATCHNodesSetup *t, CMATCHNodesVector
   PetscCall(s->arena.Take(n * L.k, &t->inverse));
   for (double **vector : {&t->diagonal, &v->r, &v->z}) PetscCall(s->arena.Take(n, vector));
   for (double **vector : {&v->p, &v->q}) PetscCall(s->arena.Take(with_ghosts, vector));
-  PetscCall(s->arena.Take((size_t)kSums * kSumBlocks, &v->partial));
+  PetscCall(s->arena.Take((size_t)kSums * kSumBlocks + 1, &v->partial));
   PetscCall(LaunchInvertDiagonals(t));
   PetscCall(CMATCHReadReport(s));
   L.raised = s->seen.raised;

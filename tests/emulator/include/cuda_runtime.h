@@ -583,6 +583,13 @@ inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cud
   emulator::DoOrCapture([=] { emulator::Copy(to, from, bytes); });
   return cudaSuccess;
 }
+inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                                     cudaMemcpyKind kind, cudaStream_t stream = nullptr)
+{
+  for (size_t row = 0; row < height; row++)
+    (void)cudaMemcpyAsync((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width, kind, stream);
+  return cudaSuccess;
+}
 inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t = nullptr)
 {
   emulator::DoOrCapture([=] { emulator::Set(memory, value, bytes); });
