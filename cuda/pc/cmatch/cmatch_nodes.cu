@@ -251,6 +251,28 @@ struct Graph {
   float           *a, *d;
 };
 
+/* The modes of a node, two of which are read at once where their number is known and even. */
+template <int K, int M>
+struct NodeModes {
+  static constexpr bool kPairs = K && K * M % 2 == 0;
+
+  double        known[kPairs ? K * M : 1];
+  const double *from;
+
+  __device__ __forceinline__ explicit NodeModes(const double *B) : from(B)
+  {
+    if constexpr (kPairs) {
+#pragma unroll
+      for (int t = 0; t < K * M / 2; t++) {
+        const double2 pair = ((const double2 *)B)[t];
+        known[2 * t]       = pair.x;
+        known[2 * t + 1]   = pair.y;
+      }
+    }
+  }
+  __device__ __forceinline__ const double *Get() const { return kPairs ? known : from; }
+};
+
 /* The graph of the finest level. A warp takes a node. */
 template <int K, int M>
 __global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g)
@@ -266,7 +288,8 @@ __global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g)
     if (j != i) {
       const double *const a = g.A + (size_t)e * k * k, *const d_i = g.diagonal + (size_t)i * k,
                           *const d_j = g.diagonal + (size_t)j * k;
-      if (g.kind == CMATCH_AXIAL) weight = CMATCHAxialWeight(k, m, a, g.B + (size_t)i * k * m, g.B + (size_t)j * k * m);
+      if (g.kind == CMATCH_AXIAL)
+        weight = CMATCHAxialWeight(k, m, a, g.B + (size_t)i * k * m, NodeModes<K, M>(g.B + (size_t)j * k * m).Get());
       else weight = g.kind == CMATCH_TRACE ? CMATCHTraceWeight(k, a) : CMATCHFrobeniusWeight(k, a, d_i, d_j);
       const LocalInt to = e - i - (j > i);
       g.j[to]           = j;

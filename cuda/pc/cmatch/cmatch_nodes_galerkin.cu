@@ -206,6 +206,29 @@ struct Ahead {
   LocalInt J, begin, count;
 };
 
+/* The sums of a column of some blocks get its products with a block of P, of which two entries are read at once for all of them. */
+template <typename T, int K, int M, int Blocks>
+__device__ __forceinline__ void AddPairs(const double *staged, const T (&of_AP)[Blocks][K], double *const (&sums)[Blocks])
+{
+#pragma unroll
+  for (int s = 0; s < M; s += 2) {
+    double2 of_P[K];
+#pragma unroll
+    for (int r = 0; r < K; r++) of_P[r] = ((const double2 *)staged)[(r * M + s) / 2];
+#pragma unroll
+    for (int v = 0; v < Blocks; v++) {
+      if (!sums[v]) continue;
+      double first = sums[v][s * M], second = sums[v][(s + 1) * M];
+#pragma unroll
+      for (int r = 0; r < K; r++) first += of_P[r].x * (double)of_AP[v][r];
+#pragma unroll
+      for (int r = 0; r < K; r++) second += of_P[r].y * (double)of_AP[v][r];
+      sums[v][s * M]       = first;
+      sums[v][(s + 1) * M] = second;
+    }
+  }
+}
+
 /*
    Adds up the places' blocks of row c in columns from `least` on. Of the warps of a block each takes some of the places. A group
    takes a block of A P, and a lane a column of it. `staged` [k][m] and `picked` [kWarpSize] are of the warp.
@@ -265,17 +288,20 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
             for (int r = 0; r < kK; r++)
               if (r < k) of_AP[v][r] = AP[r * m];
           }
+          if constexpr (K == 3 && M > 0 && M % 2 == 0) AddPairs<T, K, M, kAhead>(staged, of_AP, sums);
+          else {
 #pragma unroll
-          for (int v = 0; v < kAhead; v++) {
-            if (!sums[v]) continue;
+            for (int v = 0; v < kAhead; v++) {
+              if (!sums[v]) continue;
 #pragma unroll
-            for (int s = 0; s < kM; s++) {
-              if (s >= m) continue;
-              double sum = sums[v][s * m];
+              for (int s = 0; s < kM; s++) {
+                if (s >= m) continue;
+                double sum = sums[v][s * m];
 #pragma unroll
-              for (int r = 0; r < kK; r++)
-                if (r < k) sum += staged[r * m + s] * (double)of_AP[v][r];
-              sums[v][s * m] = sum;
+                for (int r = 0; r < kK; r++)
+                  if (r < k) sum += staged[r * m + s] * (double)of_AP[v][r];
+                sums[v][s * m] = sum;
+              }
             }
           }
         }
@@ -408,6 +434,14 @@ __global__ void __launch_bounds__(kBlockSize)
   const int               lane = threadIdx.x % kWarpSize, q = lane % kGroup;
   const CMATCHNodesMerge &in = from.in;
   if (c >= in.rows) return;
+  const LocalInt count = c < in.mine ? in.own.start[c + 1] - in.own.start[c] : 0;
+  if (in.add_i[c] == in.add_i[c + 1] && count == C_i[c + 1] - C_i[c]) { /* own blocks, and no others */
+    for (LocalInt e = in.own.start[c] + lane / kGroup; e < in.own.start[c + 1]; e += kGroups) {
+      double *const to = C + (size_t)CMATCHFindBlock(C_i, C_j, c, from.Own(in.own.j[e])) * entries;
+      for (int at = q; at < entries; at += kGroup) to[at] = 0 + in.own.a[(size_t)e * entries + at];
+    }
+    return;
+  }
   for (long long at = (long long)C_i[c] * entries + lane; at < (long long)C_i[c + 1] * entries; at += kWarpSize) C[at] = 0;
   __syncwarp();
   const auto add = [&](LocalInt column, const double *block) {
