@@ -21,7 +21,9 @@
 
 #include "covering.h"
 #include "ksp/cgfused.h"
+#include "device.h"
 #include "pc_support.h"
+#include "ranks/nccl.h"
 #include "recorder.h"
 #include "spread.h"
 
@@ -2292,6 +2294,57 @@ TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][g
     }
     CHECK(VectorDifference(Values(x), expected.x) <= 1e-13);
   }
+}
+
+/* An error of this rank's monitor, where it has one. */
+static PetscErrorCode LeaveSolve(KSP, PetscInt iteration, PetscReal, void *)
+{
+  return iteration < 5 ? PETSC_SUCCESS : PETSC_ERR_USER;
+}
+
+/*
+   The last rank leaves a solve with an error. The GPUs of the others wait for it no longer than they are told to. The communicator
+   of MPI is one of its own, since that of NCCL is no longer of use.
+*/
+TEST_CASE("cgfused: NCCL and a rank that leaves a solve", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  if (DeviceIsEmulated()) {
+    SkipTest();
+    return;
+  }
+  const int   last = Ranks() - 1;
+  MPI_Comm    comm;
+  NCCL       *nccl;
+  const char *why;
+  MUST(MPI_Comm_dup(PETSC_COMM_WORLD, &comm));
+  MUST(PetscOptionsSetValue(nullptr, "-finepc_wait_limit", "2"));
+  {
+    const MatObject A   = CreateMat(Poisson(80, 79), MATAIJCUSPARSE, comm);
+    const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI, std::string("-ksp_rtol 1e-14 ") + kByNCCL);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    RunOf(ksp);
+    MUST(NCCLOf(PetscObjectComm((PetscObject)(Mat)A), &nccl, &why));
+    if (Rank() == last) MUST(KSPMonitorSet(ksp, LeaveSolve, nullptr, nullptr));
+    {
+      Errors               errors;
+      const double         begin = MPI_Wtime();
+      const PetscErrorCode code  = KSPSolve(ksp, b, x);
+      const double         took  = MPI_Wtime() - begin;
+      CAPTURE(errors.text, took);
+      CHECK((int)code == (int)(Rank() == last ? PETSC_ERR_USER : PETSC_ERR_GPU));
+      if (Rank() != last) CHECK(Contains(errors.text, "has not answered for 2"));
+      if (Rank() != last && Contains(errors.text, "that of rank")) CHECK(Contains(errors.text, "rank " + std::to_string(last)));
+      CHECK(took < 30);
+    }
+    MUST(MPI_Barrier(PETSC_COMM_WORLD));
+    if (Rank() == last) { /* so that no rank has a communicator of NCCL that others would have to destroy with it */
+      const Errors errors;
+      CHECK((int)NCCLCheck_CUDA(nccl, 3) == (int)PETSC_ERR_GPU);
+    }
+  }
+  MUST(PetscOptionsClearValue(nullptr, "-finepc_wait_limit"));
+  MUST(MPI_Comm_free(&comm));
 }
 
 /* One GPU for several ranks, or no NCCL: the view says why, and who asks for NCCL is told what to do. */

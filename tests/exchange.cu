@@ -19,6 +19,12 @@ __global__ void __launch_bounds__(kCGBlock) ReadWords(LocalInt count, const uint
   if (k < count) to[k] = AwaitWord(words + k, *state->peers.turn);
 }
 
+__global__ void AwaitInVain(const uint4 *words, double *in_double, float *in_single)
+{
+  *in_double = AwaitWord(words, 7);
+  *in_single = AwaitWord((const uint2 *)(words + 1) + 1, 9);
+}
+
 } // namespace
 
 /* An exchange as an iteration has it, after which the ghosts are read; where kernels write to other GPUs a sum ends it. */
@@ -60,5 +66,30 @@ PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Exchange *
   PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *exchange, PetscObjectComm((PetscObject)exchange->sf)));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AwaitInVain_CUDA(bool *waited, double *in_double, float *in_single)
+{
+  constexpr size_t kWords = (1 << 17) + 3; /* more than are written at once */
+  Buffer<uint4>    words;
+  Buffer<double>   results;
+  cudaStream_t     stream;
+
+  PetscFunctionBegin;
+  PetscCall(words.Allocate(kWords));
+  PetscCall(results.Allocate(2));
+  PetscCallCUDA(cudaMemset(words.data(), 0, words.bytes()));
+  PetscCallCUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  AwaitInVain<<<1, 1, 0, stream>>>(words.data() + kWords - 2, results.data(), (float *)(results.data() + 1));
+  FinePCCheckLaunch();
+  PetscCall(AwaitStream(stream, 0.2));
+  *waited = cudaStreamQuery(stream) == cudaErrorNotReady;
+  (void)cudaGetLastError();
+  PetscCall(GiveUpWords(words.data(), kWords, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCallCUDA(cudaStreamDestroy(stream));
+  PetscCallCUDA(cudaMemcpy(in_double, results.data(), sizeof(*in_double), cudaMemcpyDeviceToHost));
+  PetscCallCUDA(cudaMemcpy(in_single, results.data() + 1, sizeof(*in_single), cudaMemcpyDeviceToHost));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,10 +2,12 @@
 #include <petscsf.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
 #include "ksp/cgfused.h"
+#include "device.h"
 #include "ranks/group.h"
 #include "matrices.h"
 #include "spread.h"
@@ -325,6 +327,24 @@ TEST_CASE("nccl: the memory of one rank ends, and all of them get an error", "[n
     MUST(MPI_Comm_free(&comm));
     if (!failed) CHECK(n > 1);
   }
+}
+
+TEST_CASE("exchange: kernels that wait for another GPU end when the host gives up", "[exchange][gpu]")
+{
+  NEEDS_DEVICE();
+  if (DeviceIsEmulated()) {
+    SkipTest();
+    return;
+  }
+#if defined(FINEPC_HAVE_CUDA)
+  bool   waited    = false;
+  double in_double = 0;
+  float  in_single = 0;
+  MUST(AwaitInVain_CUDA(&waited, &in_double, &in_single));
+  CHECK(waited);
+  CHECK(std::isnan(in_double));
+  CHECK(std::isnan(in_single));
+#endif
 }
 
 /* Each exchange by the kernels, and twice, since the second one finds what the first has left behind. */

@@ -90,8 +90,8 @@ struct CGColumnsWork : ExchangeRanks {
   CGColumnsCaptured captured{};
 
   /* a rank among several */
-  std::function<PetscErrorCode()> watch;                                               /* whether it has failed, see AwaitEvent() */
-  CGGhosts                        ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2, for block vectors */
+  Watch    watch;                                               /* whether it has failed, see AwaitEvent() */
+  CGGhosts ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2, for block vectors */
 };
 
 /* Calls f with the width of the block vectors as a constant: the one place where it becomes one. */

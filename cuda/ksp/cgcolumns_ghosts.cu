@@ -119,7 +119,7 @@ __device__ __forceinline__ double2 MultiplyRow(const CGGhostRows &B, LocalInt be
           for (int k = 0; k < 2; k++) words[t][k] = LoadWord(B.words + at[t] + k);
 #pragma unroll
         for (int t = 0; t < kAtOnce; t++) {
-          come     = come && HasCome(words[t][0], turn) && HasCome(words[t][1], turn);
+          come     = come && MayGoOn(words[t][0], turn) && MayGoOn(words[t][1], turn);
           ghost[t] = {NumberOf(words[t][0]), NumberOf(words[t][1])};
         }
       } while (!come);
@@ -212,7 +212,7 @@ PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
   PetscCall(CGColumnsForgetGraph(work));
   for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
   ExchangeRanksUse(work, nccl);
-  if (nccl) work->watch = [nccl]() { return NCCLCheck(nccl); };
+  if (nccl) work->watch = [nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); };
   else work->watch = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -202,8 +202,8 @@ PetscErrorCode FusedUseNCCL(ExchangeRanks *ranks, Mail *mailbox, NCCL *nccl)
 {
   PetscFunctionBegin;
   ExchangeRanksUse(ranks, nccl);
-  if (nccl) mailbox->Watch([nccl]() { return NCCLCheck(nccl); });
-  else mailbox->Watch(nullptr);
+  if (nccl) mailbox->WatchBy([nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); });
+  else mailbox->WatchBy(nullptr);
   if (ranks->peers)
     PetscCall(
       ArrayCopy_CUDA(&mailbox->state()->peers, ranks->peers, sizeof(*ranks->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));

@@ -10,6 +10,8 @@
 */
 #pragma once
 
+#include <petsctime.h>
+
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -20,15 +22,20 @@
 
 constexpr int kCGInFlight = 2; /* launches that the host is ahead at most; each has a copy of the state of its own */
 
+/* What is called while the host waits, with the seconds that it has waited. */
+using Watch = std::function<PetscErrorCode(double)>;
+
 /*
    Waits for the event. If there is a function `watch` it is called again and again while the event has not come, and an error of it
    ends the waiting; without it the host sleeps or spins as CUDA has it.
 */
-inline PetscErrorCode AwaitEvent(cudaEvent_t event, const std::function<PetscErrorCode()> &watch)
+inline PetscErrorCode AwaitEvent(cudaEvent_t event, const Watch &watch)
 {
-  constexpr int kAsk = 4096; /* looks at the event between two calls of watch(), which take some milliseconds together */
+  constexpr int  kAsk = 4096; /* looks at the event between two calls of watch(), which take some milliseconds together */
+  PetscLogDouble begin, now;
 
   PetscFunctionBegin;
+  if (watch) PetscCall(PetscTime(&begin));
   for (int looks = 1; watch; looks++) {
     const cudaError_t found = cudaEventQuery(event);
     if (found != cudaErrorNotReady) {
@@ -36,7 +43,9 @@ inline PetscErrorCode AwaitEvent(cudaEvent_t event, const std::function<PetscErr
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     (void)cudaGetLastError(); /* not to be ready is no error of a launch */
-    if (looks % kAsk == 0) PetscCall(watch());
+    if (looks % kAsk) continue;
+    PetscCall(PetscTime(&now));
+    PetscCall(watch(now - begin));
   }
   PetscCallCUDA(cudaEventSynchronize(event));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -97,7 +106,7 @@ public:
   }
 
   /* From now on the host waits for launches so, see AwaitEvent(). */
-  void Watch(std::function<PetscErrorCode()> watch) { watch_ = std::move(watch); }
+  void WatchBy(Watch watch) { watch_ = std::move(watch); }
 
   State *state() const { return state_.data(); } /* on the device */
   size_t bytes() const { return state_.bytes(); }
@@ -213,16 +222,16 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  Buffer<State>                   state_;
-  State                          *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
-  bool                            pinned_ = false;
-  std::vector<State>              fetched_;                      /* the memory of seen_, if not pinned */
-  cudaStream_t                    aside_              = nullptr; /* by which copies are fetched, if not pinned */
-  cudaEvent_t                     event_[kCGInFlight] = {};      /* the copy of this slot is there */
-  long                            launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
-  LocalInt                        reported_ = 0;                 /* iterations that the caller knows of */
-  std::function<PetscErrorCode()> watch_;
-  Record                          records_[kCGRecords]; /* of the last report */
+  Buffer<State>      state_;
+  State             *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
+  bool               pinned_ = false;
+  std::vector<State> fetched_;                      /* the memory of seen_, if not pinned */
+  cudaStream_t       aside_              = nullptr; /* by which copies are fetched, if not pinned */
+  cudaEvent_t        event_[kCGInFlight] = {};      /* the copy of this slot is there */
+  long               launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
+  LocalInt           reported_ = 0;                 /* iterations that the caller knows of */
+  Watch              watch_;
+  Record             records_[kCGRecords]; /* of the last report */
 };
 
 using CGMailbox = Mailbox<CGState>;

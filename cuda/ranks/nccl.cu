@@ -1,6 +1,9 @@
 /* The calls of NCCL. What a build without its header has instead is at the end. */
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "buffer.cuh"
 #include "ranks/nccl.cuh"
@@ -32,8 +35,9 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
 static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
 
 struct NCCL {
-  ncclComm_t comm = nullptr;
-  int        held = 0; /* by so many solvers */
+  ncclComm_t comm  = nullptr;
+  int        held  = 0;  /* by so many solvers */
+  PetscReal  limit = 60; /* seconds that the host waits for kernels, or 0 for any time */
 
   /* memory that the GPUs of one machine write to one another; null where there is none */
   void     *memory = nullptr;
@@ -240,6 +244,7 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
   ncclUniqueId common;
 
   PetscFunctionBegin;
+  PetscCall(PetscOptionsGetReal(nullptr, nullptr, "-finepc_wait_limit", &nccl->limit, nullptr));
   std::memcpy(common.internal, id, kNCCLId);
   const ncclResult_t result = TheLibrary().comm_init_rank(&nccl->comm, size, common, rank);
   if (result != ncclSuccess) {
@@ -431,19 +436,86 @@ PetscErrorCode NCCLDeliver_CUDA(NCCL *nccl, const std::vector<NCCLMessages> &arr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLCheck(NCCL *nccl)
+/* The ranks whose last sum over ranks is older than that of others, who wait for them; of two ranks the other one. */
+static PetscErrorCode NameMissing(const RankPeers &peers, std::string *names)
+{
+  std::vector<uint4>    words(PeerSumWords(peers.ranks));
+  std::vector<unsigned> last(peers.ranks, 0);
+  cudaStream_t          stream;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaMemcpyAsync(words.data(), peers.own, words.size() * sizeof(uint4), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCallCUDA(cudaStreamDestroy(stream));
+  for (size_t k = 0; k < words.size(); k++) {
+    unsigned &of = last[k / kPeerSums % peers.ranks];
+    of           = std::max(of, words[k].y);
+  }
+  const unsigned oldest = *std::min_element(last.begin(), last.end());
+  if (peers.ranks > 2 && oldest == *std::max_element(last.begin(), last.end())) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int rank = 0; rank < peers.ranks; rank++)
+    if (last[rank] == oldest && rank != peers.rank) *names += (names->empty() ? "rank " : ", rank ") + std::to_string(rank);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   NCCL ends its kernels at once then, but in the same call it waits for graphs that have operations of the communicator, which
+   their solver destroys later: so that another thread makes the call.
+*/
+static PetscErrorCode Abort(NCCL *nccl)
+{
+  int device;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  try {
+    std::thread([comm = nccl->comm, device] {
+      (void)cudaSetDevice(device);
+      (void)TheLibrary().comm_abort(comm);
+    }).detach();
+  } catch (const std::exception &) { /* there may be no more threads */
+  }
+  nccl->comm = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Ends what waits for another rank, and the communicator with it. */
+static PetscErrorCode GiveUp(NCCL *nccl, std::string *missing)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceGetStream(&stream));
+  if (nccl->peers.ranks) {
+    PetscCall(NameMissing(nccl->peers, missing));
+    PetscCall(GiveUpWords(nccl->peers.own, PeerWords(nccl->peers.ranks), stream)); /* while the others' memory can be written to */
+  }
+  PetscCall(Abort(nccl));
+  PetscCall(AwaitStream(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLCheck_CUDA(NCCL *nccl, double waited)
 {
   ncclResult_t result = ncclSuccess;
   char         text[kNCCLText];
+  std::string  missing;
 
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
+  if (nccl->limit > 0 && waited > nccl->limit) {
+    PetscCall(GiveUp(nccl, &missing));
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU,
+            "The GPU of another rank has not answered for %g seconds%s%s. It may have met an error, or may be busy: "
+            "-finepc_wait_limit sets the seconds, 0 to wait for any time",
+            (double)nccl->limit, missing.empty() ? "" : ", that of ", missing.c_str());
+  }
   const ncclResult_t asked = TheLibrary().comm_get_async_error(nccl->comm, &result);
   if (asked != ncclSuccess) result = asked;
   if (result == ncclSuccess || result == ncclInProgress) PetscFunctionReturn(PETSC_SUCCESS);
   Describe(result, nccl->comm, text);
-  (void)TheLibrary().comm_abort(nccl->comm); /* its own kernels end */
-  nccl->comm = nullptr;
+  PetscCall(GiveUp(nccl, &missing));
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "An exchange between ranks has failed. %s", text);
 }
 

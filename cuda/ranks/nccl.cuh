@@ -24,12 +24,6 @@ void NCCLGiveSlots(NCCL *, LocalInt begin);
 /* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. An entry takes `bytes`. */
 PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const void *packed,
                             const std::vector<Neighbours::Part> &from, void *received, size_t bytes, cudaStream_t);
-/*
-   An error if an operation of NCCL has met one, on this rank or by its connection to another. What is under way is ended then, so
-   that nothing waits for a rank that is gone. Kernels that write to the other GPUs of the machine themselves know of no failure but
-   that of their GPU; a rank that is gone leaves the others waiting there, as in a reduction of MPI, until mpiexec ends them.
-*/
-PetscErrorCode NCCLCheck(NCCL *);
 /* A solver has graphs with operations of the communicator from now on, or no longer. */
 void NCCLHold(NCCL *);
 void NCCLRelease(NCCL *);

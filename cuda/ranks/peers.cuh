@@ -6,6 +6,8 @@
 */
 #pragma once
 
+#include <petsctime.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -22,6 +24,46 @@ struct RankPeers {
   uint4    *own;               /* the words of this rank */
   uint4    *words[kPeersMost]; /* [ranks] those of each rank, this one too */
 };
+
+/* Waits for what is under way in the stream, for some seconds at most. */
+inline PetscErrorCode AwaitStream(cudaStream_t stream, PetscLogDouble most = 5)
+{
+  PetscLogDouble begin, now;
+
+  PetscFunctionBegin;
+  PetscCall(PetscTime(&begin));
+  do {
+    if (cudaStreamQuery(stream) != cudaErrorNotReady) break;
+    PetscCall(PetscTime(&now));
+  } while (now - begin < most);
+  (void)cudaGetLastError();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Ends kernels of a stream that wait for words of another GPU, by writing so many words of this GPU, again and again, until nothing
+   is under way: GPUs that are not gone may still write theirs. A copy needs no room on the processors that the kernels have.
+*/
+inline PetscErrorCode GiveUpWords(uint4 *words, size_t count, cudaStream_t waiting)
+{
+  constexpr int           kTimes = 50; /* at most */
+  const std::vector<char> given_up(1 << 20, (char)kGivenUp);
+  const size_t            bytes = count * sizeof(uint4);
+  cudaStream_t            stream;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (int time = 0; time < kTimes && cudaStreamQuery(waiting) == cudaErrorNotReady; time++) {
+    for (size_t at = 0; at < bytes; at += given_up.size())
+      PetscCallCUDA(cudaMemcpyAsync((char *)words + at, given_up.data(), std::min(given_up.size(), bytes - at),
+                                    cudaMemcpyHostToDevice, stream));
+    PetscCallCUDA(cudaStreamSynchronize(stream));
+    PetscCall(AwaitStream(waiting, 0.1));
+  }
+  (void)cudaGetLastError();
+  PetscCallCUDA(cudaStreamDestroy(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 constexpr LocalInt kPeerSlots = 1 << 21; /* words of a rank for exchanges: 32 MiB */
 

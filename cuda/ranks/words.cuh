@@ -55,12 +55,25 @@ __device__ __forceinline__ float NumberOf(const uint2 &w)
   return __uint_as_float(w.x);
 }
 
+/*
+   What the host writes to all words, byte by byte, when another GPU has not written them for too long, so that kernels that wait
+   for them end. As a number it is NaN.
+*/
+constexpr unsigned char kGivenUp = 0xff;
+
+/* Whether there is nothing to wait for any more: the word has come, or the host has given up. */
+template <typename Word>
+__device__ __forceinline__ bool MayGoOn(const Word &w, unsigned turn)
+{
+  return HasCome(w, turn) || w.y == 0xffffffff;
+}
+
 /* The number of the word, once it has come. */
 template <typename Word>
 __device__ __forceinline__ auto AwaitWord(const Word *word, unsigned turn)
 {
   Word w;
   do w = LoadWord(word);
-  while (!HasCome(w, turn));
+  while (!MayGoOn(w, turn));
   return NumberOf(w);
 }

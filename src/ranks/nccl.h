@@ -43,6 +43,12 @@ struct NCCLMessages {
 /* Sends and gets all of these together, in the order of the current stream. A rank may send to itself. No memory is taken. */
 PetscErrorCode NCCLDeliver_CUDA(NCCL *, const std::vector<NCCLMessages> &);
 
+/*
+   An error if an operation of NCCL has met one, on this rank or by its connection to another, or if the host has waited for kernels
+   longer than -finepc_wait_limit. What is under way is ended then, so that nothing waits for a rank that is gone.
+*/
+PetscErrorCode NCCLCheck_CUDA(NCCL *, double waited);
+
 /* -------------------------------------- one rank's part --------------------------------------- */
 
 /*

@@ -173,7 +173,7 @@ PetscErrorCode NCCLDeliver_CUDA(NCCL *nccl, const std::vector<NCCLMessages> &arr
 }
 
 /* An error of MPI has ended the program. */
-PetscErrorCode NCCLCheck(NCCL *)
+PetscErrorCode NCCLCheck_CUDA(NCCL *, double)
 {
   return PETSC_SUCCESS;
 }

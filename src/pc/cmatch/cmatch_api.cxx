@@ -657,7 +657,7 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
 }
 
 /*@
-  PCCMATCHSetCommunication - Sets how the GPUs of several ranks exchange values in an application
+  PCCMATCHSetCommunication - Sets how the GPUs of several ranks exchange values
 
   Logically Collective
 
@@ -667,21 +667,20 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
                   `PCCMATCHCommunication`
 
   Options Database Key:
-. -pc_cmatch_communication <communication> - how the GPUs of several ranks exchange values in an application
+. -pc_cmatch_communication <communication> - how the GPUs of several ranks exchange values
 
   Level: intermediate
 
   Notes:
   An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers. With
   NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host decides about
-  nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every exchange. Both give
-  the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels write to the other GPUs
-  themselves.
+  nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. Rows and lists of a set-up go from GPU to GPU by NCCL,
+  too, and MPI carries counts. With MPI alone the host takes part in every exchange. Both give the same values to the last bit. On
+  one machine, with the NCCL that finepc was built with, the kernels of a cycle write to the other GPUs themselves.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends with an
-  error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view says what is
-  used, and why.
+  error where NCCL was asked for. Hierarchies on the host communicate by MPI. The view says what is used, and why.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCommunication()`, `PCCMATCHCommunication`, `KSPCGFusedSetCommunication()`
 @*/
@@ -691,7 +690,7 @@ PetscErrorCode PCCMATCHSetCommunication(PC pc, PCCMATCHCommunication communicati
 }
 
 /*@
-  PCCMATCHGetCommunication - Gets how the GPUs of several ranks exchange values in an application
+  PCCMATCHGetCommunication - Gets how the GPUs of several ranks exchange values
 
   Not Collective
 

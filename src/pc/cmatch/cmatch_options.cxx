@@ -153,17 +153,17 @@ static const Option<PC> kOptions[] = {
 
      An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers.
      With NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host
-     decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. With MPI the host takes part in every
-     exchange. Both give the same values to the last bit. On one machine, with the NCCL that finepc was built with, the kernels
-     write to the other GPUs themselves.
+     decides about nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. Rows and lists of a set-up go from GPU
+     to GPU by NCCL, too, and MPI carries counts. With MPI alone the host takes part in every exchange. Both give the same values to
+     the last bit. On one machine, with the NCCL that finepc was built with, the kernels of a cycle write to the other GPUs
+     themselves.
 
      NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed,
      and a GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends
-     with an error where NCCL was asked for. The set-up itself communicates by MPI, and so do hierarchies on the host. The view
-     says what is used, and why.
+     with an error where NCCL was asked for. Hierarchies on the host communicate by MPI. The view says what is used, and why.
 
      See also: `KSPCGFusedSetCommunication()` */
-  {"-pc_cmatch_communication", "how the GPUs of several ranks exchange values in an application", "PCCMATCHSetCommunication",
+  {"-pc_cmatch_communication", "how the GPUs of several ranks exchange values", "PCCMATCHSetCommunication",
    Field<&PC_CMATCH::communication>(OneOf(PCCMATCHCommunications))},
 
   /* reuse_pattern: `PETSC_TRUE` to compute new values on the old aggregates and patterns while they fit, `PETSC_FALSE` to
@@ -215,9 +215,8 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   each rank a hierarchy of its diagonal block
 . -pc_cmatch_gather_rows <100000> - at how many rows of 80 nonzeros in all a level goes to one rank; between 0 and 1000000000
 . -pc_cmatch_gather_ranks <10000> - at how many rows of 80 nonzeros a rank a level goes to fewer ranks; between 0 and 1000000000
-. -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values in an application. `auto`: NCCL where it can run,
-  else MPI; `mpi`: a `PetscSF` for each exchange; the host takes part in every one of them; `nccl`: NCCL, in a CUDA graph of the
-  whole cycle
+. -pc_cmatch_communication <auto> - how the GPUs of several ranks exchange values. `auto`: NCCL where it can run, else MPI; `mpi`: a
+  `PetscSF` for each exchange; the host takes part in every one of them; `nccl`: NCCL, in a CUDA graph of the whole cycle
 . -pc_cmatch_reuse_pattern <true> - whether aggregates and patterns are kept when only values have changed: `true` to compute new
   values on the old aggregates and patterns while they fit, `false` to coarsen anew in each set-up
 - -pc_cmatch_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
@@ -289,8 +288,8 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   each other leaves nothing to put together; the view says so, and a repartition is the remedy. The smoothers `sfsai` and
   `afsai` have factors of each rank's own block of a level, scaled by the largest eigenvalue of the whole level. With
   `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with
-  the number of ranks; the view says so. On GPUs ranks exchange values of an application by NCCL, so that it is one CUDA
-  graph, or else by PETSc's `PetscSF`, as the set-up does, where MPI is not GPU-aware through the host.
+  the number of ranks; the view says so. On GPUs ranks exchange rows in the set-up and values of an application by NCCL, so that
+  an application is one CUDA graph, or else by MPI, through the host where that is not GPU-aware.
 
   A matrix whose diagonal entries are all negative has the hierarchy of -A, and the cycle is applied with the other sign.
   Rows of zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both.

@@ -58,6 +58,13 @@ inline void WriteWord(uint2 *word, float x, unsigned turn)
   WriteHalf(word, bits, turn);
 }
 
+constexpr unsigned char kGivenUp = 0xff; /* the host gives up nowhere */
+
+inline bool MayGoOn(const uint4 &w, unsigned turn)
+{
+  return HasCome(w, turn);
+}
+
 inline double AwaitWord(const uint4 *word, unsigned turn)
 {
   uint4 w;
