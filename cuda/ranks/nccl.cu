@@ -31,6 +31,9 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
     #define FINEPC_NCCL_DIRECT 1
     #include <nccl_device.h>
   #endif
+  #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+    #define FINEPC_NCCL_CONFIG 1
+  #endif
 
 static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
 
@@ -51,7 +54,11 @@ struct NCCL {
 namespace
 {
 
-constexpr int kLeastVersion = 21400; /* of the library: 2.14 */
+constexpr int kLeastVersion  = 21400; /* of the library: 2.14 */
+constexpr int kConfigVersion = 21700; /* in which a communicator can have fewer blocks */
+
+/* The blocks of a kernel of NCCL at most. It connects the GPUs by each of them when messages first need it, which takes long. */
+constexpr int kMostBlocks = 16;
 
 /* The library, opened once and never closed: its threads live as long as the program. */
 class Library {
@@ -77,7 +84,7 @@ public:
     Find(library, "ncclGroupStart", &group_start);
     Find(library, "ncclGroupEnd", &group_end);
     if (*why_) return;
-    FindDirect(library);
+    FindMore(library);
     if (get_version(&version) != ncclSuccess || version < kLeastVersion)
       std::snprintf(why_, sizeof(why_), "libnccl.so.2 is older than 2.14");
   }
@@ -99,8 +106,11 @@ public:
   decltype(&ncclGroupStart)        group_start          = nullptr;
   decltype(&ncclGroupEnd)          group_end            = nullptr;
 
-  #if defined(FINEPC_NCCL_DIRECT)
   /* null if the library has no such function */
+  #if defined(FINEPC_NCCL_CONFIG)
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  #endif
+  #if defined(FINEPC_NCCL_DIRECT)
   decltype(&ncclMemAlloc)             mem_alloc         = nullptr;
   decltype(&ncclMemFree)              mem_free          = nullptr;
   decltype(&ncclCommWindowRegister)   window_register   = nullptr;
@@ -117,8 +127,11 @@ private:
     if (!*function) std::snprintf(why_, sizeof(why_), "libnccl.so.2 has no %s()", name);
   }
 
-  void FindDirect([[maybe_unused]] void *library)
+  void FindMore([[maybe_unused]] void *library)
   {
+  #if defined(FINEPC_NCCL_CONFIG)
+    comm_init_rank_config = (decltype(comm_init_rank_config))dlsym(library, "ncclCommInitRankConfig");
+  #endif
   #if defined(FINEPC_NCCL_DIRECT)
     mem_alloc         = (decltype(mem_alloc))dlsym(library, "ncclMemAlloc");
     mem_free          = (decltype(mem_free))dlsym(library, "ncclMemFree");
@@ -239,6 +252,20 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static ncclResult_t InitRank(const ncclUniqueId &id, int size, int rank, ncclComm_t *comm)
+{
+  const Library &library = TheLibrary();
+
+  #if defined(FINEPC_NCCL_CONFIG)
+  if (library.version >= kConfigVersion && library.comm_init_rank_config) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs      = kMostBlocks;
+    return library.comm_init_rank_config(comm, size, id, rank, &config);
+  }
+  #endif
+  return library.comm_init_rank(comm, size, id, rank);
+}
+
 PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL *nccl, PetscBool *memory, char why[])
 {
   ncclUniqueId common;
@@ -246,7 +273,7 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
   PetscFunctionBegin;
   PetscCall(PetscOptionsGetReal(nullptr, nullptr, "-finepc_wait_limit", &nccl->limit, nullptr));
   std::memcpy(common.internal, id, kNCCLId);
-  const ncclResult_t result = TheLibrary().comm_init_rank(&nccl->comm, size, common, rank);
+  const ncclResult_t result = InitRank(common, size, rank, &nccl->comm);
   if (result != ncclSuccess) {
     Describe(result, nullptr, why);
     nccl->comm = nullptr; /* a communicator that was not made is not destroyed */
