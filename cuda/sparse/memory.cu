@@ -65,22 +65,29 @@ PetscErrorCode ArrayDestroy_CUDA(void **data)
 
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
 {
-  cudaStream_t stream;
+  const ArrayTask task{to, from, bytes};
 
   PetscFunctionBegin;
+  PetscCall(ArraysCopy_CUDA(1, &task, to_where, from_where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArraysCopy_CUDA(int count, const ArrayTask task[], PetscMemType to_where, PetscMemType from_where)
+{
+  const bool   to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
+  const auto   kind = to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost;
+  cudaStream_t stream;
+  size_t       bytes = 0;
+  bool         done  = false;
+
+  PetscFunctionBegin;
+  for (int k = 0; k < count; k++) bytes += task[k].bytes;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
-  const bool to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
-  if (to_device != from_device) {
-    bool done;
-
-    PetscCall(ArrayTransfer(to, from, bytes, to_device, stream, &done));
-    if (done) PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCallCUDA(
-    cudaMemcpyAsync(to, from, bytes,
-                    to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost,
-                    stream));
+  if (to_device != from_device) PetscCall(ArraysTransfer(count, task, to_device, stream, &done));
+  if (done) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int k = 0; k < count; k++)
+    if (task[k].bytes) PetscCallCUDA(cudaMemcpyAsync(task[k].to, task[k].from, task[k].bytes, kind, stream));
   if (!to_device) PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -58,34 +58,47 @@ PetscErrorCode MakePieces()
 }
 
 struct Transfer {
-  char        *to;
-  const char  *from;
-  size_t       bytes;
+  ArrayTask    task[kArrayTasks];
+  int          tasks;
   bool         to_device;
   cudaStream_t stream;
   int          device, threads;
 
-  size_t Count() const { return (bytes + kPiece - 1) / kPiece; }
-  size_t Size(size_t k) const { return std::min(kPiece, bytes - k * kPiece); }
+  static size_t PiecesOf(const ArrayTask &array) { return (array.bytes + kPiece - 1) / kPiece; }
 
-  cudaError_t Travel(size_t k, int slot) const
+  size_t Count() const
   {
-    char *const pinned = pieces.memory + slot * kPiece;
-    const auto  error  = to_device ? cudaMemcpyAsync(to + k * kPiece, pinned, Size(k), cudaMemcpyHostToDevice, stream)
-                                   : cudaMemcpyAsync(pinned, from + k * kPiece, Size(k), cudaMemcpyDeviceToHost, stream);
+    size_t count = 0;
+    for (int k = 0; k < tasks; k++) count += PiecesOf(task[k]);
+    return count;
+  }
+  ArrayTask Piece(size_t k) const
+  {
+    const ArrayTask *array = task;
+    for (; k >= PiecesOf(*array); array++) k -= PiecesOf(*array);
+    return {(char *)array->to + k * kPiece, (const char *)array->from + k * kPiece, std::min(kPiece, array->bytes - k * kPiece)};
+  }
+  char *Pinned(int slot) const { return pieces.memory + slot * kPiece; }
+
+  cudaError_t Travel(const ArrayTask &piece, int slot) const
+  {
+    const auto error = to_device ? cudaMemcpyAsync(piece.to, Pinned(slot), piece.bytes, cudaMemcpyHostToDevice, stream)
+                                 : cudaMemcpyAsync(Pinned(slot), piece.from, piece.bytes, cudaMemcpyDeviceToHost, stream);
     return error ? error : cudaEventRecord(pieces.done[slot], stream);
   }
   cudaError_t Send(size_t k, int slot) const
   {
+    const ArrayTask   piece = Piece(k);
     const cudaError_t error = cudaEventSynchronize(pieces.done[slot]);
     if (error) return error;
-    std::memcpy(pieces.memory + slot * kPiece, from + k * kPiece, Size(k));
-    return Travel(k, slot);
+    std::memcpy(Pinned(slot), piece.from, piece.bytes);
+    return Travel(piece, slot);
   }
   cudaError_t Receive(size_t k, int slot) const
   {
+    const ArrayTask   piece = Piece(k);
     const cudaError_t error = cudaEventSynchronize(pieces.done[slot]);
-    if (!error) std::memcpy(to + k * kPiece, pieces.memory + slot * kPiece, Size(k));
+    if (!error) std::memcpy(piece.to, Pinned(slot), piece.bytes);
     return error;
   }
 
@@ -102,11 +115,11 @@ struct Transfer {
     }
     for (size_t n = 0; n < kSlots && thread + n * stride < count && !error; n++) {
       error = cudaEventSynchronize(pieces.done[slot(n)]);
-      if (!error) error = Travel(thread + n * stride, slot(n));
+      if (!error) error = Travel(Piece(thread + n * stride), slot(n));
     }
     for (size_t k = thread, n = 0; k < count && !error; k += stride, n++) {
       error = Receive(k, slot(n));
-      if (!error && k + kSlots * stride < count) error = Travel(k + kSlots * stride, slot(n));
+      if (!error && k + kSlots * stride < count) error = Travel(Piece(k + kSlots * stride), slot(n));
     }
     return error;
   }
@@ -188,14 +201,22 @@ bool IsPageable(const void *host)
 
 } // namespace
 
-PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done)
+PetscErrorCode ArraysTransfer(int count, const ArrayTask task[], bool to_device, cudaStream_t stream, bool *done)
 {
   constexpr size_t kLarge = 4 * kPiece;
-  Transfer         transfer{(char *)to, (const char *)from, bytes, to_device, stream, 0, 1};
+  Transfer         transfer{{}, 0, to_device, stream, 0, 1};
+  size_t           bytes = 0;
 
   PetscFunctionBegin;
   *done = false;
-  if (bytes < kLarge || !IsPageable(to_device ? from : to)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscAssert(count <= kArrayTasks, PETSC_COMM_SELF, PETSC_ERR_PLIB, "Too many arrays are copied together");
+  for (int k = 0; k < count; k++) {
+    bytes += task[k].bytes;
+    if (task[k].bytes) transfer.task[transfer.tasks++] = task[k];
+  }
+  if (bytes < kLarge) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int k = 0; k < transfer.tasks; k++)
+    if (!IsPageable(to_device ? transfer.task[k].from : transfer.task[k].to)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MakePieces());
   PetscCallCUDA(cudaGetDevice(&transfer.device));
   if (!pieces.memory || pieces.device != transfer.device) PetscFunctionReturn(PETSC_SUCCESS);

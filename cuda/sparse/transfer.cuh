@@ -7,7 +7,7 @@
    Copies between the host and the GPU, in the order of the stream, if that pays; otherwise *done is false, and nothing has been
    done. The memory of the host can be used again afterwards, or has what was asked for.
 */
-PetscErrorCode ArrayTransfer(void *to, const void *from, size_t bytes, bool to_device, cudaStream_t stream, bool *done);
+PetscErrorCode ArraysTransfer(int count, const ArrayTask[], bool to_device, cudaStream_t stream, bool *done);
 
 /* A little pinned memory for results that the host waits for, which goes at the end, or null if there is none. */
 constexpr size_t kPinnedPage = 4096;

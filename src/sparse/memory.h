@@ -14,12 +14,23 @@ PetscErrorCode ArrayZero(void *, size_t bytes, PetscMemType);
 /* to[k] = from[at[k]] for k < count. `to` and `at` are on the host, `from` is where it is said to be. */
 PetscErrorCode ArrayGather(size_t count, const LocalInt *at, const PetscScalar *from, PetscMemType from_where, PetscScalar *to);
 
-/* The same for one kind of memory each; ArrayCopy_CUDA() copies from, to and on the device. */
+/* An array that is copied. */
+struct ArrayTask {
+  void       *to;
+  const void *from;
+  size_t      bytes;
+};
+constexpr int kArrayTasks = 3; /* that are copied together, at most */
+/* Copies so many arrays from one kind of memory to the other, or within one. */
+PetscErrorCode ArraysCopy(int count, const ArrayTask[], PetscMemType to_where, PetscMemType from_where);
+
+/* The same for one kind of memory each; ArraysCopy_CUDA() copies from, to and on the device. */
 PetscErrorCode ArrayCreate_Host(size_t bytes, void **);
 PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **);
 PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
+PetscErrorCode ArraysCopy_CUDA(int count, const ArrayTask[], PetscMemType to_where, PetscMemType from_where);
 PetscErrorCode ArrayZero_CUDA(void *, size_t bytes);
 PetscErrorCode ArrayGather_CUDA(size_t count, const LocalInt *at, const PetscScalar *from, PetscScalar *to);
 

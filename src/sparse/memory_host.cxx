@@ -41,10 +41,19 @@ PetscErrorCode ArrayDestroy(PetscMemType where, void **data)
 
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
 {
+  const ArrayTask task{to, from, bytes};
+
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where))
-    PetscCall(ArrayCopy_CUDA(to, from, bytes, to_where, from_where));
-  else PetscCall(PetscMemcpy(to, from, bytes));
+  PetscCall(ArraysCopy(1, &task, to_where, from_where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArraysCopy(int count, const ArrayTask task[], PetscMemType to_where, PetscMemType from_where)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where)) PetscCall(ArraysCopy_CUDA(count, task, to_where, from_where));
+  else
+    for (int k = 0; k < count; k++) PetscCall(PetscMemcpy(task[k].to, task[k].from, task[k].bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -746,9 +746,8 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
 
   PetscFunctionBegin;
   PetscCall(MakeRoom_SentRows(A->n, A->nnz, sent));
-  PetscCall(ArrayCopy(sent->i, A->i, rows, PETSC_MEMTYPE_CUDA, A->where));
-  PetscCall(ArrayCopy(sent->i + A->n + 1, A->j, entries, PETSC_MEMTYPE_CUDA, A->where));
-  PetscCall(ArrayCopy(sent->a, A->a, values, PETSC_MEMTYPE_CUDA, A->where));
+  const ArrayTask arrays[] = {{sent->i, A->i, rows}, {sent->i + A->n + 1, A->j, entries}, {sent->a, A->a, values}};
+  PetscCall(ArraysCopy(3, arrays, PETSC_MEMTYPE_CUDA, A->where));
   PetscCall(PetscLogCpuToGpu((PetscLogDouble)(rows + entries + values)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
