@@ -86,8 +86,8 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 
 /* ------------------------------------------ the solve ----------------------------------------- */
 
-/* z = b - A x by PETSc's product, and the norms of r, the residual by the recurrence, and of z - r. */
-static PetscErrorCode TrueResidual_CGFused(KSP ksp, PetscReal *norm, PetscReal *difference)
+/* z = b - A x by PETSc's product */
+static PetscErrorCode TrueResidual_CGFused(KSP ksp, CGTrueResidual *norms)
 {
   const Vec r = ksp->work[0], z = ksp->work[1], p = ksp->work[2];
   PetscBool device;
@@ -103,9 +103,24 @@ static PetscErrorCode TrueResidual_CGFused(KSP ksp, PetscReal *norm, PetscReal *
   if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(VecWAXPY(p, -1, r, z));
   if (device) PetscCall(DeviceFence_CUDA());
-  PetscCall(VecNorm(p, NORM_2, difference));
-  PetscCall(VecNorm(r, NORM_2, norm));
+  PetscCall(VecNorm(p, NORM_2, &norms->difference));
+  PetscCall(VecNorm(r, NORM_2, &norms->r));
+  PetscCall(VecNorm(ksp->vec_rhs, NORM_2, &norms->b));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Whether the residual of the solution has the norm that the recurrence has left, as far as the two can be told without M: they
+   differ by little. A norm with M may not see what is left of a residual, and make much of what it sees, so that r is taken to be
+   no larger a part of b than that norm is of the first one.
+*/
+static bool IsThatOfRecurrence_CGFused(KSP ksp, const CGTrueResidual &norms)
+{
+  const PetscReal began = ((const KSP_CGFused *)ksp->data)->began;
+  PetscReal       norm  = norms.r;
+
+  if (ksp->normtype != KSP_NORM_UNPRECONDITIONED && ksp->rnorm * norms.b < norm * began) norm = ksp->rnorm * norms.b / began;
+  return norms.difference <= (kConfirmed - 1) * norm;
 }
 
 /*
@@ -115,18 +130,22 @@ static PetscErrorCode TrueResidual_CGFused(KSP ksp, PetscReal *norm, PetscReal *
 static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  PetscReal          norm, difference;
-  bool               confirmed;
+  CGTrueResidual     norms;
+  PetscReal          norm;
+  bool               confirmed, may_vanish;
 
   PetscFunctionBegin;
-  if (!ClaimsNormOfCG(ksp, ksp->reason) || ksp->its == cg->before) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ClaimsNormOfCG(ksp, ksp->reason)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MayVanish(ksp, &may_vanish));
+  const bool at_once = ksp->its == cg->before; /* the residual has just been computed, and would be the same the next time */
+  if (at_once && !may_vanish) PetscFunctionReturn(PETSC_SUCCESS);
   if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((own ? CGFusedTrueResidual : TrueResidual_CGFused)(ksp, &norm, &difference));
-  if (difference <= (kConfirmed - 1) * norm) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((own ? CGFusedTrueResidual : TrueResidual_CGFused)(ksp, &norms));
+  if (!may_vanish && IsThatOfRecurrence_CGFused(ksp, norms)) PetscFunctionReturn(PETSC_SUCCESS);
   if (own) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_SOLUTION));
   else PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[2], ksp->work[1], &norm, &confirmed));
-  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, cg->began));
+  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, at_once ? 0 : cg->began));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

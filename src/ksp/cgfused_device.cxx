@@ -401,10 +401,10 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedTrueResidual(KSP ksp, PetscReal *norm, PetscReal *difference)
+PetscErrorCode CGFusedTrueResidual(KSP ksp, CGTrueResidual *norms)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscReal    sums[4];
+  PetscReal    sums[4], of_b[4];
   LocalInt     n;
 
   PetscFunctionBegin;
@@ -414,13 +414,16 @@ PetscErrorCode CGFusedTrueResidual(KSP ksp, PetscReal *norm, PetscReal *differen
     PetscCall(CGFusedProduct_CUDA(cg->work, v.x, v.z));
     PetscCall(CGDirection_CUDA(n, -1, v.b, v.z, nullptr, nullptr)); /* z = b - z */
     PetscCall(CGDots_CUDA(cg->work, n, v.z, v.r, nullptr, sums));
+    PetscCall(CGDots_CUDA(cg->work, n, v.b, v.b, nullptr, of_b));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  sums[3] = of_b[0];
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 4, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
   const PetscReal square = sums[1] - 2 * sums[0] + sums[2];
-  *norm                  = PetscSqrtReal(sums[2]);
-  *difference            = PetscSqrtReal(square < 0 ? 0 : square); /* which leaves a NaN one */
-  if (!PetscIsNormalReal(sums[2])) *difference = PETSC_INFINITY;   /* squares that vanish say nothing */
+  norms->b               = PetscSqrtReal(sums[3]);
+  norms->r               = PetscSqrtReal(sums[2]);
+  norms->difference      = PetscSqrtReal(square < 0 ? 0 : square);     /* which leaves a NaN one */
+  if (!PetscIsNormalReal(sums[2])) norms->difference = PETSC_INFINITY; /* squares that vanish say nothing */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -136,6 +136,11 @@ PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, FusedReason *why)
 
 /* Makes the work of the GPU, unless there is one; after an error there is none. */
 PetscErrorCode CGFusedNeedWork(KSP_CGFused *);
+/* 2-norms: of b, of r, the residual by the recurrence, and of b - A x - r */
+struct CGTrueResidual {
+  PetscReal b, r, difference;
+};
+
 /*
    Refreshes the device copies of A and M, and the exchange; collective. Where *fell is true there was no memory for it, and the
    host has the matrix and the preconditioner now.
@@ -145,8 +150,8 @@ PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &, PetscBoo
 PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *);
 /* The solve of one rank, or of several with NCCL, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);
-/* After such a solve: z = b - A x, and the norms of r, the residual by the recurrence, and of z - r; over all ranks. */
-PetscErrorCode CGFusedTrueResidual(KSP, PetscReal *norm, PetscReal *difference);
+/* After such a solve: z = b - A x, and norms over all ranks. */
+PetscErrorCode CGFusedTrueResidual(KSP, CGTrueResidual *);
 /* Brings r of such a solve, or z, to work[0], if the arrays of the solve were copies. */
 enum class Residual { OF_RECURRENCE, OF_SOLUTION };
 /* Brings x of the iteration that the program looks at. */

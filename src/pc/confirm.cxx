@@ -39,11 +39,38 @@ static PetscErrorCode TakeUpOrDown(Vec x, PetscReal part, std::uint64_t draw)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The norm of the KSP's kind; t is for work. Each of PETSc's operations may run in another stream. */
+/* The null space of the matrix if the KSP has the natural norm: z = M r is without it. */
+static PetscErrorCode NullSpaceOfNatural(KSP ksp, MatNullSpace *space)
+{
+  Mat A;
+
+  PetscFunctionBegin;
+  *space = nullptr;
+  if (ksp->normtype != KSP_NORM_NATURAL) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetNullSpace(A, space));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MayVanish(KSP ksp, bool *may)
+{
+  MatNullSpace space;
+
+  PetscFunctionBegin;
+  PetscCall(NullSpaceOfNatural(ksp, &space));
+  *may = space != nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The norm of the KSP's kind; t is for work, and for the natural norm r loses its part in the null space of the matrix. Each of
+   PETSc's operations may run in another stream.
+*/
 static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
 {
-  PetscScalar product;
-  PetscBool   device;
+  MatNullSpace space;
+  PetscScalar  product;
+  PetscBool    device;
 
   PetscFunctionBegin;
   PetscCall(VecIsOnDevice(r, &device));
@@ -51,6 +78,11 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
   if (ksp->normtype == KSP_NORM_UNPRECONDITIONED) {
     PetscCall(VecNorm(r, NORM_2, norm));
     PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(NullSpaceOfNatural(ksp, &space));
+  if (space) {
+    PetscCall(MatNullSpaceRemove(space, r));
+    if (device) PetscCall(DeviceFence_CUDA());
   }
   PetscCall(KSP_PCApply(ksp, r, t));
   if (device) PetscCall(DeviceFence_CUDA());

@@ -17,6 +17,12 @@ bool ClaimsNorm(KSP);
 bool ClaimsNormOfCG(KSP, KSPConvergedReason);
 
 /*
+   Whether r.z, the square of the norm that the KSP tests, may vanish where the residual does not: a null space of the matrix is
+   taken out of z, and r has a part in it where the right-hand side does not fit. The two may even have a negative product.
+*/
+PetscErrorCode MayVanish(KSP, bool *may);
+
+/*
    Whether rounding explains that the residual has a norm, of the KSP's kind, by so much larger than that of the recurrence: the
    digits of the solution end where they change b - A x by about as much, so that no product with A tells more. The product rounds
    by as much, too, in directions that M may make larger than those of A times something. Takes a product, up to two applications of
@@ -26,8 +32,8 @@ PetscErrorCode IsRounding(KSP, PetscReal more, Vec t, Vec w, bool *is);
 
 /*
    Whether the residual r = b - A x, of an x that the KSP has ended well with, is one that this end claims: its norm, of the KSP's
-   kind, is that of the recurrence, or the test takes it, or it is rounding. The KSP has another reason if the norm is not finite. t
-   and w are for work. Collective.
+   kind, is that of the recurrence, or the test takes it, or it is rounding. For the natural norm r loses its part in a null space
+   of the matrix. The KSP has another reason if the norm is not finite. t and w are for work. Collective.
 */
 PetscErrorCode ConfirmsClaim(KSP, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms);
 /* The same with that norm. */
