@@ -1,22 +1,22 @@
 /*
    The hierarchy of nodes on the GPU: the Galerkin product.
 
-   Both products find their patterns first. Then rows are added up in shared memory, which has places for some of their columns;
-   rows with more of them are gone through several times. Of the second product the blocks on and above the diagonal are computed,
-   and the others are their transposes.
+   Both products find their patterns first. Then a warp takes a row, or a part of one, and makes its blocks one by one: it lists the
+   products of each, and adds them up in registers. Of the second product the blocks on and above the diagonal are computed, and the
+   others are their transposes.
 */
 #include "cmatch_nodes_pattern.cuh"
+#include "cmatch_nodes_products.cuh"
 
 namespace
 {
 
-constexpr int kGroup       = 8; /* lanes that have the columns of a block */
+constexpr int kGroup       = 8; /* lanes that look at the columns of a row, or have a block */
 constexpr int kGroups      = kWarpSize / kGroup;
-constexpr int kStaged      = 4;   /* blocks of a row of A that are in shared memory at once */
 constexpr int kAPBlock     = 128; /* threads of a block that makes A P */
-constexpr int kCoarseWarps = 8;   /* that have a row of the next operator together, at most */
-constexpr int kBlockShare  = kCMATCHMostModes * kCMATCHMostModes / kWarpSize; /* entries of a block in a lane */
-constexpr int kMirrorGroup = 8;                                               /* lanes of a block below the diagonal */
+constexpr int kTermRun     = 4;   /* terms that a lane may have at once */
+constexpr int kTerms       = kTermRun * kWarpSize;
+constexpr int kCoarseWarps = 8; /* that have a row of the next operator together, at most */
 
 /* Guesses of the blocks of a row: of A P, as a multiple of those of A, and of the next operator. */
 constexpr double kAPColumns = 0.6, kCoarseColumns = 100;
@@ -55,54 +55,6 @@ struct CoarseColumns {
   }
 };
 
-/* ------------------------------------------- places ------------------------------------------- */
-
-/* Places for some columns of a row, with sums of blocks. Tables have twice as many places as columns or more. */
-struct Places {
-  int       bits, most, stride;
-  double   *sum; /* [most][stride] */
-  LocalInt *key, *number;
-
-  static __host__ __device__ int Bits(int most)
-  {
-    int bits = 2;
-    while (1 << bits < 2 * most) bits++;
-    return bits;
-  }
-  static __host__ __device__ int    Stride(LocalInt entries) { return entries | 1; } /* blocks begin in different banks */
-  static __host__ __device__ size_t Bytes(int most, LocalInt entries)
-  {
-    return (size_t)most * Stride(entries) * sizeof(double) + ((2 * sizeof(LocalInt)) << Bits(most));
-  }
-  __device__ Places(char *memory, int most_, LocalInt entries) : bits(Bits(most_)), most(most_), stride(Stride(entries))
-  {
-    sum    = (double *)memory;
-    key    = (LocalInt *)(sum + (size_t)most * stride);
-    number = key + (1 << bits);
-  }
-  /* Takes these columns, and sets their sums to 0. `threads` threads do so, which meet by meet(). */
-  template <typename Meet>
-  __device__ __forceinline__ void Take(const LocalInt *column, int count, int thread, int threads, Meet meet) const
-  {
-    for (int at = thread; at < 1 << bits; at += threads) key[at] = -1;
-    for (int at = thread; at < count * stride; at += threads) sum[at] = 0;
-    meet();
-    for (int t = thread; t < count; t += threads) number[CMATCHTakePlace(key, bits, column[t])] = t;
-    meet();
-  }
-  __device__ __forceinline__ int Find(LocalInt column) const
-  {
-    const int place = CMATCHLookUp(key, bits, column);
-    return place < 0 ? -1 : number[place];
-  }
-};
-
-/* What a warp of the second product has beside the places: a block of P, and the columns that it takes. */
-__host__ __device__ size_t WarpBytes(LocalInt entries)
-{
-  return entries * sizeof(double) + kWarpSize * sizeof(int);
-}
-
 /* -------------------------------------------- A P --------------------------------------------- */
 
 template <typename T>
@@ -115,71 +67,66 @@ struct FirstProduct {
   T              *AP_a;
 };
 
-/*
-   Adds up the places' blocks of row i. A group takes a slot of P, whose columns differ, and a lane a column of the blocks.
-   `staged` [kStaged][k][k]
-*/
-template <typename T, int K, int M>
-__device__ __forceinline__ void AddUpAP(const FirstProduct<T> &p, LocalInt i, const Places &places, double *staged)
-{
-  constexpr int  kK = K ? K : kCMATCHMostModes;
-  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
-  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, c = lane % kGroup;
-  for (LocalInt base = begin; base < end; base += kWarpSize / kCMATCHSlots) {
-    const LocalInt e = base + lane / kCMATCHSlots, j = e < end ? p.A_j[e] : -1;
-    const LocalInt J   = j >= 0 ? p.P_j[(size_t)j * kCMATCHSlots + lane % kCMATCHSlots] : -1;
-    const int      own = J >= 0 ? places.Find(J) : -1;
-    for (int u = 0; u < kWarpSize / kCMATCHSlots && base + u < end; u += kStaged) {
-      double block[kStaged][kK];
-      int    to[kStaged];
-      __syncwarp(); /* what is staged has been used */
+/* The columns of P that kTerms blocks of a row of A meet, of which a lane knows those of some. */
+struct MetByA {
+  LocalInt start, node[kTermRun], column[kTermRun][kCMATCHSlots];
+
+  template <typename T>
+  __device__ __forceinline__ void Load(const FirstProduct<T> &p, LocalInt start_, LocalInt end)
+  {
+    start = start_;
 #pragma unroll
-      for (int v = 0; v < kStaged; v++) {
-        const LocalInt node = __shfl_sync(kFullWarp, j, (u + v) * kCMATCHSlots);
-        to[v]               = __shfl_sync(kFullWarp, own, (u + v) * kCMATCHSlots + g);
-        if (c >= m) to[v] = -1;
-        if (to[v] < 0) continue;
-        const T *const from = p.P_a + ((size_t)node * kCMATCHSlots + g) * k * m + c;
-        for (LocalInt l = 0; l < k; l++) block[v][l] = (double)from[l * m];
-      }
-      const int entries = min(kStaged, end - base - u) * k * k;
-      for (int at = lane; at < entries; at += kWarpSize) staged[at] = p.A[(size_t)(base + u) * k * k + at];
-      __syncwarp();
+    for (int t = 0; t < kTermRun; t++) {
+      const LocalInt e = start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize;
+      node[t]          = e < end ? p.A_j[e] : -1;
 #pragma unroll
-      for (int v = 0; v < kStaged; v++) {
-        if (to[v] >= 0) {
-          double *const       sums = places.sum + (size_t)to[v] * places.stride + c;
-          const double *const a    = staged + v * k * k;
-          for (LocalInt r = 0; r < k; r++) {
-            double sum = sums[r * m];
-            for (LocalInt l = 0; l < k; l++) sum += a[r * k + l] * block[v][l];
-            sums[r * m] = sum;
-          }
-        }
-        __syncwarp(); /* another group may have the same column of the next block */
-      }
+      for (int s = 0; s < kCMATCHSlots; s++) column[t][s] = node[t] < 0 ? -1 : p.P_j[(size_t)node[t] * kCMATCHSlots + s];
     }
   }
-}
+  /* Lists the products of the block in column J. */
+  template <int K>
+  __device__ __forceinline__ void List(LocalInt J, LocalInt end, TermList<K, kTerms> *list) const
+  {
+#pragma unroll
+    for (int t = 0; t < kTermRun; t++) {
+      int slot = -1;
+      if (start + t * kWarpSize >= end) break;
+#pragma unroll
+      for (int s = 0; s < kCMATCHSlots; s++)
+        if (column[t][s] == J) slot = s;
+      list->Append(slot >= 0, start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize, node[t] * kCMATCHSlots + slot);
+    }
+  }
+};
 
-/* A P. A warp takes a row. */
+/* A P. A warp takes a row. Where that has more than kTerms blocks of A, they are looked at again for each block of the result. */
 template <typename T, int K, int M>
-__global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p, int most)
+__global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p)
 {
-  extern __shared__ double shared[];
-  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = k * m, i = (LocalInt)(GridThread() / kWarpSize);
-  const int                lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  const size_t             bytes  = Places::Bytes(most, entries);
-  double *const            staged = shared + warp * kStaged * k * k;
-  const Places             places((char *)(shared + kAPBlock / kWarpSize * kStaged * k * k) + warp * bytes, most, entries);
+  __shared__ typename TermList<K, kTerms>::Memory memory[kAPBlock / kWarpSize];
+  const LocalInt                                  k = K ? K : p.k, m = M ? M : p.m, i = (LocalInt)(GridThread() / kWarpSize);
+  const int                                       lane = threadIdx.x % kWarpSize;
   if (i >= p.n) return;
-  for (LocalInt first = p.AP_i[i]; first < p.AP_i[i + 1]; first += most) {
-    const int count = min(most, p.AP_i[i + 1] - first);
-    places.Take(p.AP_j + first, count, lane, kWarpSize, [] { __syncwarp(); });
-    AddUpAP<T, K, M>(p, i, places, staged);
-    for (int at = lane; at < count * entries; at += kWarpSize)
-      p.AP_a[(size_t)first * entries + at] = (T)places.sum[at / entries * places.stride + at % entries];
-    __syncwarp();
+  const LocalInt      begin = p.A_i[i], end = p.A_i[i + 1], first = p.AP_i[i], last = p.AP_i[i + 1];
+  const bool          is_long = end - begin > kTerms;
+  MetByA              met;
+  TermList<K, kTerms> list(&memory[threadIdx.x / kWarpSize], k);
+  LocalInt            ahead = 0;
+  if (!is_long) met.Load(p, begin, end);
+  const auto drain = [&](bool all) {
+    list.Drain(
+      TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)},
+      [](LocalInt, TileSum *) {}, [&](LocalInt o, const TileSum &sum) { StoreTile(sum, k, m, p.AP_a + (size_t)o * k * m); }, all);
+  };
+  for (LocalInt o = first; o < last; o++) {
+    if ((o - first) % kWarpSize == 0) ahead = o + lane < last ? p.AP_j[o + lane] : -1;
+    const LocalInt J = __shfl_sync(kFullWarp, ahead, (o - first) % kWarpSize);
+    for (LocalInt start = begin; start < end; start += kTerms) {
+      const bool all = o + 1 == last && start + kTerms >= end;
+      if (is_long) met.Load(p, start, end);
+      met.List(J, end, &list);
+      if (list.Close(o) || all) drain(all);
+    }
   }
 }
 
@@ -199,191 +146,121 @@ struct SecondProduct {
   LocalInt       *lonely; /* [C blocks, or as many as there is room for] blocks without a transpose, and their rows */
 };
 
-/* What a warp asks for before it needs it: the block of an entry of R, and the first columns of the row of A P that it meets. */
-template <typename T>
-struct Ahead {
-  T        P[kBlockShare];
-  LocalInt J, begin, count;
+/* The columns of rows of A P that entries of R meet, of which a lane looks at one at a time for each of its entries. */
+struct MetByR {
+  LocalInt entry[kTermRun], at[kTermRun], end[kTermRun], column[kTermRun];
+
+  /* Takes the entries of R from `start` on, and of each row of A P the columns from `least` on. */
+  template <typename T>
+  __device__ __forceinline__ MetByR(const SecondProduct<T> &p, LocalInt start, LocalInt last, LocalInt least)
+  {
+#pragma unroll
+    for (int t = 0; t < kTermRun; t++) {
+      const LocalInt e = start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize;
+      entry[t] = at[t] = end[t] = 0;
+      if (e < last) {
+        entry[t]       = p.R_j[e];
+        at[t]          = p.AP_i[entry[t] / kCMATCHSlots];
+        end[t]         = p.AP_i[entry[t] / kCMATCHSlots + 1];
+        LocalInt above = end[t];
+        while (at[t] < above) {
+          const LocalInt middle = at[t] + (above - at[t]) / 2;
+          if (p.AP_j[middle] < least) at[t] = middle + 1;
+          else above = middle;
+        }
+      }
+      column[t] = at[t] < end[t] ? p.AP_j[at[t]] : LOCAL_INT_MAX;
+    }
+  }
 };
 
-/* The sums of a column of some blocks get its products with a block of P, of which two entries are read at once for all of them. */
-template <typename T, int K, int M, int Blocks>
-__device__ __forceinline__ void AddPairs(const double *staged, const T (&of_AP)[Blocks][K], double *const (&sums)[Blocks])
+/*
+   Makes blocks [first, last) of row c, which has all the columns of A P that it meets from that of the first one on. The work of a
+   warp.
+*/
+template <typename T, int K, int M>
+__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, LocalInt first, LocalInt last,
+                                            typename TermList<K, kTerms>::Memory *memory)
 {
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.R_i[c], end = p.R_i[c + 1];
+  const int      lane = threadIdx.x % kWarpSize;
+  if (first >= last) return;
+  for (LocalInt start = begin; start < end || start == begin; start += kTerms) {
+    MetByR              met(p, start, end, p.C_j[first]);
+    TermList<K, kTerms> list(memory, k);
+    LocalInt            ahead = 0;
+    const auto          drain = [&](bool all) {
+      list.Drain(
+        TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)}, TermBlocks<T>{p.AP_a, m, 1, m, (unsigned)(k * m)},
+        [&](LocalInt o, TileSum *sum) {
+          if (start > begin) LoadTile(p.C + (size_t)o * m * m, m, m, sum);
+        },
+        [&](LocalInt o, const TileSum &sum) { StoreTile(sum, m, m, p.C + (size_t)o * m * m); }, all);
+    };
+    for (LocalInt o = first; o < last; o++) {
+      if ((o - first) % kWarpSize == 0) ahead = o + lane < last ? p.C_j[o + lane] : -1;
+      const LocalInt d = __shfl_sync(kFullWarp, ahead, (o - first) % kWarpSize);
 #pragma unroll
-  for (int s = 0; s < M; s += 2) {
-    double2 of_P[K];
-#pragma unroll
-    for (int r = 0; r < K; r++) of_P[r] = ((const double2 *)staged)[(r * M + s) / 2];
-#pragma unroll
-    for (int v = 0; v < Blocks; v++) {
-      if (!sums[v]) continue;
-      double first = sums[v][s * M], second = sums[v][(s + 1) * M];
-#pragma unroll
-      for (int r = 0; r < K; r++) first += of_P[r].x * (double)of_AP[v][r];
-#pragma unroll
-      for (int r = 0; r < K; r++) second += of_P[r].y * (double)of_AP[v][r];
-      sums[v][s * M]       = first;
-      sums[v][(s + 1) * M] = second;
+      for (int t = 0; t < kTermRun; t++) {
+        if (start + t * kWarpSize >= end) break;
+        const bool meets = met.column[t] == d;
+        list.Append(meets, met.entry[t], met.at[t]);
+        if (meets) met.column[t] = ++met.at[t] < met.end[t] ? p.AP_j[met.at[t]] : LOCAL_INT_MAX;
+      }
+      if (list.Close(o) || o + 1 == last) drain(o + 1 == last);
     }
   }
 }
 
 /*
-   Adds up the places' blocks of row c in columns from `least` on. Of the warps of a block each takes some of the places. A group
-   takes a block of A P, and a lane a column of it. `staged` [k][m] and `picked` [kWarpSize] are of the warp.
+   The blocks of rows of R (A P), or with Upper those on and above the diagonal, which is there, and which unknowns are dead. The
+   warps of a block share a row.
 */
-template <typename T, int K, int M>
-__device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, LocalInt least, const Places &places,
-                                            double *staged, int *picked)
+template <typename T, int K, int M, bool Upper>
+__global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(SecondProduct<T> p)
 {
-  constexpr int  kK = K ? K : kCMATCHMostModes, kM = M ? M : kCMATCHMostModes;
-  constexpr int  kAhead = K == 2 || K == 3 ? 3 : 1; /* blocks of A P that a group loads at once */
-  const LocalInt k = K ? K : p.k, m = M ? M : p.m, end = p.R_i[c + 1];
-  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, q = lane % kGroup;
-  const int      warp = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize;
-  for (LocalInt base = p.R_i[c]; base < end; base += kWarpSize) {
-    const bool     mine  = base + lane < end;
-    const LocalInt entry = mine ? p.R_j[base + lane] : 0, begin = mine ? p.AP_i[entry / kCMATCHSlots] : 0;
-    const LocalInt length = mine ? p.AP_i[entry / kCMATCHSlots + 1] - begin : 0, some = min(kWarpSize, end - base);
-    const auto     load = [&](LocalInt u) {
-      Ahead<T>       next;
-      const T *const P = p.P_a + (size_t)__shfl_sync(kFullWarp, entry, u) * k * m;
-      next.begin       = __shfl_sync(kFullWarp, begin, u);
-      next.count       = __shfl_sync(kFullWarp, length, u);
-      next.J           = lane < next.count ? p.AP_j[next.begin + lane] : -1;
-#pragma unroll
-      for (int t = 0; t < kBlockShare; t++)
-        if (lane + t * kWarpSize < k * m) next.P[t] = P[lane + t * kWarpSize];
-      return next;
-    };
-    Ahead<T> next = load(0);
-    for (LocalInt u = 0; u < some; u++) {
-      const Ahead<T> now = next;
-      if (u + 1 < some) next = load(u + 1);
-      __syncwarp(); /* what is staged has been used */
-#pragma unroll
-      for (int t = 0; t < kBlockShare; t++)
-        if (lane + t * kWarpSize < k * m) staged[lane + t * kWarpSize] = (double)now.P[t];
-      for (LocalInt first = 0; first < now.count; first += kWarpSize) {
-        LocalInt J = now.J;
-        if (first) J = first + lane < now.count ? p.AP_j[now.begin + first + lane] : -1;
-        const int      own       = J >= least ? places.Find(J) : -1;
-        const bool     takes     = own >= 0 && own % warps == warp;
-        const unsigned some_take = __ballot_sync(kFullWarp, takes);
-        if (takes) picked[__popc(some_take & ((1u << lane) - 1u))] = own * kWarpSize + lane;
-        __syncwarp();
-        const int count = __popc(some_take);
-        for (int at = g; at < count; at += kAhead * kGroups) { /* the places of all of them differ */
-          T       of_AP[kAhead][kK];
-          double *sums[kAhead];
-#pragma unroll
-          for (int v = 0; v < kAhead; v++) {
-            sums[v] = nullptr;
-            if (at + v * kGroups >= count || q >= m) continue;
-            const int      item = picked[at + v * kGroups];
-            const T *const AP   = p.AP_a + (size_t)(now.begin + first + item % kWarpSize) * k * m + q;
-            sums[v]             = places.sum + (size_t)(item / kWarpSize) * places.stride + q;
-#pragma unroll
-            for (int r = 0; r < kK; r++)
-              if (r < k) of_AP[v][r] = AP[r * m];
-          }
-          if constexpr (K == 3 && M > 0 && M % 2 == 0) AddPairs<T, K, M, kAhead>(staged, of_AP, sums);
-          else {
-#pragma unroll
-            for (int v = 0; v < kAhead; v++) {
-              if (!sums[v]) continue;
-#pragma unroll
-              for (int s = 0; s < kM; s++) {
-                if (s >= m) continue;
-                double sum = sums[v][s * m];
-#pragma unroll
-                for (int r = 0; r < kK; r++)
-                  if (r < k) sum += staged[r * m + s] * (double)of_AP[v][r];
-                sums[v][s * m] = sum;
-              }
-            }
-          }
-        }
-        __syncwarp(); /* what is picked has been used, and sums are there */
-      }
-    }
-  }
-}
-
-/* The blocks of the next operator on and above the diagonal, with 1 for each dead unknown. A block takes a row. */
-template <typename T, int K, int M>
-__global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(SecondProduct<T> p, int most)
-{
-  extern __shared__ double shared[];
-  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = m * m, c = blockIdx.x;
-  const size_t             each = WarpBytes(k * m);
-  double *const            own  = (double *)((char *)shared + threadIdx.x / kWarpSize * each);
-  const Places             places((char *)shared + blockDim.x / kWarpSize * each, most, entries);
-  const LocalInt           diagonal = CMATCHFindBlock(p.C_i, p.C_j, c, c), end = p.C_i[c + 1];
-  const double            *B_c = p.B_c + (size_t)c * entries;
-  for (LocalInt first = diagonal; first < end; first += most) {
-    const int count = min(most, end - first);
-    places.Take(p.C_j + first, count, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-    AddUpCoarse<T, K, M>(p, c, c, places, own, (int *)(own + k * m));
-    __syncthreads();
-    for (int at = threadIdx.x; at < count * entries; at += blockDim.x) {
-      const int           number = at / entries, r = at % entries / m, s = at % m;
-      const double *const sum   = places.sum + (size_t)number * places.stride;
-      double              value = sum[r * m + s];
-      if (first + number == diagonal && r > s) value = sum[s * m + r];
-      if (first + number == diagonal && r == s && B_c[r * m + r] == 0) value = 1;
-      p.C[(size_t)first * entries + at] = value;
-    }
-    __syncthreads();
-  }
-  if (threadIdx.x != 0) return;
+  extern __shared__ char memory[]; /* [warps] */
+  const LocalInt         c = blockIdx.x, warp = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize, m = M ? M : p.m;
+  const LocalInt         begin = Upper ? CMATCHFindBlock(p.C_i, p.C_j, c, c) : p.C_i[c], end = p.C_i[c + 1];
+  const LocalInt         share = (end - begin + warps - 1) / warps, first = begin + warp * share;
+  AddUpCoarse<T, K, M>(p, c, first, min(first + share, end), (typename TermList<K, kTerms>::Memory *)memory + warp);
+  if (!Upper || threadIdx.x != 0) return;
   unsigned alone = 0;
   for (LocalInt r = 0; r < m; r++)
-    if (B_c[r * m + r] == 0) alone |= 1u << r;
+    if (p.B_c[((size_t)c * m + r) * m + r] == 0) alone |= 1u << r;
   p.alone[c] = (unsigned char)alone;
 }
 
-/* All blocks of rows of R (A P), of which some columns may be those of other ranks. A block takes a row. */
-template <typename T, int K, int M>
-__global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyWhole(SecondProduct<T> p, int most)
+/*
+   Blocks below the diagonal become the transposes of those above it; the ones without are listed, if there is a list, or keep what
+   they are. Unknowns that are dead get 1. A warp takes a row, a group a block.
+*/
+__global__ void __launch_bounds__(kBlockSize) Mirror(LocalInt n, LocalInt k, const LocalInt *C_i, const LocalInt *C_j, double *C,
+                                                     const unsigned char *dead, LocalInt *lonely, CMATCHReport *report)
 {
-  extern __shared__ double shared[];
-  const LocalInt           k = K ? K : p.k, m = M ? M : p.m, entries = m * m, c = blockIdx.x;
-  const size_t             each = WarpBytes(k * m);
-  double *const            own  = (double *)((char *)shared + threadIdx.x / kWarpSize * each);
-  const Places             places((char *)shared + blockDim.x / kWarpSize * each, most, entries);
-  for (LocalInt first = p.C_i[c]; first < p.C_i[c + 1]; first += most) {
-    const int count = min(most, p.C_i[c + 1] - first);
-    places.Take(p.C_j + first, count, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-    AddUpCoarse<T, K, M>(p, c, 0, places, own, (int *)(own + k * m));
-    __syncthreads();
-    for (int at = threadIdx.x; at < count * entries; at += blockDim.x)
-      p.C[(size_t)first * entries + at] = places.sum[(size_t)(at / entries) * places.stride + at % entries];
-    __syncthreads();
-  }
-}
-
-/* The blocks below the diagonal; those without a transpose are listed. A warp takes a row, a group a block. */
-template <typename T, int M>
-__global__ void __launch_bounds__(kBlockSize) Mirror(SecondProduct<T> p, CMATCHReport *report)
-{
-  const LocalInt m = M ? M : p.m, entries = m * m, c = (LocalInt)(GridThread() / kWarpSize);
-  const int      lane = threadIdx.x % kMirrorGroup;
-  if (c >= p.coarse) return;
-  for (LocalInt e = p.C_i[c] + threadIdx.x % kWarpSize / kMirrorGroup; e < p.C_i[c + 1]; e += kWarpSize / kMirrorGroup) {
-    const LocalInt d = p.C_j[e];
-    if (d >= c) break;
-    const LocalInt other = CMATCHFindBlock(p.C_i, p.C_j, d, c);
-    if (other < 0) {
-      if (lane != 0) continue;
-      const LocalInt at            = atomicAdd(&report->lonely, 1);
-      p.lonely[2 * (size_t)at]     = e;
-      p.lonely[2 * (size_t)at + 1] = c;
+  const LocalInt c = (LocalInt)(GridThread() / kWarpSize), entries = k * k;
+  const int      lane = threadIdx.x % kGroup;
+  if (c >= n) return;
+  for (LocalInt e = C_i[c] + threadIdx.x % kWarpSize / kGroup; e < C_i[c + 1]; e += kGroups) {
+    const LocalInt d     = C_j[e];
+    double *const  block = C + (size_t)e * entries;
+    if (d > c) break;
+    if (d == c) {
+      for (int at = lane; at < entries; at += kGroup) {
+        const int r = at / k, q = at % k;
+        if (r > q) block[at] = block[q * k + r];
+        if (r == q && dead && (dead[c] >> r & 1)) block[at] = 1;
+      }
       continue;
     }
-    for (int at = lane; at < entries; at += kMirrorGroup)
-      p.C[(size_t)e * entries + at] = p.C[(size_t)other * entries + at % m * m + at / m];
+    const LocalInt other = CMATCHFindBlock(C_i, C_j, d, c);
+    if (other >= 0)
+      for (int at = lane; at < entries; at += kGroup) block[at] = C[(size_t)other * entries + at % k * k + at / k];
+    else if (lonely && lane == 0) {
+      const LocalInt at          = atomicAdd(&report->lonely, 1);
+      lonely[2 * (size_t)at]     = e;
+      lonely[2 * (size_t)at + 1] = c;
+    }
   }
 }
 
@@ -399,7 +276,8 @@ __global__ void __launch_bounds__(kBlockSize) AddUpLonely(SecondProduct<T> p, co
       for (LocalInt e = p.R_i[c]; e < p.R_i[c + 1]; e++) {
         const LocalInt of = CMATCHFindBlock(p.AP_i, p.AP_j, p.R_j[e] / kCMATCHSlots, d);
         for (LocalInt r = 0; r < k && of >= 0; r++)
-          sum += (double)p.P_a[((size_t)p.R_j[e] * k + r) * m + entry / m] * (double)p.AP_a[((size_t)of * k + r) * m + entry % m];
+          sum = fma((double)p.P_a[((size_t)p.R_j[e] * k + r) * m + entry / m], (double)p.AP_a[((size_t)of * k + r) * m + entry % m],
+                    sum);
       }
       p.C[(size_t)block * m * m + entry] = sum;
     }
@@ -460,38 +338,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* Blocks below the diagonal become the transposes of those above it, where both are there; unknowns that are dead get 1. */
-__global__ void __launch_bounds__(kBlockSize)
-  MirrorOwn(LocalInt n, LocalInt k, const LocalInt *C_i, const LocalInt *C_j, double *C, const unsigned char *dead)
-{
-  const LocalInt c = (LocalInt)(GridThread() / kWarpSize), entries = k * k;
-  const int      lane = threadIdx.x % kMirrorGroup;
-  if (c >= n) return;
-  for (LocalInt e = C_i[c] + threadIdx.x % kWarpSize / kMirrorGroup; e < C_i[c + 1]; e += kWarpSize / kMirrorGroup) {
-    const LocalInt d     = C_j[e];
-    double *const  block = C + (size_t)e * entries;
-    if (d > c) break;
-    if (d == c) {
-      for (int at = lane; at < entries; at += kMirrorGroup) {
-        const int r = at / k, q = at % k;
-        if (r > q) block[at] = block[q * k + r];
-        if (r == q && dead && (dead[c] >> r & 1)) block[at] = 1;
-      }
-      continue;
-    }
-    const LocalInt other = CMATCHFindBlock(C_i, C_j, d, c);
-    if (other < 0) continue;
-    for (int at = lane; at < entries; at += kMirrorGroup) block[at] = C[(size_t)other * entries + at % k * k + at / k];
-  }
-}
-
 /* -------------------------------------------- steps ------------------------------------------- */
-
-/* Places for rows of so many columns on average, so that few of them are gone through twice. */
-int MostPlaces(double mean)
-{
-  return (int)PetscMin(64, PetscMax(8, ((int)(1.4 * mean) + 7) / 8 * 8));
-}
 
 template <typename T, int K, int M>
 class Products {
@@ -541,12 +388,10 @@ public:
     L_.wide += s_->seen.wide;
     *count = (size_t)s_->seen.entries;
     PetscCall(s_->arena.Take(*count * m_ * m_, &made->a));
-    const int        most   = MostPlaces((double)*count / rows);
-    const size_t     shared = Places::Bytes(most, m_ * m_) + Warps(rows) * WarpBytes(L_.k * m_);
     SecondProduct<T> p{rows,  L_.k,    m_,          L_.R_i,  L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
                        AP_a_, nullptr, made->start, made->j, made->a};
-    PetscCallCUDA(cudaFuncSetAttribute(MultiplyWhole<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    MultiplyWhole<T, K, M><<<rows, Warps(rows) * kWarpSize, shared, s_->stream>>>(p, most);
+    MultiplyCoarse<T, K, M, false>
+      <<<rows, Warps(rows) * kWarpSize, Warps(rows) * sizeof(typename TermList<K, kTerms>::Memory), s_->stream>>>(p);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -574,20 +419,8 @@ private:
     L_.dead             = s_->seen.dead;
     const size_t blocks = (size_t)s_->seen.entries;
     PetscCall(s_->arena.Take(blocks * L_.k * m_, &AP_a_));
-    PetscCall(MakeAP((double)blocks / L_.n));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  PetscErrorCode MakeAP(double mean)
-  {
-    const LocalInt        entries = L_.k * m_;
-    const int             most    = MostPlaces(mean);
-    const size_t          shared  = kAPBlock / kWarpSize * (kStaged * L_.k * L_.k * sizeof(double) + Places::Bytes(most, entries));
     const FirstProduct<T> p{L_.n, L_.k, m_, L_.A_i, L_.A_j, L_.P_j, t_->A, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_};
-
-    PetscFunctionBegin;
-    PetscCallCUDA(cudaFuncSetAttribute(MultiplyAP<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    MultiplyAP<T, K, M><<<BlocksFor((long long)L_.n * kWarpSize, kAPBlock), kAPBlock, shared, s_->stream>>>(p, most);
+    MultiplyAP<T, K, M><<<BlocksFor((long long)L_.n * kWarpSize, kAPBlock), kAPBlock, 0, s_->stream>>>(p);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -616,19 +449,17 @@ private:
 
   PetscErrorCode MakeCoarse(CMATCHHierarchyCUDA *H, double *C, unsigned char *alone)
   {
-    const CMATCHNodesLevel &next   = t_->N->level[t_->level + 1];
-    const int               most   = MostPlaces(0.5 * next.blocks / next.n + 1);
-    const int               warps  = Warps(L_.coarse);
-    const size_t            shared = Places::Bytes(most, m_ * m_) + warps * WarpBytes(L_.k * m_);
+    const CMATCHNodesLevel &next = t_->N->level[t_->level + 1];
     SecondProduct<T>        p{L_.coarse, L_.k,     m_,       L_.R_i, L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_,
                        L_.B_c,    next.A_i, next.A_j, C,      alone};
 
     PetscFunctionBegin;
     PetscCall(s_->arena.Take(2 * (size_t)next.blocks, &p.lonely));
     PetscCallCUDA(cudaMemsetAsync(&s_->report->lonely, 0, sizeof(LocalInt), s_->stream));
-    PetscCallCUDA(cudaFuncSetAttribute(MultiplyCoarse<T, K, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    MultiplyCoarse<T, K, M><<<L_.coarse, warps * kWarpSize, shared, s_->stream>>>(p, most);
-    Mirror<T, M><<<BlocksFor((long long)L_.coarse * kWarpSize), kBlockSize, 0, s_->stream>>>(p, s_->report);
+    MultiplyCoarse<T, K, M, true>
+      <<<L_.coarse, Warps(L_.coarse) * kWarpSize, Warps(L_.coarse) * sizeof(typename TermList<K, kTerms>::Memory), s_->stream>>>(p);
+    Mirror<<<BlocksFor((long long)L_.coarse * kWarpSize), kBlockSize, 0, s_->stream>>>(L_.coarse, m_, next.A_i, next.A_j, C, alone,
+                                                                                       p.lonely, s_->report);
     AddUpLonely<T><<<PetscMin(H->processors, next.n), kBlockSize, 0, s_->stream>>>(p, s_->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -712,8 +543,9 @@ PetscErrorCode CMATCHNodesComplete(CMATCHNodesSetup *t)
 
   PetscFunctionBegin;
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
-  MirrorOwn<<<BlocksFor((long long)L.n * kWarpSize), kBlockSize, 0, t->s->stream>>>(L.n, L.k, L.A_i, L.A_j, t->A,
-                                                                                    t->Kind() ? t->alone : nullptr);
+  Mirror<<<BlocksFor((long long)L.n * kWarpSize), kBlockSize, 0, t->s->stream>>>(L.n, L.k, L.A_i, L.A_j, t->A,
+                                                                                 t->Kind() ? t->alone : nullptr, nullptr,
+                                                                                 t->s->report);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,13 +3,12 @@
 
 #include <cub/cub.cuh>
 
-#include "cmatch_nodes.cuh"
+#include "cmatch_nodes_products.cuh"
 
 namespace
 {
 
 constexpr int    kTableBits = 5; /* the logarithm of the table of a row of P in shared memory */
-constexpr int    kRowAhead  = 2; /* blocks of a row that a lane asks for at once */
 constexpr int    kGroup     = 8; /* lanes that have the columns of a block */
 constexpr int    kGroups    = kWarpSize / kGroup;
 constexpr int    kRowBlock  = 128;              /* threads of a block for rows of P */
@@ -212,62 +211,30 @@ struct Kept {
   }
 };
 
-/* Adds up row i of A Q. False if the table is full. */
+/* Adds up row i of A Q, of whose columns the table may have its own one. False if the table is full. */
 template <int K, int M>
-__device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table)
+__device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table,
+                                         typename TermList<K, kWarpSize>::Memory *memory)
 {
-  constexpr int  kEach = K ? (K + kGroups - 1) / kGroups : 1; /* rows of a block that a lane has */
-  constexpr int  kK    = K ? K : 1;
-  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
-  const int      lane = threadIdx.x % kWarpSize, g = lane / kGroup, c = lane % kGroup;
+  const LocalInt         k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
+  TermList<K, kWarpSize> list(memory, k);
+  const auto             drain = [&] {
+    list.Drain(
+      TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<double>{p.Q, m, 1, m, (unsigned)(k * m)},
+      [&](LocalInt place, TileSum *sum) { LoadTile(table.sum + (size_t)place * table.stride, k, m, sum); },
+      [&](LocalInt place, const TileSum &sum) { StoreTile(sum, k, m, table.sum + (size_t)place * table.stride); }, true);
+  };
   for (LocalInt base = begin; base < end; base += kWarpSize) {
-    const LocalInt j = base + lane < end ? p.A_j[base + lane] : -1, J = j >= 0 ? p.aggregate[j] : -1;
-    const int      own = J >= 0 ? CMATCHTakePlace(table.key, table.bits, J) : -1, some = min(kWarpSize, end - base);
+    const LocalInt e = base + (LocalInt)threadIdx.x % kWarpSize, j = e < end ? p.A_j[e] : -1, J = j >= 0 ? p.aggregate[j] : -1;
+    const int      own = J >= 0 ? CMATCHTakePlace(table.key, table.bits, J) : -1;
     if (__any_sync(kFullWarp, J >= 0 && own < 0)) return false;
-    for (int u = 0; u < some; u += kRowAhead) {
-      double a[kRowAhead][kEach][kK], q[kRowAhead][kK];
-      int    place[kRowAhead], node[kRowAhead];
-#pragma unroll
-      for (int v = 0; v < kRowAhead; v++) {
-        place[v] = __shfl_sync(kFullWarp, own, u + v);
-        node[v]  = __shfl_sync(kFullWarp, j, u + v);
-        if (c >= m) place[v] = -1;
-        if constexpr (K > 0) {
-          if (place[v] < 0) continue;
-#pragma unroll
-          for (int l = 0; l < K; l++) q[v][l] = p.Q[((size_t)node[v] * k + l) * m + c];
-#pragma unroll
-          for (int t = 0; t < kEach; t++)
-#pragma unroll
-            for (int l = 0; l < K; l++)
-              a[v][t][l] = g + t * kGroups < k ? p.A[((size_t)(base + u + v) * k + g + t * kGroups) * k + l] : 0.;
-        }
-      }
-#pragma unroll
-      for (int v = 0; v < kRowAhead; v++) {
-        if (place[v] < 0) continue;
-        if constexpr (K > 0) {
-#pragma unroll
-          for (int t = 0; t < kEach; t++) {
-            if (g + t * kGroups >= k) continue;
-            double *const to  = table.sum + (size_t)place[v] * table.stride + (g + t * kGroups) * m + c;
-            double        sum = *to;
-#pragma unroll
-            for (int l = 0; l < kK; l++) sum += a[v][t][l] * q[v][l];
-            *to = sum;
-          }
-        } else
-          for (LocalInt r = g; r < k; r += kGroups) {
-            double *const to  = table.sum + (size_t)place[v] * table.stride + r * m + c;
-            double        sum = *to;
-            for (LocalInt l = 0; l < k; l++)
-              sum += p.A[((size_t)(base + u + v) * k + r) * k + l] * p.Q[((size_t)node[v] * k + l) * m + c];
-            *to = sum;
-          }
-      }
+    for (unsigned left = __ballot_sync(kFullWarp, own >= 0); left;) {
+      const int place = __shfl_sync(kFullWarp, own, __ffs(left) - 1);
+      list.Append(own == place, e, j);
+      left &= ~__ballot_sync(kFullWarp, own == place);
+      if (list.Close(place) || !left) drain(); /* whose owners may come again with the next blocks of A */
     }
   }
-  __syncwarp();
   return true;
 }
 
@@ -356,7 +323,8 @@ __device__ __forceinline__ void FindDefect(const Prolong &p, LocalInt i, int cou
 
 /* Row i of P, before it is corrected. False if the table is full. */
 template <int K, int M>
-__device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowTable &table)
+__device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowTable &table,
+                                        typename TermList<K, kWarpSize>::Memory *list)
 {
   const LocalInt k = K ? K : p.k, m = M ? M : p.m, own = p.aggregate[i], entries = k * m;
   const int      lane = threadIdx.x % kWarpSize;
@@ -367,7 +335,7 @@ __device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowT
   }
   table.Clear();
   CMATCHTakePlace(table.key, table.bits, own);
-  if (!AddUpRow<K, M>(p, i, table)) return false;
+  if (!AddUpRow<K, M>(p, i, table, list)) return false;
   const int count = table.Sort();
   SmoothRow<K, M>(p, i, count, table);
   if (p.keep) {
@@ -399,14 +367,15 @@ template <int K, int M>
 __global__ void __launch_bounds__(kRowBlock)
   MakeRows(Prolong p, LocalInt rows, const LocalInt *list, char *tables, int bits, CMATCHReport *report)
 {
-  extern __shared__ double shared[];
-  const LocalInt           entries = K ? K * M : p.k * p.m, warp = (LocalInt)(GridThread() / kWarpSize);
-  const LocalInt           warps = (LocalInt)(gridDim.x * (kRowBlock / kWarpSize));
-  const size_t             bytes = RowTable::Bytes(bits, entries);
-  const RowTable           table(tables ? tables + warp * bytes : (char *)shared + threadIdx.x / kWarpSize * bytes, bits, entries);
+  __shared__ typename TermList<K, kWarpSize>::Memory lists[kRowBlock / kWarpSize];
+  extern __shared__ double                           shared[];
+  const LocalInt                                     entries = K ? K * M : p.k * p.m, warp = (LocalInt)(GridThread() / kWarpSize);
+  const LocalInt                                     warps = (LocalInt)(gridDim.x * (kRowBlock / kWarpSize));
+  const size_t                                       bytes = RowTable::Bytes(bits, entries);
+  const RowTable table(tables ? tables + warp * bytes : (char *)shared + threadIdx.x / kWarpSize * bytes, bits, entries);
   for (LocalInt at = warp; at < rows; at += warps) {
     const LocalInt i    = list ? list[at] : at;
-    const bool     fits = MakeRow<K, M>(p, i, table);
+    const bool     fits = MakeRow<K, M>(p, i, table, &lists[threadIdx.x / kWarpSize]);
     if (!fits && threadIdx.x % kWarpSize == 0) p.wide[atomicAdd(&report->wide, 1)] = i;
     __syncwarp();
   }

@@ -14,7 +14,7 @@ CMATCHNodesProduct<T> CMATCHNodesMultiply_Host(LocalInt l, LocalInt columns, con
     for (LocalInt i = 0; i < level.n; i++) {
       for (LocalInt e = L.A_i[i]; e < L.A_i[i + 1]; e++)
         for (size_t p = (size_t)L.A_j[e] * kCMATCHSlots; p < (size_t)(L.A_j[e] + 1) * kCMATCHSlots && L.P_j[p] >= 0; p++)
-          CMATCHAddProduct(k, k, m, &s.A[(size_t)e * k * k], &L.P_a[p * size], row.At(L.P_j[p]));
+          CMATCHAddFused<known_k, known_k, known_m>(k, k, m, &s.A[(size_t)e * k * k], &L.P_a[p * size], row.At(L.P_j[p]));
       row.Sort();
       for (LocalInt J : row.columns) {
         const double *const block = row.At(J);
@@ -39,7 +39,8 @@ void CMATCHNodesProductRow_Host(LocalInt l, LocalInt c, const CMATCHNodesSetUp<T
     for (LocalInt e = L.R_i[c]; e < L.R_i[c + 1]; e++) {
       const LocalInt i = L.R_j[e] / kCMATCHSlots;
       for (size_t q = AP.i[i]; q < AP.i[i + 1]; q++)
-        CMATCHAddTransposed(k, m, m, &L.P_a[(size_t)L.R_j[e] * size], &AP.a[q * size], row->At(AP.j[q]));
+        CMATCHAddFused<known_m, known_k, known_m, true>(m, k, m, &L.P_a[(size_t)L.R_j[e] * size], &AP.a[q * size],
+                                                        row->At(AP.j[q]));
     }
   });
 }

@@ -75,13 +75,38 @@ void CMATCHAddProduct(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b
       for (LocalInt q = 0; q < m; q++) c[r * m + q] += (double)a[r * l + s] * (double)b[s * m + q];
 }
 
-/* C += A' B for blocks [k][l] and [k][m] */
-template <typename A, typename B>
-void CMATCHAddTransposed(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b, double *c)
+/*
+   C += A B, where each product and its sum are rounded once: the matrix units of a GPU do so, and processors that are not old.
+   Sizes that are not known are 0 as template arguments. With Transposed, A is [l][k].
+*/
+template <int K, int L, int M, bool Transposed, typename A, typename B>
+inline __attribute__((always_inline)) void CMATCHAddFusedLoop(LocalInt known_k, LocalInt known_l, LocalInt known_m, const A *a,
+                                                              const B *b, double *__restrict__ c)
 {
+  const LocalInt k = K ? K : known_k, l = L ? L : known_l, m = M ? M : known_m;
   for (LocalInt r = 0; r < k; r++)
-    for (LocalInt p = 0; p < l; p++)
-      for (LocalInt q = 0; q < m; q++) c[p * m + q] += (double)a[r * l + p] * (double)b[r * m + q];
+    for (LocalInt s = 0; s < l; s++)
+      for (LocalInt q = 0; q < m; q++)
+        c[r * m + q] = __builtin_fma((double)a[Transposed ? s * k + r : r * l + s], (double)b[s * m + q], c[r * m + q]);
+}
+
+#if defined(__x86_64__)
+template <int K, int L, int M, bool Transposed, typename A, typename B>
+__attribute__((target("avx2,fma"))) void CMATCHAddFusedByProcessor(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b,
+                                                                   double *c)
+{
+  CMATCHAddFusedLoop<K, L, M, Transposed>(k, l, m, a, b, c);
+}
+#endif
+
+template <int K, int L, int M, bool Transposed = false, typename A, typename B>
+void CMATCHAddFused(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b, double *c)
+{
+#if defined(__x86_64__)
+  static const bool by_processor = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (by_processor) return CMATCHAddFusedByProcessor<K, L, M, Transposed>(k, l, m, a, b, c);
+#endif
+  CMATCHAddFusedLoop<K, L, M, Transposed>(k, l, m, a, b, c);
 }
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */

@@ -94,7 +94,7 @@ void UncutRow(const CMATCHNodesSetUp<T> &s, LocalInt l, LocalInt i, const std::v
   row->At(own);
   for (LocalInt e = level.A_i[i]; e < level.A_i[i + 1]; e++) {
     const LocalInt j = level.A_j[e], J = level.aggregate[j];
-    if (J >= 0) CMATCHAddProduct(k, k, m, &s.A[(size_t)e * k * k], &Q[(size_t)j * k * m], row->At(J));
+    if (J >= 0) CMATCHAddFused<K{}, K{}, M{}>(k, k, m, &s.A[(size_t)e * k * k], &Q[(size_t)j * k * m], row->At(J));
   }
   row->Sort();
   for (LocalInt J : row->columns) {

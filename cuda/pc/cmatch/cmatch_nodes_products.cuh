@@ -1,0 +1,195 @@
+/*
+   Sums of products of blocks, of at most 8 x 8 entries: sum_t X_t Y_t. A warp adds up one sum in its registers, by the matrix units
+   of the GPU, from a list of its terms in shared memory. The units add term by term in the order of the list, and round each sum of
+   a product once, as CMATCHAddFused() of the host does.
+*/
+#pragma once
+
+#include "cmatch_nodes.cuh"
+
+namespace
+{
+
+constexpr int kTile  = 8; /* rows and columns of a product of the matrix units */
+constexpr int kDepth = 4; /* terms of each of its sums */
+static_assert(kCMATCHMostModes <= kTile, "a block is a tile");
+
+/* A sum: a lane has two neighbouring entries of a row. */
+struct TileSum {
+  double entry[2] = {};
+
+  static __device__ __forceinline__ int Row() { return (int)(threadIdx.x % kWarpSize) / kDepth; }
+  static __device__ __forceinline__ int Column() { return 2 * ((int)threadIdx.x % kDepth); }
+
+  /* Adds the product of two tiles, of which the lane has x[Row()][lane % kDepth] and y[lane % kDepth][Row()]. */
+  __device__ __forceinline__ void Add(double x, double y)
+  {
+#ifdef __CUDA_ARCH__
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+d"(entry[0]), "+d"(entry[1])
+                 : "d"(x), "d"(y));
+#else
+    for (int t = 0; t < kDepth; t++) {
+      const double of_row = __shfl_sync(kFullWarp, x, Row() * kDepth + t);
+      for (int e = 0; e < 2; e++) entry[e] = fma(of_row, __shfl_sync(kFullWarp, y, (Column() + e) * kDepth + t), entry[e]);
+    }
+#endif
+  }
+};
+
+/* A block of a result as a sum has it */
+template <typename T>
+__device__ __forceinline__ void LoadTile(const T *block, int rows, int columns, TileSum *sum)
+{
+#pragma unroll
+  for (int e = 0; e < 2; e++)
+    if (TileSum::Row() < rows && TileSum::Column() + e < columns)
+      sum->entry[e] = (double)block[TileSum::Row() * columns + TileSum::Column() + e];
+}
+
+template <typename T>
+__device__ __forceinline__ void StoreTile(const TileSum &sum, int rows, int columns, T *block)
+{
+#pragma unroll
+  for (int e = 0; e < 2; e++)
+    if (TileSum::Row() < rows && TileSum::Column() + e < columns)
+      block[TileSum::Row() * columns + TileSum::Column() + e] = (T)sum.entry[e];
+}
+
+/* Blocks one after the other, and what lies between their entries: across the sums, of which there are so many, and along them */
+template <typename T>
+struct TermBlocks {
+  const T *a;
+  int      sums, across, along;
+  unsigned entries;
+
+  /* The entry of the lane's row in the first block, or some other one of that block if there are fewer rows. */
+  __device__ __forceinline__ const T *First(int l) const
+  {
+    const T *first = a + min(TileSum::Row(), sums - 1) * across + l * along;
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(first)); /* a number in a register, to which one instruction adds the place of a block */
+#endif
+    return first;
+  }
+  /* The same of a block, of which that is the entry in the first one. */
+  __device__ __forceinline__ T At(const T *first, LocalInt block) const
+  {
+    return __ldg((const T *)((const char *)first + (size_t)(unsigned)block * (size_t)(entries * (unsigned)sizeof(T))));
+  }
+};
+
+/*
+   The sums of a warp, one after the other: it lists terms, of whose sums an owner has a number, and adds them up when the list is
+   full. The inner dimension of the blocks is k. The terms of an owner are in runs that the matrix units take with no rest; in the
+   last one 0 times its last term stands for terms that it lacks. There is room for twice kAtOnce terms.
+*/
+template <int K, int kAtOnce>
+class TermList {
+  static __host__ __device__ constexpr int Of(int k) { return k % 4 == 0 ? 1 : k % 2 == 0 ? 2 : 4; }
+  static constexpr int                     kMost = 2 * kAtOnce, kSteps = K ? Of(K) * K / kDepth : kTile - 1, kAhead = 2;
+  static constexpr int                     kRunsOfLane = kAtOnce / Of(K ? K : kDepth) / kWarpSize;
+  struct Term {
+    LocalInt x, y; /* the blocks */
+  };
+  struct Run {
+    LocalInt owner;
+    int      terms;
+  };
+
+public:
+  struct Memory {
+    Term term[kMost];
+    Run  run[kMost];
+  };
+
+  __device__ __forceinline__ TermList(Memory *memory, int known_k) : memory_(memory), k_(K ? K : known_k) { }
+
+  /* Lists X_x Y_y for those lanes that have one. Not more than kAtOnce of them in all before Close(). */
+  __device__ __forceinline__ void Append(bool has, LocalInt x, LocalInt y)
+  {
+    const unsigned some = __ballot_sync(kFullWarp, has);
+    if (has) memory_->term[runs_ * Of(k_) + count_ + __popc(some & ((1u << Lane()) - 1u))] = {x, y};
+    count_ += __popc(some);
+  }
+  /* They are the owner's, which may have some before and get others next. True if the list has no room for more before a Drain().
+   */
+  __device__ __forceinline__ bool Close(LocalInt owner)
+  {
+    const int of = Of(k_), runs = max(1, (count_ + of - 1) / of);
+    if (count_ == 0 && Lane() < of) memory_->term[runs_ * of + Lane()] = {0, 0};
+#pragma unroll
+    for (int t = 0; t < max(kRunsOfLane, 1); t++) {
+      const int run = t * kWarpSize + Lane();
+      if (run < runs) memory_->run[runs_ + run] = {owner, min(count_ - run * of, of)};
+    }
+    runs_ += runs;
+    count_ = 0;
+    return runs_ * of + kAtOnce + of > kMost;
+  }
+  /*
+     Adds up what is listed. An owner's sum begins with begin(owner, &sum), and end(owner, sum) gets it when there is one of another
+     owner, or with `last`.
+  */
+  template <typename X, typename Y, typename Begin, typename End>
+  __device__ __forceinline__ void Drain(const TermBlocks<X> &X_, const TermBlocks<Y> &Y_, Begin begin, End end, bool last)
+  {
+    const int of = Of(k_);
+    const X  *first_x[kSteps];
+    const Y  *first_y[kSteps];
+    unsigned  number[kSteps];
+#pragma unroll
+    for (int v = 0; v < kSteps; v++) {
+      const int at = v * kDepth + Lane() % kDepth, t = at / k_, l = at - t * k_;
+      number[v]  = (unsigned)t;
+      first_x[v] = X_.First(l);
+      first_y[v] = Y_.First(l);
+    }
+    __syncwarp();
+    for (int at = 0; at < runs_; at += kAhead) {
+      X   of_x[kAhead][kSteps]; /* entries are asked for without a branch, and all of them at once */
+      Y   of_y[kAhead][kSteps];
+      Run run[kAhead];
+#pragma unroll
+      for (int a = 0; a < kAhead; a++) {
+        const int         r    = min(at + a, runs_ - 1);
+        const Term *const list = memory_->term + r * of;
+        run[a]                 = memory_->run[r];
+#pragma unroll
+        for (int v = 0; v < kSteps; v++) {
+          const Term term = list[min(number[v], K || run[a].terms ? (unsigned)run[a].terms - 1 : of - 1)];
+          of_x[a][v]      = X_.At(first_x[v], term.x);
+          of_y[a][v]      = Y_.At(first_y[v], term.y);
+        }
+      }
+#pragma unroll
+      for (int a = 0; a < kAhead; a++) {
+        if (at + a >= runs_) break;
+        if (run[a].owner != owner_) {
+          if (owner_ >= 0) end(owner_, sum_);
+          owner_ = run[a].owner;
+          sum_   = TileSum();
+          begin(owner_, &sum_);
+        }
+        if (run[a].terms == 0) continue; /* no term at all */
+#pragma unroll
+        for (int v = 0; v < kSteps; v++) sum_.Add((int)number[v] < run[a].terms ? (double)of_x[a][v] : 0., (double)of_y[a][v]);
+      }
+    }
+    if (last && owner_ >= 0) end(owner_, sum_);
+    if (last) owner_ = -1;
+    runs_ = 0;
+    __syncwarp(); /* the list has been used */
+  }
+
+private:
+  static __device__ __forceinline__ int Lane() { return (int)threadIdx.x % kWarpSize; }
+
+  Memory *const memory_;
+  const int     k_;
+  int           runs_ = 0, count_ = 0;
+  LocalInt      owner_ = -1;
+  TileSum       sum_;
+};
+
+} // namespace
