@@ -179,38 +179,6 @@ struct RowTable {
   }
 };
 
-/* The columns that a row of P keeps, ascending, and their places; LOCAL_INT_MAX behind them. All lanes know them. */
-struct Kept {
-  LocalInt column[kCMATCHSlots], place[kCMATCHSlots];
-  int      count = 0;
-
-  __device__ __forceinline__ Kept()
-  {
-#pragma unroll
-    for (int s = 0; s < kCMATCHSlots; s++) column[s] = place[s] = LOCAL_INT_MAX;
-  }
-  __device__ __forceinline__ void Add(LocalInt new_column, LocalInt new_place)
-  {
-#pragma unroll
-    for (int s = 0; s < kCMATCHSlots; s++) {
-      if (new_column >= column[s]) continue;
-      const LocalInt c = column[s], p = place[s];
-      column[s]  = new_column;
-      place[s]   = new_place;
-      new_column = c;
-      new_place  = p;
-    }
-    count++;
-  }
-  __device__ __forceinline__ bool Has(LocalInt other) const
-  {
-    bool has = false;
-#pragma unroll
-    for (int s = 0; s < kCMATCHSlots; s++) has = has || column[s] == other;
-    return has;
-  }
-};
-
 /* Adds up row i of A Q, of whose columns the table may have its own one. False if the table is full. */
 template <int K, int M>
 __device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table,
@@ -259,62 +227,57 @@ __device__ __forceinline__ void SmoothRow(const Prolong &p, LocalInt i, int coun
   __syncwarp();
 }
 
-/* Its own aggregate, and the largest others, of equal ones those with the smaller columns. */
-__device__ __forceinline__ Kept Choose(LocalInt own, LocalInt entries, int count, const RowTable &table)
+/* Whether row i of P keeps column J: it has it, or this is its own, or one of the largest, of equal ones those that come first. */
+__device__ __forceinline__ bool Keeps(const Prolong &p, LocalInt i, LocalInt J, int t, int count, const double *square)
+{
+  bool has    = false;
+  int  larger = 0;
+  if (p.keep) {
+    for (int s = 0; s < kCMATCHSlots; s++) has = has || p.P_j[(size_t)i * kCMATCHSlots + s] == J;
+    return has;
+  }
+  for (int other = 0; other < count; other++) larger += square[other] > square[t] || (square[other] == square[t] && other < t);
+  return J == p.aggregate[i] || (square[t] > 0 && larger < kCMATCHSlots - 1);
+}
+
+/*
+   Finds the columns that row i keeps, whose places are in table.order then, and the others, whose places are the first ones in
+   table.sorted; both ascend. Returns how many are kept.
+*/
+__device__ __forceinline__ int Choose(const Prolong &p, LocalInt i, LocalInt entries, int count, const RowTable &table)
 {
   const int lane = threadIdx.x % kWarpSize;
-  Kept      kept;
-  double    last   = 0;
-  LocalInt  last_J = -1;
-  bool      first  = true;
-  kept.Add(own, CMATCHTakePlace(table.key, table.bits, own));
-  for (int t = lane; t < count; t += kWarpSize)
-    table.square[t] = CMATCHSquare(entries, table.sum + (size_t)table.sorted[t] * table.stride);
-  __syncwarp();
-  while (kept.count < kCMATCHSlots) {
-    double   best   = 0;
-    LocalInt best_J = LOCAL_INT_MAX;
-    int      at     = -1;
-    for (int t = lane; t < count; t += kWarpSize) {
-      const double   square = table.square[t];
-      const LocalInt J      = table.key[table.sorted[t]];
-      if (J == own || !(square > best) || !(first || square < last || (square == last && J > last_J))) continue;
-      best   = square;
-      best_J = J;
-      at     = table.sorted[t];
-    }
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-      const double   other    = __shfl_xor_sync(kFullWarp, best, offset);
-      const LocalInt other_J  = __shfl_xor_sync(kFullWarp, best_J, offset);
-      const int      other_at = __shfl_xor_sync(kFullWarp, at, offset);
-      if (other_at < 0 || !(other > best || (other == best && other_J < best_J))) continue;
-      best   = other;
-      best_J = other_J;
-      at     = other_at;
-    }
-    if (at < 0) break;
-    kept.Add(best_J, at);
-    last   = best;
-    last_J = best_J;
-    first  = false;
+  int       kept = 0;
+  for (int t = lane; t < count && !p.keep; t += kWarpSize) {
+    const LocalInt place = table.sorted[t];
+    table.square[t] = table.key[place] == p.aggregate[i] ? -1 : CMATCHSquare(entries, table.sum + (size_t)place * table.stride);
   }
+  for (int first = 0; first < count; first += kWarpSize) {
+    const int t = first + lane, place = t < count ? table.sorted[t] : 0;
+    __syncwarp(); /* the squares are there, and the place has been read */
+    const bool     keeps  = t < count && Keeps(p, i, table.key[place], t, count, table.square);
+    const unsigned some   = __ballot_sync(kFullWarp, keeps);
+    const int      before = __popc(some & ((1u << lane) - 1u));
+    if (keeps) table.order[kept + before] = place;
+    else if (t < count) table.sorted[t - kept - before] = place;
+    kept += __popc(some);
+  }
+  __syncwarp();
   return kept;
 }
 
-/* What the dropped blocks make of the modes. A lane has some rows and a column. */
+/* What the dropped blocks, of so many, make of the modes. A lane has some rows and a column. */
 template <int K, int M>
-__device__ __forceinline__ void FindDefect(const Prolong &p, LocalInt i, int count, const Kept &kept, const RowTable &table)
+__device__ __forceinline__ void FindDefect(const Prolong &p, LocalInt i, int dropped, const RowTable &table)
 {
   const LocalInt k = K ? K : p.k, m = M ? M : p.m;
   const int      lane = threadIdx.x % kWarpSize, c = lane % kGroup;
   for (LocalInt r = lane / kGroup; r < k && c < m; r += kGroups) {
     double sum = 0;
-    for (int t = 0; t < count; t++) {
-      const int      place = table.sorted[t];
-      const LocalInt J     = table.key[place];
-      if (kept.Has(J)) continue;
-      const double *const P = table.sum + (size_t)place * table.stride + r * m, *const b = p.B_c + (size_t)J * m * m + c;
+    for (int t = 0; t < dropped; t++) {
+      const LocalInt      place = table.sorted[t];
+      const double *const P     = table.sum + (size_t)place * table.stride + r * m, *const b =
+                                                                                  p.B_c + (size_t)table.key[place] * m * m + c;
       for (LocalInt l = 0; l < m; l++) sum += P[l] * b[l * m];
     }
     p.defect[((size_t)i * k + r) * m + c] = sum;
@@ -328,7 +291,6 @@ __device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowT
 {
   const LocalInt k = K ? K : p.k, m = M ? M : p.m, own = p.aggregate[i], entries = k * m;
   const int      lane = threadIdx.x % kWarpSize;
-  Kept           kept;
   if (own < 0) {
     if (lane == 0) p.cut[i] = 0;
     return true;
@@ -338,24 +300,13 @@ __device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowT
   if (!AddUpRow<K, M>(p, i, table, list)) return false;
   const int count = table.Sort();
   SmoothRow<K, M>(p, i, count, table);
-  if (p.keep) {
-    for (int s = 0; s < kCMATCHSlots; s++) {
-      const LocalInt J = p.P_j[(size_t)i * kCMATCHSlots + s];
-      if (J >= 0) kept.Add(J, CMATCHTakePlace(table.key, table.bits, J));
-    }
-  } else {
-    kept = Choose(own, entries, count, table);
-#pragma unroll
-    for (int s = 0; s < kCMATCHSlots; s++)
-      if (lane == s) p.P_j[(size_t)i * kCMATCHSlots + s] = s < kept.count ? kept.column[s] : -1;
-  }
-#pragma unroll
-  for (int s = 0; s < kCMATCHSlots; s++)
-    for (LocalInt e = lane; s < kept.count && e < entries; e += kWarpSize)
-      p.P[((size_t)i * kCMATCHSlots + s) * entries + e] = table.sum[(size_t)kept.place[s] * table.stride + e];
-  const bool cut = count > kept.count;
-  if (lane == 0) p.cut[i] = cut;
-  if (cut) FindDefect<K, M>(p, i, count, kept, table);
+  const int kept = Choose(p, i, entries, count, table);
+  if (!p.keep && lane < kCMATCHSlots) p.P_j[(size_t)i * kCMATCHSlots + lane] = lane < kept ? table.key[table.order[lane]] : -1;
+  for (int s = 0; s < kept; s++)
+    for (LocalInt e = lane; e < entries; e += kWarpSize)
+      p.P[((size_t)i * kCMATCHSlots + s) * entries + e] = table.sum[(size_t)table.order[s] * table.stride + e];
+  if (lane == 0) p.cut[i] = count > kept;
+  if (count > kept) FindDefect<K, M>(p, i, count - kept, table);
   return true;
 }
 
