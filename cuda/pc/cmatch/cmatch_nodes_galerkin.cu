@@ -14,9 +14,8 @@ namespace
 constexpr int kGroup       = 8; /* lanes that look at the columns of a row, or have a block */
 constexpr int kGroups      = kWarpSize / kGroup;
 constexpr int kAPBlock     = 128; /* threads of a block that makes A P */
-constexpr int kTermRun     = 4;   /* terms that a lane may have at once */
-constexpr int kTerms       = kTermRun * kWarpSize;
-constexpr int kCoarseWarps = 8; /* that have a row of the next operator together, at most */
+constexpr int kRRun        = 4;   /* blocks of a row of R that a lane knows */
+constexpr int kCoarseWarps = 8;   /* that have a row of the next operator together, at most */
 
 /* Guesses of the blocks of a row: of A P, as a multiple of those of A, and of the next operator. */
 constexpr double kAPColumns = 0.6, kCoarseColumns = 100;
@@ -67,65 +66,101 @@ struct FirstProduct {
   T              *AP_a;
 };
 
-/* The columns of P that kTerms blocks of a row of A meet, of which a lane knows those of some. */
+/* Blocks of a row of A that a lane knows: coarse levels have longer rows. */
+template <int K>
+constexpr int kARun = K == 2 || K == 3 ? 2 : 4;
+template <int K>
+using APList = TermList<K, (kARun<K> + 2) * kWarpSize + kWarpSize, kARun<K> * kWarpSize>;
+
+/* The columns of P that some blocks of a row of A meet, each of which a lane knows. */
+template <int K>
 struct MetByA {
-  LocalInt start, node[kTermRun], column[kTermRun][kCMATCHSlots];
+  static constexpr LocalInt kBlocks = kARun<K> * kWarpSize;
+
+  LocalInt start, node[kARun<K>], column[kARun<K>][kCMATCHSlots];
 
   template <typename T>
   __device__ __forceinline__ void Load(const FirstProduct<T> &p, LocalInt start_, LocalInt end)
   {
     start = start_;
 #pragma unroll
-    for (int t = 0; t < kTermRun; t++) {
+    for (int t = 0; t < kARun<K>; t++) {
       const LocalInt e = start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize;
       node[t]          = e < end ? p.A_j[e] : -1;
 #pragma unroll
       for (int s = 0; s < kCMATCHSlots; s++) column[t][s] = node[t] < 0 ? -1 : p.P_j[(size_t)node[t] * kCMATCHSlots + s];
     }
   }
-  /* Lists the products of the block in column J. */
-  template <int K>
-  __device__ __forceinline__ void List(LocalInt J, LocalInt end, TermList<K, kTerms> *list) const
+  /* Lists the products of `count` blocks from o on, of whose columns lane after lane has one, or of the first ones of these: how
+   * many. */
+  __device__ __forceinline__ int List(LocalInt o, int count, LocalInt J, LocalInt end, APList<K> *list) const
   {
+    const int lane = threadIdx.x % kWarpSize;
+    int       own[kARun<K>][kCMATCHSlots], terms = 0, at;
+    unsigned  mine[kARun<K>] = {}; /* the lanes that have a product of the lane's block */
 #pragma unroll
-    for (int t = 0; t < kTermRun; t++) {
-      int slot = -1;
-      if (start + t * kWarpSize >= end) break;
+    for (int t = 0; t < kARun<K>; t++)
 #pragma unroll
-      for (int s = 0; s < kCMATCHSlots; s++)
-        if (column[t][s] == J) slot = s;
-      list->Append(slot >= 0, start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize, node[t] * kCMATCHSlots + slot);
+      for (int s = 0; s < kCMATCHSlots; s++) own[t][s] = -1;
+    for (int n = 0; n < count; n++) {
+      const LocalInt of_n = __shfl_sync(kFullWarp, J, n);
+#pragma unroll
+      for (int t = 0; t < kARun<K>; t++) {
+        bool has = false;
+        if (start + t * kWarpSize >= end) break;
+#pragma unroll
+        for (int s = 0; s < kCMATCHSlots; s++) {
+          has       = has || column[t][s] == of_n;
+          own[t][s] = column[t][s] == of_n ? n : own[t][s];
+        }
+        const unsigned some = __ballot_sync(kFullWarp, has);
+        mine[t]             = lane == n ? some : mine[t];
+      }
     }
+#pragma unroll
+    for (int t = 0; t < kARun<K>; t++) terms += __popc(mine[t]);
+    const int fit = list->MakeRoom(count, o + lane, terms, &at);
+#pragma unroll
+    for (int s = 0; s < kCMATCHSlots; s++) {
+#pragma unroll
+      for (int t = 0; t < kARun<K>; t++) {
+        if (start + t * kWarpSize >= end) break;
+        const int n  = max(own[t][s], 0);
+        int       to = __shfl_sync(kFullWarp, at, n);
+#pragma unroll
+        for (int b = 0; b <= t; b++) to += __popc(__shfl_sync(kFullWarp, mine[b], n) & (b < t ? kFullWarp : (1u << lane) - 1u));
+        if (own[t][s] >= 0 && n < fit) list->Put(to, start + t * kWarpSize + lane, node[t] * kCMATCHSlots + s);
+      }
+    }
+    return fit;
   }
 };
 
-/* A P. A warp takes a row. Where that has more than kTerms blocks of A, they are looked at again for each block of the result. */
+/* A P. A warp takes a row. If that is long, its blocks of A are looked at again for each block of the result. */
 template <typename T, int K, int M>
 __global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p)
 {
-  __shared__ typename TermList<K, kTerms>::Memory memory[kAPBlock / kWarpSize];
-  const LocalInt                                  k = K ? K : p.k, m = M ? M : p.m, i = (LocalInt)(GridThread() / kWarpSize);
-  const int                                       lane = threadIdx.x % kWarpSize;
+  __shared__ typename APList<K>::Memory memory[kAPBlock / kWarpSize];
+  const LocalInt                        k = K ? K : p.k, m = M ? M : p.m, i = (LocalInt)(GridThread() / kWarpSize);
+  const int                             lane = threadIdx.x % kWarpSize;
   if (i >= p.n) return;
-  const LocalInt      begin = p.A_i[i], end = p.A_i[i + 1], first = p.AP_i[i], last = p.AP_i[i + 1];
-  const bool          is_long = end - begin > kTerms;
-  MetByA              met;
-  TermList<K, kTerms> list(&memory[threadIdx.x / kWarpSize], k);
-  LocalInt            ahead = 0;
+  const LocalInt begin = p.A_i[i], end = p.A_i[i + 1], last = p.AP_i[i + 1];
+  const bool     is_long = end - begin > MetByA<K>::kBlocks;
+  APList<K>      list(&memory[threadIdx.x / kWarpSize], k);
+  MetByA<K>      met;
+  LocalInt       fit = 0;
   if (!is_long) met.Load(p, begin, end);
-  const auto drain = [&](bool all) {
-    list.Drain(
-      TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)},
-      [](LocalInt, TileSum *) {}, [&](LocalInt o, const TileSum &sum) { StoreTile(sum, k, m, p.AP_a + (size_t)o * k * m); }, all);
-  };
-  for (LocalInt o = first; o < last; o++) {
-    if ((o - first) % kWarpSize == 0) ahead = o + lane < last ? p.AP_j[o + lane] : -1;
-    const LocalInt J = __shfl_sync(kFullWarp, ahead, (o - first) % kWarpSize);
-    for (LocalInt start = begin; start < end; start += kTerms) {
-      const bool all = o + 1 == last && start + kTerms >= end;
+  for (LocalInt o = p.AP_i[i]; o < last; o += fit) {
+    const int      count = is_long ? 1 : min(kWarpSize, last - o);
+    const LocalInt J     = lane < count ? p.AP_j[o + lane] : -1;
+    for (LocalInt start = begin; start < end; start += MetByA<K>::kBlocks) {
       if (is_long) met.Load(p, start, end);
-      met.List(J, end, &list);
-      if (list.Close(o) || all) drain(all);
+      fit = met.List(o, count, J, end, &list);
+      list.Drain(
+        TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)},
+        [](LocalInt, TileSum *) {},
+        [&](LocalInt block, const TileSum &sum) { StoreTile(sum, k, m, p.AP_a + (size_t)block * k * m); },
+        start + MetByA<K>::kBlocks >= end);
     }
   }
 }
@@ -146,16 +181,19 @@ struct SecondProduct {
   LocalInt       *lonely; /* [C blocks, or as many as there is room for] blocks without a transpose, and their rows */
 };
 
+template <int K>
+using CoarseList = TermList<K, 2 * kRRun * kWarpSize, kRRun * kWarpSize>;
+
 /* The columns of rows of A P that entries of R meet, of which a lane looks at one at a time for each of its entries. */
 struct MetByR {
-  LocalInt entry[kTermRun], at[kTermRun], end[kTermRun], column[kTermRun];
+  LocalInt entry[kRRun], at[kRRun], end[kRRun], column[kRRun];
 
   /* Takes the entries of R from `start` on, and of each row of A P the columns from `least` on. */
   template <typename T>
   __device__ __forceinline__ MetByR(const SecondProduct<T> &p, LocalInt start, LocalInt last, LocalInt least)
   {
 #pragma unroll
-    for (int t = 0; t < kTermRun; t++) {
+    for (int t = 0; t < kRRun; t++) {
       const LocalInt e = start + t * kWarpSize + (LocalInt)threadIdx.x % kWarpSize;
       entry[t] = at[t] = end[t] = 0;
       if (e < last) {
@@ -180,16 +218,16 @@ struct MetByR {
 */
 template <typename T, int K, int M>
 __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt c, LocalInt first, LocalInt last,
-                                            typename TermList<K, kTerms>::Memory *memory)
+                                            typename CoarseList<K>::Memory *memory)
 {
   const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.R_i[c], end = p.R_i[c + 1];
   const int      lane = threadIdx.x % kWarpSize;
   if (first >= last) return;
-  for (LocalInt start = begin; start < end || start == begin; start += kTerms) {
-    MetByR              met(p, start, end, p.C_j[first]);
-    TermList<K, kTerms> list(memory, k);
-    LocalInt            ahead = 0;
-    const auto          drain = [&](bool all) {
+  for (LocalInt start = begin; start < end || start == begin; start += kRRun * kWarpSize) {
+    MetByR        met(p, start, end, p.C_j[first]);
+    CoarseList<K> list(memory, k);
+    LocalInt      ahead = 0;
+    const auto    drain = [&](bool all) {
       list.Drain(
         TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)}, TermBlocks<T>{p.AP_a, m, 1, m, (unsigned)(k * m)},
         [&](LocalInt o, TileSum *sum) {
@@ -201,7 +239,7 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
       if ((o - first) % kWarpSize == 0) ahead = o + lane < last ? p.C_j[o + lane] : -1;
       const LocalInt d = __shfl_sync(kFullWarp, ahead, (o - first) % kWarpSize);
 #pragma unroll
-      for (int t = 0; t < kTermRun; t++) {
+      for (int t = 0; t < kRRun; t++) {
         if (start + t * kWarpSize >= end) break;
         const bool meets = met.column[t] == d;
         list.Append(meets, met.entry[t], met.at[t]);
@@ -223,7 +261,7 @@ __global__ void __launch_bounds__(kCoarseWarps *kWarpSize) MultiplyCoarse(Second
   const LocalInt         c = blockIdx.x, warp = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize, m = M ? M : p.m;
   const LocalInt         begin = Upper ? CMATCHFindBlock(p.C_i, p.C_j, c, c) : p.C_i[c], end = p.C_i[c + 1];
   const LocalInt         share = (end - begin + warps - 1) / warps, first = begin + warp * share;
-  AddUpCoarse<T, K, M>(p, c, first, min(first + share, end), (typename TermList<K, kTerms>::Memory *)memory + warp);
+  AddUpCoarse<T, K, M>(p, c, first, min(first + share, end), (typename CoarseList<K>::Memory *)memory + warp);
   if (!Upper || threadIdx.x != 0) return;
   unsigned alone = 0;
   for (LocalInt r = 0; r < m; r++)
@@ -391,7 +429,7 @@ public:
     SecondProduct<T> p{rows,  L_.k,    m_,          L_.R_i,  L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
                        AP_a_, nullptr, made->start, made->j, made->a};
     MultiplyCoarse<T, K, M, false>
-      <<<rows, Warps(rows) * kWarpSize, Warps(rows) * sizeof(typename TermList<K, kTerms>::Memory), s_->stream>>>(p);
+      <<<rows, Warps(rows) * kWarpSize, Warps(rows) * sizeof(typename CoarseList<K>::Memory), s_->stream>>>(p);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -457,7 +495,7 @@ private:
     PetscCall(s_->arena.Take(2 * (size_t)next.blocks, &p.lonely));
     PetscCallCUDA(cudaMemsetAsync(&s_->report->lonely, 0, sizeof(LocalInt), s_->stream));
     MultiplyCoarse<T, K, M, true>
-      <<<L_.coarse, Warps(L_.coarse) * kWarpSize, Warps(L_.coarse) * sizeof(typename TermList<K, kTerms>::Memory), s_->stream>>>(p);
+      <<<L_.coarse, Warps(L_.coarse) * kWarpSize, Warps(L_.coarse) * sizeof(typename CoarseList<K>::Memory), s_->stream>>>(p);
     Mirror<<<BlocksFor((long long)L_.coarse * kWarpSize), kBlockSize, 0, s_->stream>>>(L_.coarse, m_, next.A_i, next.A_j, C, alone,
                                                                                        p.lonely, s_->report);
     AddUpLonely<T><<<PetscMin(H->processors, next.n), kBlockSize, 0, s_->stream>>>(p, s_->report);

@@ -80,14 +80,15 @@ struct TermBlocks {
 };
 
 /*
-   The sums of a warp, one after the other: it lists terms, of whose sums an owner has a number, and adds them up when the list is
-   full. The inner dimension of the blocks is k. The terms of an owner are in runs that the matrix units take with no rest; in the
-   last one 0 times its last term stands for terms that it lacks. There is room for twice kAtOnce terms.
+   The sums of a warp, one after the other. The warp lists their terms, and adds them up when the list is full. Each sum has an
+   owner, which is a number that is not negative. The inner dimension of the blocks is k. The terms of an owner are in runs of as
+   many as fill whole steps of the matrix units; where the last run has too few, 0 times its last term stands for the others. There
+   is room for kMost terms with those, of which no more than kAtOnce come between two calls of Close().
 */
-template <int K, int kAtOnce>
+template <int K, int kMost, int kAtOnce>
 class TermList {
   static __host__ __device__ constexpr int Of(int k) { return k % 4 == 0 ? 1 : k % 2 == 0 ? 2 : 4; }
-  static constexpr int                     kMost = 2 * kAtOnce, kSteps = K ? Of(K) * K / kDepth : kTile - 1, kAhead = 2;
+  static constexpr int                     kSteps = K ? Of(K) * K / kDepth : kTile - 1, kAhead = 2;
   static constexpr int                     kRunsOfLane = kAtOnce / Of(K ? K : kDepth) / kWarpSize;
   struct Term {
     LocalInt x, y; /* the blocks */
@@ -100,12 +101,12 @@ class TermList {
 public:
   struct Memory {
     Term term[kMost];
-    Run  run[kMost];
+    Run  run[kMost / Of(K ? K : kDepth)];
   };
 
   __device__ __forceinline__ TermList(Memory *memory, int known_k) : memory_(memory), k_(K ? K : known_k) { }
 
-  /* Lists X_x Y_y for those lanes that have one. Not more than kAtOnce of them in all before Close(). */
+  /* Lists X_x Y_y for those lanes that have one. */
   __device__ __forceinline__ void Append(bool has, LocalInt x, LocalInt y)
   {
     const unsigned some = __ballot_sync(kFullWarp, has);
@@ -117,7 +118,7 @@ public:
   __device__ __forceinline__ bool Close(LocalInt owner)
   {
     const int of = Of(k_), runs = max(1, (count_ + of - 1) / of);
-    if (count_ == 0 && Lane() < of) memory_->term[runs_ * of + Lane()] = {0, 0};
+    if (count_ == 0 && Lane() == 0) memory_->term[runs_ * of] = {0, 0};
 #pragma unroll
     for (int t = 0; t < max(kRunsOfLane, 1); t++) {
       const int run = t * kWarpSize + Lane();
@@ -128,6 +129,30 @@ public:
     return runs_ * of + kAtOnce + of > kMost;
   }
   /*
+     The same for owners that follow each other, in their order, of which lanes below `count` have one with so many terms each, if
+     the list is empty. Returns how many of the first ones have room. `*at` is where the terms of the lane's owner go by Put().
+  */
+  __device__ __forceinline__ int MakeRoom(int count, LocalInt owner, int terms, int *at)
+  {
+    const int of = Of(k_), runs = Lane() < count ? max(1, (terms + of - 1) / of) : 0;
+    int       upto = runs;
+#pragma unroll
+    for (int lanes = 1; lanes < kWarpSize; lanes *= 2) {
+      const int before = __shfl_up_sync(kFullWarp, upto, lanes);
+      if (Lane() >= lanes) upto += before;
+    }
+    const int fit = __popc(__ballot_sync(kFullWarp, Lane() < count && upto * of <= kMost));
+    *at           = (upto - runs) * of;
+    if (Lane() < fit) {
+      for (int run = 0; run < runs; run++) memory_->run[upto - runs + run] = {owner, min(terms - run * of, of)};
+      if (terms == 0) memory_->term[*at] = {0, 0};
+    }
+    runs_ = __shfl_sync(kFullWarp, upto, fit - 1);
+    return fit;
+  }
+  __device__ __forceinline__ void Put(int at, LocalInt x, LocalInt y) const { memory_->term[at] = {x, y}; }
+
+  /*
      Adds up what is listed. An owner's sum begins with begin(owner, &sum), and end(owner, sum) gets it when there is one of another
      owner, or with `last`.
   */
@@ -137,11 +162,11 @@ public:
     const int of = Of(k_);
     const X  *first_x[kSteps];
     const Y  *first_y[kSteps];
-    unsigned  number[kSteps];
+    int       number[kSteps];
 #pragma unroll
     for (int v = 0; v < kSteps; v++) {
       const int at = v * kDepth + Lane() % kDepth, t = at / k_, l = at - t * k_;
-      number[v]  = (unsigned)t;
+      number[v]  = t;
       first_x[v] = X_.First(l);
       first_y[v] = Y_.First(l);
     }
@@ -155,9 +180,10 @@ public:
         const int         r    = min(at + a, runs_ - 1);
         const Term *const list = memory_->term + r * of;
         run[a]                 = memory_->run[r];
+        const int last_one     = max(run[a].terms, 1) - 1;
 #pragma unroll
         for (int v = 0; v < kSteps; v++) {
-          const Term term = list[min(number[v], K || run[a].terms ? (unsigned)run[a].terms - 1 : of - 1)];
+          const Term term = list[min(number[v], last_one)];
           of_x[a][v]      = X_.At(first_x[v], term.x);
           of_y[a][v]      = Y_.At(first_y[v], term.y);
         }
@@ -173,7 +199,7 @@ public:
         }
         if (run[a].terms == 0) continue; /* no term at all */
 #pragma unroll
-        for (int v = 0; v < kSteps; v++) sum_.Add((int)number[v] < run[a].terms ? (double)of_x[a][v] : 0., (double)of_y[a][v]);
+        for (int v = 0; v < kSteps; v++) sum_.Add(number[v] < run[a].terms ? (double)of_x[a][v] : 0., (double)of_y[a][v]);
       }
     }
     if (last && owner_ >= 0) end(owner_, sum_);

@@ -179,29 +179,41 @@ struct RowTable {
   }
 };
 
+template <int K>
+using RowList = TermList<K, 4 * kWarpSize, kWarpSize>;
+
 /* Adds up row i of A Q, of whose columns the table may have its own one. False if the table is full. */
 template <int K, int M>
-__device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table,
-                                         typename TermList<K, kWarpSize>::Memory *memory)
+__device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const RowTable &table, typename RowList<K>::Memory *memory)
 {
-  const LocalInt         k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
-  TermList<K, kWarpSize> list(memory, k);
-  const auto             drain = [&] {
+  const LocalInt k = K ? K : p.k, m = M ? M : p.m, begin = p.A_i[i], end = p.A_i[i + 1];
+  RowList<K>     list(memory, k);
+  const auto     drain = [&] {
     list.Drain(
       TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<double>{p.Q, m, 1, m, (unsigned)(k * m)},
       [&](LocalInt place, TileSum *sum) { LoadTile(table.sum + (size_t)place * table.stride, k, m, sum); },
       [&](LocalInt place, const TileSum &sum) { StoreTile(sum, k, m, table.sum + (size_t)place * table.stride); }, true);
   };
   for (LocalInt base = begin; base < end; base += kWarpSize) {
-    const LocalInt e = base + (LocalInt)threadIdx.x % kWarpSize, j = e < end ? p.A_j[e] : -1, J = j >= 0 ? p.aggregate[j] : -1;
-    const int      own = J >= 0 ? CMATCHTakePlace(table.key, table.bits, J) : -1;
-    if (__any_sync(kFullWarp, J >= 0 && own < 0)) return false;
-    for (unsigned left = __ballot_sync(kFullWarp, own >= 0); left;) {
-      const int place = __shfl_sync(kFullWarp, own, __ffs(left) - 1);
-      list.Append(own == place, e, j);
-      left &= ~__ballot_sync(kFullWarp, own == place);
-      if (list.Close(place) || !left) drain(); /* whose owners may come again with the next blocks of A */
+    const int      lane = threadIdx.x % kWarpSize;
+    const LocalInt e = base + lane, j = e < end ? p.A_j[e] : -1, J = j >= 0 ? p.aggregate[j] : -1;
+    int            place = J >= 0 ? CMATCHTakePlace(table.key, table.bits, J) : -1, count = 0, owner = -1, number = -1, at;
+    unsigned       mine = 0; /* the lanes with blocks of A for the place of which the lane is the owner's */
+    if (__any_sync(kFullWarp, J >= 0 && place < 0)) return false;
+    for (unsigned left = __ballot_sync(kFullWarp, place >= 0); left; count++) {
+      const int      of   = __shfl_sync(kFullWarp, place, __ffs(left) - 1);
+      const unsigned some = __ballot_sync(kFullWarp, place == of);
+      if (place == of) number = count;
+      if (lane == count) owner = of;
+      if (lane == count) mine = some;
+      left &= ~some;
     }
+    if (!count) continue;
+    list.MakeRoom(count, owner, __popc(mine), &at); /* there is room for a run of each lane */
+    const int      of = max(number, 0), to = __shfl_sync(kFullWarp, at, of);
+    const unsigned with = __shfl_sync(kFullWarp, mine, of);
+    if (number >= 0) list.Put(to + __popc(with & ((1u << lane) - 1u)), e, j);
+    drain(); /* whose owners may come again with the next blocks of A */
   }
   return true;
 }
@@ -286,8 +298,7 @@ __device__ __forceinline__ void FindDefect(const Prolong &p, LocalInt i, int dro
 
 /* Row i of P, before it is corrected. False if the table is full. */
 template <int K, int M>
-__device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowTable &table,
-                                        typename TermList<K, kWarpSize>::Memory *list)
+__device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowTable &table, typename RowList<K>::Memory *list)
 {
   const LocalInt k = K ? K : p.k, m = M ? M : p.m, own = p.aggregate[i], entries = k * m;
   const int      lane = threadIdx.x % kWarpSize;
@@ -318,11 +329,11 @@ template <int K, int M>
 __global__ void __launch_bounds__(kRowBlock)
   MakeRows(Prolong p, LocalInt rows, const LocalInt *list, char *tables, int bits, CMATCHReport *report)
 {
-  __shared__ typename TermList<K, kWarpSize>::Memory lists[kRowBlock / kWarpSize];
-  extern __shared__ double                           shared[];
-  const LocalInt                                     entries = K ? K * M : p.k * p.m, warp = (LocalInt)(GridThread() / kWarpSize);
-  const LocalInt                                     warps = (LocalInt)(gridDim.x * (kRowBlock / kWarpSize));
-  const size_t                                       bytes = RowTable::Bytes(bits, entries);
+  __shared__ typename RowList<K>::Memory lists[kRowBlock / kWarpSize];
+  extern __shared__ double               shared[];
+  const LocalInt                         entries = K ? K * M : p.k * p.m, warp = (LocalInt)(GridThread() / kWarpSize);
+  const LocalInt                         warps = (LocalInt)(gridDim.x * (kRowBlock / kWarpSize));
+  const size_t                           bytes = RowTable::Bytes(bits, entries);
   const RowTable table(tables ? tables + warp * bytes : (char *)shared + threadIdx.x / kWarpSize * bytes, bits, entries);
   for (LocalInt at = warp; at < rows; at += warps) {
     const LocalInt i    = list ? list[at] : at;
