@@ -316,7 +316,7 @@ TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
         const auto          check = PetscMemTypeDevice(backend.where) ? CSRSymmetry_CUDA : CSRSymmetry_Host;
         const size_t        bytes = values.size() * sizeof(double);
         void               *work = nullptr, *without = nullptr;
-        CSRSymmetry         alone, both;
+        CSRSymmetry         alone{}, both{};
         MUST(ArrayCreate(sizeof(CSRSymmetry), backend.where, &work));
         MUST(ArrayCreate(bytes, backend.where, &without));
         MUST(check(&copy.view, 0, nullptr, (CSRSymmetry *)work, &alone));
@@ -391,7 +391,7 @@ TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]
         A.a[k] = 0; /* row 7, 17, .. are isolated */
   const CSRCopy       host(A, PETSC_MEMTYPE_HOST), device(A, where);
   void               *work = nullptr, *values = nullptr;
-  CSRSymmetry         found, expected, host_work;
+  CSRSymmetry         found{}, expected, host_work;
   CSR                 carried = {}, expected_carried = {};
   std::vector<double> without(A.a.size());
   MUST(ArrayCreate(sizeof(CSRSymmetry), where, &work));

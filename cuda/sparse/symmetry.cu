@@ -1,4 +1,4 @@
-/* CUDA twin of src/sparse/symmetry_host.cxx: a group of lanes takes a row, and each entry finds its partner by bisection. */
+/* CUDA twin of src/sparse/symmetry_host.cxx: a group of lanes takes a row, and entries find their partners. */
 #include <cub/cub.cuh>
 
 #include "scratch.cuh"
@@ -13,11 +13,30 @@ using Count = unsigned long long;
 static_assert(sizeof(Count) == sizeof(PetscInt64) && sizeof(Count) == sizeof(PetscReal),
               "counts are added as unsigned numbers, and reals that are not negative have the order of their bits");
 
-/* The value of an entry, or 0 if it is not stored. */
-__device__ PetscScalar Entry(const CSRView &A, LocalInt row, LocalInt column)
+/* Where an entry is stored, or -1. */
+__device__ LocalInt Place(const CSRView &A, LocalInt row, LocalInt column)
 {
   const LocalInt end = A.i[row + 1], k = LowerBound(A.j, A.i[row], end, column);
-  return k < end && A.j[k] == column ? A.a[k] : 0;
+  return k < end && A.j[k] == column ? k : -1;
+}
+
+/*
+   The same of the partner of entry k of row i. In many matrices it has the place in its row from behind that this entry has from
+   the front, or one as far away as the column there is from the one that is looked for.
+*/
+__device__ LocalInt Partner(const CSRView &A, LocalInt i, LocalInt k, LocalInt column)
+{
+  const LocalInt begin = A.i[column], last = A.i[column + 1] - 1, guess = last - (k - A.i[i]);
+  if (guess < begin || guess > last) return Place(A, column, i);
+  const LocalInt apart = A.j[guess] - i;
+  return apart > guess - begin || apart < guess - last || A.j[guess - apart] != i ? Place(A, column, i) : guess - apart;
+}
+
+/* What is rounding beside the diagonal entry of a row. */
+__device__ PetscReal Noise(const CSRView &A, LocalInt row)
+{
+  const LocalInt k = Place(A, row, row);
+  return k < 0 ? 0 : kSymmetryNoise * fabs(A.a[k]);
 }
 
 /*
@@ -51,23 +70,68 @@ __global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
   if (threadIdx.x == 0 && of_block) atomicAdd(sum, of_block);
 }
 
+/* What an entry counts for that has no partner, of a row with so much rounding: whether it is a one-sided coupling. */
+__device__ bool CountAlone(PetscScalar a, PetscReal noise, bool foreign, CSRSymmetry *symmetry)
+{
+  const bool alone = fabs(a) > noise && isfinite(a);
+  if (alone) atomicAdd((Count *)(foreign ? &symmetry->foreign : &symmetry->one_sided), (Count)1);
+  return alone;
+}
+
+/* What a pair counts for, both of which have a value. */
+__device__ void CountPair(PetscScalar a, PetscScalar other, PetscReal noise, CSRSymmetry *symmetry)
+{
+  const PetscReal apart = fabs(a - other), larger = fmax(fabs(a), fabs(other));
+  if (!(apart > kSymmetry * larger && apart > noise && isfinite(apart))) return;
+  atomicAdd((Count *)&symmetry->unequal, (Count)1);
+  atomicMax((Count *)&symmetry->largest, (Count)__double_as_longlong(apart / larger));
+}
+
+/*
+   Looks at all pairs from the entries above the diagonal, which is everything if as many of them have a partner that is stored as
+   there are entries below: `unpaired` is 0 then.
+*/
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) CheckPairs(CSRView A, LocalInt first, CSRSymmetry *symmetry)
+{
+  __shared__ Count of_block;
+  const LocalInt   row  = (LocalInt)(GridThread() / GroupSize);
+  Count            more = 0;
+  if (threadIdx.x == 0) of_block = 0;
+  __syncthreads();
+  if (row < A.n) {
+    const PetscReal noise = Noise(A, row);
+    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
+      const LocalInt column = A.j[k];
+      more -= column < row;
+      if (column <= row) continue;
+      const LocalInt    partner = Partner(A, row, k, column);
+      const PetscScalar a = A.a[k], other = partner < 0 ? 0 : A.a[partner];
+      more += partner >= 0;
+      if (other == 0) CountAlone(a, noise, column < first, symmetry);
+      else if (a == 0) CountAlone(other, Noise(A, column), column < first, symmetry);
+      else if (column >= first) CountPair(a, other, noise, symmetry);
+    }
+  }
+  more = GroupSum<kWarpSize>(more);
+  if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, more);
+  __syncthreads();
+  if (threadIdx.x == 0 && of_block) atomicAdd((Count *)&symmetry->unpaired, of_block);
+}
+
+/* The same from all entries. */
 template <int GroupSize>
 __global__ void CheckSymmetry(CSRView A, LocalInt first, PetscScalar *values, CSRSymmetry *symmetry)
 {
   const LocalInt row = (LocalInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
-  const PetscReal noise = kSymmetryNoise * fabs(Entry(A, row, row));
+  const PetscReal noise = Noise(A, row);
   for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
-    const LocalInt    column = A.j[k];
-    const PetscScalar a = A.a[k], other = column == row ? a : Entry(A, column, row);
-    const PetscReal   apart = fabs(a - other), larger = fmax(fabs(a), fabs(other));
-    const bool        alone = other == 0 && apart > noise && isfinite(apart);
+    const LocalInt    column = A.j[k], partner = column == row ? k : Partner(A, row, k, column);
+    const PetscScalar a = A.a[k], other = partner < 0 ? 0 : A.a[partner];
+    const bool        alone = other == 0 && CountAlone(a, noise, max(row, column) < first, symmetry);
     if (values) values[k] = alone ? 0 : a;
-    if (alone) atomicAdd((Count *)(max(row, column) < first ? &symmetry->foreign : &symmetry->one_sided), (Count)1);
-    if (column < row || column < first || a == 0 || other == 0 || !(apart > kSymmetry * larger && apart > noise && isfinite(apart)))
-      continue;
-    atomicAdd((Count *)&symmetry->unequal, (Count)1);
-    atomicMax((Count *)&symmetry->largest, (Count)__double_as_longlong(apart / larger));
+    if (column > row && column >= first && a != 0 && other != 0) CountPair(a, other, noise, symmetry);
   }
 }
 
@@ -109,20 +173,31 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *v
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  *symmetry = CSRSymmetry{};
+  const PetscInt64 rounded = symmetry->rounded;
+  *symmetry                = CSRSymmetry{};
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
-  if (!values) { /* most matrices are symmetric to the last bit, which is seen in less time than it takes to find partners */
-    AddWeights<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, (Count *)&work->one_sided);
+  if (!values &&
+      !rounded) { /* many matrices are symmetric to the last bit, which is seen in less time than it takes to find partners */
+    AddWeights<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, (Count *)&work->unpaired);
     FinePCCheckLaunch();
     PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    if (!symmetry->one_sided) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!symmetry->unpaired) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
+  }
+  if (!values) {
+    CheckPairs<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, work);
+    FinePCCheckLaunch();
+    PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    symmetry->rounded = 1;
+    if (!symmetry->unpaired) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   }
   CheckSymmetry<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, values, work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  symmetry->rounded = 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

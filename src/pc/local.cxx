@@ -123,7 +123,7 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, Ro
   CSRView *const A         = &rows->A;
   const bool     on_device = PetscMemTypeDevice(A->where);
   const auto     check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
-  CSRSymmetry   *work, ignored;
+  CSRSymmetry   *work, ignored{};
 
   PetscFunctionBegin;
   local->keeps_one_sided = one_sided == OneSided::KEEP;

@@ -19,12 +19,15 @@ struct CSRSymmetry {
   PetscInt64 unequal;   /* pairs of entries, none of them zero, that differ */
   PetscReal  largest;   /* the largest |a_ij - a_ji| / max(|a_ij|, |a_ji|) of these pairs */
   PetscInt64 foreign;   /* couplings of the kind of `one_sided` among rows that other ranks count */
+
+  /* of the CUDA twin: whether it is not symmetric to the last bit, which is not tried the next time, and for its work */
+  PetscInt64 rounded, unpaired;
 };
 
 /*
    Counts what makes A unsymmetric. If `values` [nnz] is given, in the memory of A, it gets the values of A with zeros in the place
    of the couplings that are one-sided. The rows before `first` belong to other ranks: entries among them are counted in `foreign`
-   alone. The work space of the CUDA twin is one CSRSymmetry on the device.
+   alone. The work space of the CUDA twin is one CSRSymmetry on the device. The result has what was found the last time, or zeros.
 */
 PetscErrorCode CSRSymmetry_Host(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
 PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);

@@ -142,7 +142,8 @@ static PetscErrorCode PCSetUp_RRB(PC pc, PCLocalOutcome *outcome)
   PetscCall(code);
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
   PetscCall(PetscObjectStateGet((PetscObject)pc->pmat, &rrb->mat_state));
-  rrb->symmetry = CSRSymmetry{rrb->stats.one_sided, 0, 0, 0}; /* unequal entries are an error */
+  rrb->symmetry           = CSRSymmetry{}; /* unequal entries are an error */
+  rrb->symmetry.one_sided = rrb->stats.one_sided;
   if (!outcome->code && rrb->stats.failure) PetscCall(DescribePivot(pc, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
