@@ -178,8 +178,12 @@ inline PetscErrorCode PetscLogHandlerDestroy(PetscLogHandler *)
 /* Whether the parts of a PCCOMPOSITE are set up before the first apply. */
 constexpr bool kCompositeSetsUpParts = PETSC_VERSION_GE(3, 20, 0);
 
-/* Whether new blocks of a MATBAIJ are counted as other nonzeros, so that PCASM has other submatrices. */
-constexpr bool kBAIJCountsNewBlocks = PETSC_VERSION_GE(3, 20, 0);
+/*
+   Whether new blocks of an assembled MATBAIJ by MatSetValuesBlocked() are counted as other nonzeros, so that PCASM has other
+   submatrices; and whether it can be used after them. In 3.20 it cannot: MatAssemblyEnd() leaves the gaps that the blocks made.
+*/
+constexpr bool kBAIJCountsNewBlocks = PETSC_VERSION_GE(3, 21, 0),
+               kBAIJTakesNewBlocks  = PETSC_VERSION_LT(3, 20, 0) || PETSC_VERSION_GE(3, 21, 0);
 
 /* KSPSetMinimumIterations(), and whether there is such a thing. */
 constexpr bool kKSPHasMinimumIterations = PETSC_VERSION_GE(3, 20, 0);

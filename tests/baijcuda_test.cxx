@@ -289,6 +289,7 @@ TEST_CASE("baijcuda notices values that have changed", "[baijcuda][mpi]")
   const Pair pair = MakePair(bs, n);
   CheckProducts(pair.mine, pair.theirs);
   for (const Change &change : changes) {
+    if (!kBAIJTakesNewBlocks && std::string(change.name) == "new nonzeros") continue;
     CAPTURE(change.name);
     change.act(pair.mine);
     change.act(pair.theirs);
