@@ -185,6 +185,9 @@ constexpr bool kCompositeSetsUpParts = PETSC_VERSION_GE(3, 20, 0);
 constexpr bool kBAIJCountsNewBlocks = PETSC_VERSION_GE(3, 21, 0),
                kBAIJTakesNewBlocks  = PETSC_VERSION_LT(3, 20, 0) || PETSC_VERSION_GE(3, 21, 0);
 
+/* Whether KSPCG estimates eigenvalues from its Lanczos matrix: in 3.20 the entries beside the diagonal are those of other rows. */
+constexpr bool kCGEstimatesEigenvalues = PETSC_VERSION_LT(3, 20, 0) || PETSC_VERSION_GE(3, 21, 0);
+
 /* KSPSetMinimumIterations(), and whether there is such a thing. */
 constexpr bool kKSPHasMinimumIterations = PETSC_VERSION_GE(3, 20, 0);
 

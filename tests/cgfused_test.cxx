@@ -881,9 +881,12 @@ TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
             MUST(KSPComputeEigenvalues(ksp, 200, real, imaginary, &count));
             eigenvalues[k].assign(real, real + count);
           }
-          CHECK(EntryDifference({most[0], least[0]}, {most[1], least[1]}) <= 1e-9);
           CHECK(!eigenvalues[1].empty());
-          CHECK(VectorDifference(eigenvalues[0], eigenvalues[1]) <= 1e-9);
+          CHECK(eigenvalues[0].size() == eigenvalues[1].size());
+          if (kCGEstimatesEigenvalues) {
+            CHECK(EntryDifference({most[0], least[0]}, {most[1], least[1]}) <= 1e-9);
+            CHECK(VectorDifference(eigenvalues[0], eigenvalues[1]) <= 1e-9);
+          }
           if (!monitor) CheckPath(fused, place);
         }
 }
@@ -1802,7 +1805,7 @@ static void CompareSingularValues(KSP fused, KSP cg)
     RunOf(ksp);
     MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
   }
-  CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
+  if (kCGEstimatesEigenvalues) CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
 }
 
 TEST_CASE("cgfused: several ranks call monitors and tests as KSPCG", "[cgfused][mpi]")

@@ -484,6 +484,7 @@ TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
 */
 TEST_CASE("rrb: condition numbers are under Notay's bound", "[rrb][pc][converge]")
 {
+  const std::string solver = kCGEstimatesEigenvalues ? "-ksp_type cg " : "-ksp_type cgfused ";
   for (const Backend &backend : Backends())
     for (PetscInt n : {7, 15, 31, 63, 127}) {
       const MatObject A    = CreateMat(Poisson(n, n), backend.mat);
@@ -493,7 +494,7 @@ TEST_CASE("rrb: condition numbers are under Notay's bound", "[rrb][pc][converge]
         CAPTURE(backend.name, n, l);
         const double root   = std::sqrt(5.),
                      bound  = root * std::pow(root - 1, l - 1) / (1 + (l % 2 ? -1 : 1) * std::pow((3 - root) / 2, l - 1));
-        const KSPObject ksp = MakeKSP(A, "-ksp_rtol 1e-13 -pc_rrb_levels " + std::to_string(l), PCRRB);
+        const KSPObject ksp = MakeKSP(A, solver + "-ksp_rtol 1e-13 -pc_rrb_levels " + std::to_string(l), PCRRB);
         PetscReal       largest, smallest;
         MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
         CHECK(Solve(ksp).reason > 0);
