@@ -88,6 +88,7 @@ static PetscErrorCode CreateBeam(PetscInt n, PetscReal modulus, DM *da, Mat *A, 
 {
   MatNullSpace motions;
   Vec          coordinates;
+  PetscBool    blocks;
 
   PetscFunctionBeginUser;
   PetscCall(DMDACreate3d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_BOX, 3 * n + 1, n + 1,
@@ -99,7 +100,8 @@ static PetscErrorCode CreateBeam(PetscInt n, PetscReal modulus, DM *da, Mat *A, 
   PetscCall(DMCreateMatrix(*da, A));
   PetscCall(DMCreateGlobalVector(*da, b));
   PetscCall(FillBeam(*da, modulus, *A, *b));
-  PetscCall(MatSetOption(*A, MAT_SPD, PETSC_TRUE));
+  PetscCall(PetscObjectTypeCompare((PetscObject)*A, MATMPIBAIJ, &blocks));
+  PetscCall(MatSetOption(*A, blocks ? MAT_SYMMETRIC : MAT_SPD, PETSC_TRUE)); /* PETSc before 3.23 has no MAT_SPD for a MATMPIBAIJ */
   PetscCall(DMGetCoordinates(*da, &coordinates));
   PetscCall(MatNullSpaceCreateRigidBody(coordinates, &motions));
   PetscCall(MatSetNearNullSpace(*A, motions));
