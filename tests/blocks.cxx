@@ -74,24 +74,29 @@ HostBlocks TransposeOf(const HostBlocks &A)
   return At;
 }
 
-/* On several ranks, PETSc's own split of the block rows. */
+/*
+   On several ranks, PETSc's own split of the block rows. PETSc gets the blocks by rows: if MAT_ROW_ORIENTED is false, which the two
+   parts of a parallel matrix lose when it is preallocated again, 3.19 and 3.20 transpose them.
+*/
 MatObject CreateBAIJ(const HostBlocks &A, MPI_Comm comm)
 {
-  const size_t bs2 = (size_t)A.bs * A.bs;
-  MatObject    mat;
-  PetscInt     begin, end;
+  MatObject                mat;
+  PetscInt                 begin, end;
+  std::vector<PetscScalar> values;
   MUST(MatCreate(comm, mat.put()));
   MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n * A.bs, A.n * A.bs));
   MUST(MatSetBlockSize(mat, A.bs));
   MUST(MatSetType(mat, MATBAIJ));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   begin /= A.bs;
   end /= A.bs;
+  for (LocalInt k = A.i[begin]; k < A.i[end]; k++)
+    for (LocalInt r = 0; r < A.bs; r++)
+      for (LocalInt c = 0; c < A.bs; c++) values.push_back(A.Block(k)[c * A.bs + r]);
   const PetscRows rows(A.i, A.j, begin, end);
-  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
-  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
+  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), values.data()));
+  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), values.data()));
   return mat;
 }
 
