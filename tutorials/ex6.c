@@ -250,7 +250,7 @@ int main(int argc, char **argv)
    test:
       suffix: layers_view
       args: -pc_type layers -layers 10 -ksp_view -options_left
-      filter: grep -e "layers" -e "type:" -e onverged -e "not used"
+      filter: grep -e "  layers" -e "type:" -e onverged -e "not used"
 
    test:
       suffix: layers_ranks
