@@ -129,23 +129,25 @@ static bool IsThatOfRecurrence_CGFused(KSP ksp, const CGTrueResidual &norms)
 */
 static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
 {
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  CGTrueResidual     norms;
-  PetscReal          norm;
-  bool               confirmed, may_vanish;
+  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
+  CGTrueResidual norms;
+  PetscReal      norm;
+  bool           confirmed, may_vanish;
 
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MayVanish(ksp, &may_vanish));
-  const bool at_once = ksp->its == cg->before; /* the residual has just been computed, and would be the same the next time */
-  if (at_once && !may_vanish) PetscFunctionReturn(PETSC_SUCCESS);
+  const bool of_others = may_vanish && !cg->fits;
+  if (ksp->its == cg->before && !of_others) PetscFunctionReturn(PETSC_SUCCESS); /* the residual has just been computed */
   if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((own ? CGFusedTrueResidual : TrueResidual_CGFused)(ksp, &norms));
   if (!may_vanish && IsThatOfRecurrence_CGFused(ksp, norms)) PetscFunctionReturn(PETSC_SUCCESS);
   if (own) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_SOLUTION));
   else PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[2], ksp->work[1], &norm, &confirmed));
-  if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, at_once ? 0 : cg->began));
+  if (confirmed || ksp->reason <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(AfterRefutedClaim(ksp, norm, of_others ? PETSC_MAX_REAL : cg->began));
+  cg->fits = may_vanish;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -190,6 +192,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->x_away    = PETSC_FALSE;
   ksp->its      = 0;
   cg->before    = 0;
+  cg->fits      = false;
   cg->solved    = PETSC_TRUE;
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
@@ -218,8 +221,9 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
       PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
     if (ksp->reason > 0) PetscCall(Confirm_CGFused(ksp, device));
     if (!ksp->reason) { /* the next time from the solution, which the general path does */
-      cg->before      = ksp->its;
-      cg->why         = FusedReason{"the recurrence had lost the residual, which was computed anew"};
+      cg->before = ksp->its;
+      cg->why    = FusedReason{cg->fits ? "the right-hand side does not fit the null space, and goes on without its part in that"
+                                        : "the recurrence had lost the residual, which was computed anew"};
       ksp->guess_zero = PETSC_FALSE;
     }
   } while (!ksp->reason);
@@ -465,6 +469,11 @@ the next one. While it does so the GPU makes the product of the next iteration a
   from its solution on the general path, and the view says so; it ends with `KSP_DIVERGED_BREAKDOWN` if more than half of the
   residual is left. `KSPCG` says that it has converged. Solves in a trust region or to an objective are not confirmed, since
   they could not go on from their solution.
+
+  With the natural norm and a null space of the matrix the confirmation takes an application of the preconditioner, too: r and z
+  have a product that may vanish, or be negative, where the right-hand side has a part in the null space. The norm of the rest is
+  asked, and if that is not small the solve goes on without that part. `MatSetTransposeNullSpace()`, or MAT_SYMMETRIC before
+  `MatSetNullSpace()`, makes `KSPSolve()` take it away from the beginning.
 
   On one GPU, and on several that communicate by NCCL, `KSPMatSolve()` solves for several right-hand sides together, 8
   at a time, or as many as `KSPSetMatSolveBatchSize()` asks for, up to 16, with `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and

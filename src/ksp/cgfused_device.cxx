@@ -413,16 +413,17 @@ PetscErrorCode CGFusedTrueResidual(KSP ksp, CGTrueResidual *norms)
     PetscFunctionBegin;
     PetscCall(CGFusedProduct_CUDA(cg->work, v.x, v.z));
     PetscCall(CGDirection_CUDA(n, -1, v.b, v.z, nullptr, nullptr)); /* z = b - z */
-    PetscCall(CGDots_CUDA(cg->work, n, v.z, v.r, nullptr, sums));
+    PetscCall(ArrayCopy(v.p, v.r, n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(CGDirection_CUDA(n, -1, v.z, v.p, nullptr, nullptr)); /* p = z - r */
+    PetscCall(CGDots_CUDA(cg->work, n, v.p, v.r, nullptr, sums));
     PetscCall(CGDots_CUDA(cg->work, n, v.b, v.b, nullptr, of_b));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   sums[3] = of_b[0];
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 4, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
-  const PetscReal square = sums[1] - 2 * sums[0] + sums[2];
-  norms->b               = PetscSqrtReal(sums[3]);
-  norms->r               = PetscSqrtReal(sums[2]);
-  norms->difference      = PetscSqrtReal(square < 0 ? 0 : square);     /* which leaves a NaN one */
+  norms->b          = PetscSqrtReal(sums[3]);
+  norms->r          = PetscSqrtReal(sums[2]);
+  norms->difference = PetscSqrtReal(sums[1]);
   if (!PetscIsNormalReal(sums[2])) norms->difference = PETSC_INFINITY; /* squares that vanish say nothing */
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -144,10 +144,14 @@ static PetscErrorCode TestObjective(HostSolve &cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* r = b - A x, which is not finite where the preconditioner has failed, and the objective, if it is needed. */
+/*
+   r = b - A x, which is not finite where the preconditioner has failed, and the objective, if it is needed. Where the right-hand
+   side has been seen not to fit the null space of the matrix, r is without its part in that.
+*/
 static PetscErrorCode FirstResidual(HostSolve &cg)
 {
-  PetscReal norm;
+  MatNullSpace space;
+  PetscReal    norm;
 
   PetscFunctionBegin;
   if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
@@ -158,6 +162,12 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
     if (cg.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.objective));
     PetscCall(TestObjective(cg));
+  }
+  PetscCall(MatGetNullSpace(cg.A, &space));
+  if (space && ((const KSP_CGFused *)cg.ksp->data)->fits) {
+    if (cg.device) PetscCall(DeviceFence_CUDA());
+    PetscCall(MatNullSpaceRemove(space, cg.r));
+    if (cg.device) PetscCall(DeviceFence_CUDA());
   }
   PetscCall(VecFlag(cg.r, (PetscInt)(cg.ksp->reason == KSP_DIVERGED_PC_FAILED)));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -63,8 +63,9 @@ struct KSP_CGFused {
   PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
   const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
   CGRange     range;
-  PetscInt    before = 0; /* iterations before the residual was computed anew, since its recurrence had lost it */
-  PetscReal   began  = 0; /* the norm that followed, or the first one */
+  PetscInt    before = 0;     /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal   began  = 0;     /* the norm that followed, or the first one */
+  bool        fits   = false; /* the residual is that of a right-hand side without its part in the null space of the matrix */
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */

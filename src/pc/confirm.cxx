@@ -63,10 +63,10 @@ PetscErrorCode MayVanish(KSP ksp, bool *may)
 }
 
 /*
-   The norm of the KSP's kind; t is for work, and for the natural norm r loses its part in the null space of the matrix. Each of
-   PETSc's operations may run in another stream.
+   The norm of the KSP's kind, for the natural norm that of r without its part in the null space of the matrix. t and w are for
+   work; w may be r, which changes then. Each of PETSc's operations may run in another stream.
 */
-static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
+static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, Vec w, PetscReal *norm)
 {
   MatNullSpace space;
   PetscScalar  product;
@@ -81,8 +81,11 @@ static PetscErrorCode NormOf(KSP ksp, Vec r, Vec t, PetscReal *norm)
   }
   PetscCall(NullSpaceOfNatural(ksp, &space));
   if (space) {
-    PetscCall(MatNullSpaceRemove(space, r));
+    PetscCall(VecCopy(r, w));
     if (device) PetscCall(DeviceFence_CUDA());
+    PetscCall(MatNullSpaceRemove(space, w));
+    if (device) PetscCall(DeviceFence_CUDA());
+    r = w;
   }
   PetscCall(KSP_PCApply(ksp, r, t));
   if (device) PetscCall(DeviceFence_CUDA());
@@ -108,10 +111,10 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
   if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(KSP_MatMult(ksp, A, t, w));
   if (device) PetscCall(DeviceFence_CUDA());
-  PetscCall(NormOf(ksp, w, t, &rounding));
+  PetscCall(NormOf(ksp, w, t, w, &rounding));
   if (more > kLost * rounding && ksp->normtype != KSP_NORM_UNPRECONDITIONED) {
     PetscCall(TakeUpOrDown(w, 1, 0xD1B54A32D192ED03u));
-    PetscCall(NormOf(ksp, w, t, &of_product));
+    PetscCall(NormOf(ksp, w, t, w, &of_product));
     rounding = PetscMax(rounding, of_product);
   }
   *is = more <= kLost * rounding;
@@ -139,7 +142,7 @@ PetscErrorCode ConfirmsNorm(KSP ksp, PetscReal norm, Vec t, Vec w, bool *confirm
 PetscErrorCode ConfirmsClaim(KSP ksp, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms)
 {
   PetscFunctionBegin;
-  PetscCall(NormOf(ksp, r, t, norm));
+  PetscCall(NormOf(ksp, r, t, w, norm));
   PetscCall(ConfirmsNorm(ksp, *norm, t, w, confirms));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -32,8 +32,9 @@ PetscErrorCode IsRounding(KSP, PetscReal more, Vec t, Vec w, bool *is);
 
 /*
    Whether the residual r = b - A x, of an x that the KSP has ended well with, is one that this end claims: its norm, of the KSP's
-   kind, is that of the recurrence, or the test takes it, or it is rounding. For the natural norm r loses its part in a null space
-   of the matrix. The KSP has another reason if the norm is not finite. t and w are for work. Collective.
+   kind, is that of the recurrence, or the test takes it, or it is rounding. For the natural norm it is that of r without its part
+   in a null space of the matrix. The KSP has another reason if the norm is not finite. t and w are for work, and w may be r.
+   Collective.
 */
 PetscErrorCode ConfirmsClaim(KSP, Vec r, Vec t, Vec w, PetscReal *norm, bool *confirms);
 /* The same with that norm. */
