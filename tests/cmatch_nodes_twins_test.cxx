@@ -257,6 +257,7 @@ TEST_CASE("cmatch: every kernel of nodes, on small systems", "[cmatch][nodes][gp
     WithModes("three unknowns", Coupled(9, 10, 3), 3, 3),
     WithModes("four unknowns, eight modes", Coupled(9, 8, 4), 4, 8),
     WithModes("five unknowns", Coupled(8, 8, 5), 5, 5),
+    WithModes("seven unknowns", Coupled(7, 6, 7), 7, 7),
     WithModes("not symmetric", Coupled(9, 10, 3, false), 3, 6),
   };
   for (const FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})

@@ -319,7 +319,7 @@ TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
         CSRSymmetry         alone{}, both{};
         MUST(ArrayCreate(sizeof(CSRSymmetry), backend.where, &work));
         MUST(ArrayCreate(bytes, backend.where, &without));
-        MUST(check(&copy.view, 0, nullptr, (CSRSymmetry *)work, &alone));
+        for (int again = 0; again < 2; again++) MUST(check(&copy.view, 0, nullptr, (CSRSymmetry *)work, &alone));
         MUST(check(&copy.view, 0, (PetscScalar *)without, (CSRSymmetry *)work, &both));
         MUST(ArrayCopy(values.data(), without, bytes, PETSC_MEMTYPE_HOST, backend.where));
         MUST(ArrayDestroy(backend.where, &work));

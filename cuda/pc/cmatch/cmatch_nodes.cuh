@@ -9,7 +9,7 @@
      cmatch_nodes_ranks.cu     the set-up of levels on several ranks
 
    Lanes own entries of the results: the entry (r, c) of a block gets all of its products from one lane, or from lanes between which
-   a warp meets, in the order of the host twin.
+   a warp meets, in the order of the host twin. The products of blocks in the set-up are those of cmatch_nodes_products.cuh.
 */
 #pragma once
 

@@ -7,7 +7,8 @@
    (1996) 179-196. Matching is that of cmatch_aggregate_host.cxx, on a graph of nodes.
 
    Set-up of level l, from its operator A, in double precision, and from its modes B, which have m columns. Every sum is in double
-   precision and in the order that is given, and no product is fused with a sum. Small blocks are those of cmatch_nodes_dense.h.
+   precision and in the order that is given. In A Q, A P and R (A P) each product is fused with its sum, as CMATCHAddFused() does it
+   and the matrix units of a GPU do; elsewhere none is. Small blocks are those of cmatch_nodes_dense.h.
 
    Finest level. A is scaled by a power of 2 as that of rows is, and each column of B by one, so that its largest entry is at least
    1/2 and below 1. The blocks of a node are those in which any of its k rows has an entry, by ascending columns, and the diagonal

@@ -90,7 +90,7 @@ inline __attribute__((always_inline)) void CMATCHAddFusedLoop(LocalInt known_k, 
         c[r * m + q] = __builtin_fma((double)a[Transposed ? s * k + r : r * l + s], (double)b[s * m + q], c[r * m + q]);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__NVCOMPILER)
 template <int K, int L, int M, bool Transposed, typename A, typename B>
 __attribute__((target("avx2,fma"))) void CMATCHAddFusedByProcessor(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b,
                                                                    double *c)
@@ -102,7 +102,7 @@ __attribute__((target("avx2,fma"))) void CMATCHAddFusedByProcessor(LocalInt k, L
 template <int K, int L, int M, bool Transposed = false, typename A, typename B>
 void CMATCHAddFused(LocalInt k, LocalInt l, LocalInt m, const A *a, const B *b, double *c)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__NVCOMPILER)
   static const bool by_processor = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (by_processor) return CMATCHAddFusedByProcessor<K, L, M, Transposed>(k, l, m, a, b, c);
 #endif
