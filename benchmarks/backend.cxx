@@ -206,6 +206,52 @@ PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+#if defined(FINEPC_PETSC_CUDA)
+/* Millijoules of the current GPU. NVML comes with the driver, so that a program that links to it starts on no other machine. */
+static PetscErrorCode ReadNVML(unsigned long long *millijoules)
+{
+  typedef int (*Init)();
+  typedef int (*HandleByBus)(const char[], void **);
+  typedef int (*TotalEnergy)(void *, unsigned long long *);
+  static PetscDLHandle library = nullptr;
+  static void         *device  = nullptr;
+  static void         *read    = nullptr;
+
+  PetscFunctionBeginUser;
+  if (!device) {
+    void *init, *find;
+    char  bus[32];
+    int   gpu;
+
+    PetscCall(PetscDLOpen("libnvidia-ml.so.1", PETSC_DL_DECIDE, &library));
+    PetscCall(PetscDLSym(library, "nvmlInit_v2", &init));
+    PetscCall(PetscDLSym(library, "nvmlDeviceGetHandleByPciBusId_v2", &find));
+    PetscCall(PetscDLSym(library, "nvmlDeviceGetTotalEnergyConsumption", &read));
+    PetscCheck(init && find && read, PETSC_COMM_SELF, PETSC_ERR_LIB, "The driver's NVML counts no energy");
+    PetscCallCUDA(cudaGetDevice(&gpu));
+    PetscCallCUDA(cudaDeviceGetPCIBusId(bus, sizeof(bus), gpu));
+    PetscCheck(!((Init)init)() && !((HandleByBus)find)(bus, &device), PETSC_COMM_SELF, PETSC_ERR_LIB, "NVML does not find GPU %s",
+               bus);
+  }
+  PetscCheck(!((TotalEnergy)read)(device, millijoules), PETSC_COMM_SELF, PETSC_ERR_SUP, "NVML counts no energy on this GPU");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+#endif
+
+PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules)
+{
+  unsigned long long millijoules = 0;
+
+  PetscFunctionBeginUser;
+  PetscCheck(backend.cuda, PETSC_COMM_WORLD, PETSC_ERR_SUP, "-energy is measured on GPUs alone");
+#if defined(FINEPC_PETSC_CUDA)
+  PetscCall(ReadNVML(&millijoules));
+#endif
+  *joules = 1e-3 * (PetscLogDouble)millijoules;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, joules, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds)
 {
   return bytes > 0. && seconds > 0. && backend.copy_gbs > 0. ? bytes / (backend.copy_gbs * 1e9) / seconds : 0.;

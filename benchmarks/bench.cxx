@@ -415,11 +415,10 @@ static PetscErrorCode SolverSetUp(Solver *solver)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Solves from x = 0 and recomputes the residual */
-static PetscErrorCode SolverSolve(const Config &config, Solver *solver, Timing *timing)
+/* Solves from x = 0 */
+static PetscErrorCode SolverRun(const Config &config, Solver *solver, PetscLogDouble *seconds)
 {
   PetscLogDouble start, end;
-  PetscReal      bnorm, rnorm;
 
   PetscFunctionBeginUser;
   PetscCall(VecSet(solver->x, 0.));
@@ -428,7 +427,17 @@ static PetscErrorCode SolverSolve(const Config &config, Solver *solver, Timing *
   solver->limit.next  = 1;
   PetscCall(KSPSolve(solver->ksp, solver->b, solver->x));
   PetscCall(TimeSynchronized(config.backend, &end));
-  timing->solve = end - start;
+  *seconds = end - start;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Solves from x = 0 and recomputes the residual */
+static PetscErrorCode SolverSolve(const Config &config, Solver *solver, Timing *timing)
+{
+  PetscReal bnorm, rnorm;
+
+  PetscFunctionBeginUser;
+  PetscCall(SolverRun(config, solver, &timing->solve));
   PetscCall(KSPGetIterationNumber(solver->ksp, &timing->iterations));
   PetscCall(KSPGetConvergedReason(solver->ksp, &timing->reason));
   PetscCall(MatMult(solver->A, solver->x, solver->r));
@@ -537,6 +546,46 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
   if (!solver->limit.over && (check.reason <= 0 || check.iterations != result->runs.back().iterations))
     result->note +=
       "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Joules of a call, the mean of those that take config.energy seconds together. */
+static PetscErrorCode MeanEnergy(const Config &config, const std::function<PetscErrorCode()> &call, PetscLogDouble *joules)
+{
+  PetscLogDouble begin, now, before, after;
+  PetscInt       calls = 0;
+
+  PetscFunctionBeginUser;
+  PetscCall(EnergyUsed(config.backend, &before));
+  PetscCall(TimeSynchronized(config.backend, &begin));
+  do {
+    PetscCall(call());
+    calls++;
+    PetscCall(TimeSynchronized(config.backend, &now));
+    now -= begin;
+    PetscCallMPI(MPI_Bcast(&now, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD)); /* all ranks go on, or none */
+  } while (now < config.energy);
+  PetscCall(EnergyUsed(config.backend, &after));
+  *joules = (after - before) / (PetscLogDouble)calls;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Of set-ups with new KSPs, and of solves with one of them */
+static PetscErrorCode MeasureEnergy(const Config &config, Solver *solver, Result *result)
+{
+  PetscLogDouble seconds;
+
+  PetscFunctionBeginUser;
+  PetscCall(MeanEnergy(
+    config,
+    [&]() {
+      PetscFunctionBeginUser;
+      PetscCall(SolverCreateKSP(config, solver, false));
+      PetscCall(SolverSetUp(solver));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    },
+    &result->setup_joules));
+  PetscCall(MeanEnergy(config, [&]() { return SolverRun(config, solver, &seconds); }, &result->solve_joules));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -768,6 +817,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));
   if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, solver, result));
   if (last.reason > 0 && config.columns > 0 && !solver->limit.over) PetscCall(MeasureColumns(config, solver, result));
+  if (last.reason > 0 && config.energy > 0. && !solver->limit.over) PetscCall(MeasureEnergy(config, solver, result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

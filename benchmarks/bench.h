@@ -100,11 +100,13 @@ struct Result {
   PetscLogDouble              columns_seconds  = 0.; /* of a KSPMatSolve() with -columns, warm; 0: not measured */
   PetscInt                    columns_its      = 0;  /* the most iterations of a column */
   PetscReal                   columns_residual = 0.; /* the largest true residual of a column */
-  std::vector<std::string>    columns_view;          /* what the solver says of them, line by line */
-  std::string                 communication;         /* of cgfused on several ranks, with the reason: nccl.., mpi.. */
-  double                      complexity   = 0.;     /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
-  PetscLogDouble              memory_bytes = 0.;     /* taken from the matrix on to the end of the first solve; 0: not known */
-  std::vector<PetscReal>      history;               /* residual norms of the last run */
+  PetscLogDouble              setup_joules     = 0.; /* energy of a set-up and of a solve, all GPUs together; 0: not measured */
+  PetscLogDouble              solve_joules     = 0.;
+  std::vector<std::string>    columns_view;      /* what the solver says of them, line by line */
+  std::string                 communication;     /* of cgfused on several ranks, with the reason: nccl.., mpi.. */
+  double                      complexity   = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
+  PetscLogDouble              memory_bytes = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
+  std::vector<PetscReal>      history;           /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */
 };
@@ -128,6 +130,7 @@ struct Config {
   PetscReal                true_rtol      = 1e-8;
   PetscReal                skip_above     = 30.;  /* seconds: a first use slower than this is not repeated */
   PetscReal                set_limit      = 600.; /* seconds that a set may take on a system; 0 for no limit */
+  PetscReal                energy         = 0.;   /* seconds over which energy is measured; 0 for not at all */
   PetscBool                check          = PETSC_FALSE;
   PetscBool                refill         = PETSC_FALSE;
   PetscBool                smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
@@ -171,6 +174,11 @@ extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backe
 extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
 /* bytes that this rank's process has in memory now, and that are taken on its device */
 extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes);
+/*
+   Joules that the GPUs of all ranks have taken since their drivers were loaded, one rank to a GPU: NVML's counters, which change
+   some ten times a second. An error where the driver has none.
+*/
+extern PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules);
 /* the text that a view prints */
 extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text);
 /* an error handler that keeps the message of the first error; ctx is a std::string */

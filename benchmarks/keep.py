@@ -23,7 +23,7 @@ COLUMNS = {
     "warm": lambda r: len(r["warm"]),
     "warm_min_s": lambda r: min(totals(r), default=None), "warm_max_s": lambda r: max(totals(r), default=None),
     "again_s": lambda r: min((run["solve_again_s"] for run in r["warm"] if run.get("solve_again_s")), default=None),
-    "refill_s": lambda r: min(r["refill_s"], default=None),
+    "refill_s": lambda r: min(r["refill_s"], default=None), "setup_j": "setup_j", "solve_j": "solve_j",
     "iterations": "iterations", "true_residual": "true_residual", "iteration_s": "iteration_s",
     "iteration_floor": "iteration_floor_fraction", "density": "density", "complexity": "complexity", "apply_s": "apply_s",
     "apply_bytes": "apply_bytes", "apply_floor": "apply_floor_fraction", "memory_bytes": "memory_bytes",

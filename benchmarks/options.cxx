@@ -137,6 +137,8 @@ static PetscErrorCode ConfigFromOptions(Config *config)
                              &config->skip_above, nullptr));
   PetscCall(PetscOptionsReal("-set_limit", "Seconds: what a set may take, but for its set-up, 0 for no limit", "",
                              config->set_limit, &config->set_limit, nullptr));
+  PetscCall(PetscOptionsReal("-energy", "Seconds over which the energy of a set-up and of a solve is measured, 0 for none", "",
+                             config->energy, &config->energy, nullptr));
   PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth,
                              &config->smooth, nullptr));
   PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill,

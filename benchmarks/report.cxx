@@ -43,7 +43,23 @@ static std::string AboutColumns(const Config &config, const Result &result, Pets
 
   if (one > 0.) text += Format("%.2f times one, ", all / one);
   text += Format("%.0f its, ", (double)result.columns_its) + Format("true res %.1e", (double)result.columns_residual);
-  return result.note.empty() ? text : text + "; ";
+  return text;
+}
+
+/* The words about energy, or none. */
+static std::string AboutEnergy(const Result &result)
+{
+  return result.solve_joules > 0. ? Format("set-up %.3g J, ", result.setup_joules) + Format("solve %.3g J", result.solve_joules)
+                                  : "";
+}
+
+/* What stands in the last column: words, with a semicolon between them. */
+static std::string Notes(const std::vector<std::string> &words)
+{
+  std::string text;
+
+  for (const auto &word : words) text += (text.empty() || word.empty() ? "" : "; ") + word;
+  return text;
 }
 
 /* ------------------------------------------ Markdown ------------------------------------------ */
@@ -82,7 +98,7 @@ static std::string MarkdownRow(const Config &config, const System &system, const
                                    Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
                                    Cell("%.1e", best ? best->true_residual : 0., best),
                                    result.status,
-                                   AboutColumns(config, result, per_iteration) + result.note,
+                                   Notes({AboutEnergy(result), AboutColumns(config, result, per_iteration), result.note}),
                                  });
 }
 
@@ -178,6 +194,10 @@ static Json ResultJson(const Config &config, const Result &result)
     json["columns_over_one"]      = Rounded(one > 0. ? all / one : 0.);
     json["columns_true_residual"] = Rounded(result.columns_residual);
     json["columns_view"]          = result.columns_view;
+  }
+  if (result.solve_joules > 0.) {
+    json["setup_j"] = Rounded(result.setup_joules);
+    json["solve_j"] = Rounded(result.solve_joules);
   }
   json["logged_setups"]        = result.logged_setups; /* the events are those of the fastest of so many */
   json["events"]               = EventsJson(result.events);
