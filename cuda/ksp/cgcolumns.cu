@@ -28,26 +28,15 @@ PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **work_out)
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(SharedMemory(&work->shared));
   PetscCall(CGColumnsMayStartEarly(&work->early));
-  PetscCallCUDA(cudaMallocHost(&work->seen, kCGInFlight * sizeof(CGColumnsState)));
-  for (cudaEvent_t &event : work->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  PetscCall(work->state.Allocate(1));
+  PetscCall(work->mailbox.CreatePinned());
   PetscCall(work->partial.Allocate(3 * kCGMostColumns * (size_t)work->processors * kCGBlocksOnChip));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Launches that the host was ahead at the end of a solve may still run: waits for them. */
-static PetscErrorCode Wait(CGColumnsWork *work)
-{
-  PetscFunctionBegin;
-  for (; work->arrived < work->launched; work->arrived++)
-    PetscCall(AwaitEvent(work->event[work->arrived % kCGInFlight], work->watch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *work)
 {
   PetscFunctionBegin;
-  PetscCall(Wait(work));
+  PetscCall(work->mailbox.Wait());
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -61,9 +50,7 @@ PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
   PetscCall(CGColumnsUseNCCL(*work, nullptr));
   PetscCall(ExchangeRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
-  for (cudaEvent_t event : (*work)->event)
-    if (event) PetscCallCUDA(cudaEventDestroy(event));
-  if ((*work)->seen) PetscCallCUDA(cudaFreeHost((*work)->seen));
+  PetscCall((*work)->mailbox.Destroy());
   delete *work;
   *work = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -76,38 +63,12 @@ size_t CGColumnsBytes_CUDA(const CGColumnsWork *work)
 
 /* -------------------------------------- the host's side --------------------------------------- */
 
-/* Launches a copy of what the launches before it make of the state. */
-static PetscErrorCode Post(CGColumnsWork *work, cudaStream_t stream)
-{
-  const int slot = (int)(work->launched % kCGInFlight);
-
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(work->seen + slot, work->state.data(), sizeof(CGColumnsState), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaEventRecord(work->event[slot], stream));
-  work->launched++;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Waits for the oldest copy that has not been read; it is valid until the next launch. */
-static PetscErrorCode Read(CGColumnsWork *work, const CGColumnsState **state)
-{
-  const int slot = (int)(work->arrived % kCGInFlight);
-
-  PetscFunctionBegin;
-  *state = nullptr; /* until there is one */
-  PetscCall(AwaitEvent(work->event[slot], work->watch));
-  work->arrived++;
-  *state = work->seen + slot;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The state that a phase begins with, which is filled in by the caller before Upload_CGColumns(). */
 static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
 {
   PetscFunctionBegin;
-  PetscCall(Wait(work)); /* no copy is on its way to it then */
-  work->launched = work->arrived = 0;
-  *state                         = work->seen;
+  PetscCall(work->mailbox.Renew());
+  *state = work->mailbox.next();
   memset((void *)*state, 0, sizeof(**state));
   for (CGScalars &s : (*state)->s) s.stage = kCGStopped;
   (*state)->several = work->nccl != nullptr;
@@ -121,7 +82,7 @@ static PetscErrorCode Upload_CGColumns(CGColumnsWork *work, CGColumnsState *stat
   PetscFunctionBegin;
   state->running = 0;
   for (const CGScalars &s : state->s) state->running += s.stage < kCGDecided;
-  PetscCallCUDA(cudaMemcpyAsync(work->state.data(), state, sizeof(*state), cudaMemcpyHostToDevice, stream));
+  PetscCall(work->mailbox.Send(sizeof(*state), stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -152,7 +113,7 @@ PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *work, CGFusedWork *operators
                                      const CGColumnsExchanges *exchanges)
 {
   PetscFunctionBegin;
-  PetscCall(Wait(work));
+  PetscCall(work->mailbox.Wait());
   PetscCall(
     NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED, operators->cycle));
   PetscCall(CGColumnsUseNCCL(work, operators->nccl));
@@ -179,8 +140,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   if (X) PetscCall(CGColumnsInterleave(work, X, ldx, work->x, stream));
   else PetscCallCUDA(cudaMemsetAsync(work->x, 0, (size_t)work->n * work->width * sizeof(double), stream));
   PetscCall(CGColumnsLaunchStart(work, operators, X, stream));
-  PetscCall(Post(work, stream));
-  PetscCall(Read(work, &seen));
+  PetscCall(work->mailbox.Fetch(stream, &seen));
   for (LocalInt c = 0; c < work->columns; c++) sums[c] = seen->sums[c];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -211,11 +171,12 @@ PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *work, CGColumn column[], Pet
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  while (work->launched - work->arrived < kCGInFlight) {
+  PetscCall(work->mailbox.KeepAhead(kCGInFlight, stream, [&]() {
+    PetscFunctionBegin;
     PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
-    PetscCall(Post(work, stream));
-  }
-  PetscCall(Read(work, &seen));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscCall(work->mailbox.Read(&seen));
   for (LocalInt c = 0; c < work->columns; c++) {
     const CGScalars &s = seen->s[c];
 

@@ -40,7 +40,7 @@ struct CGColumnsState {
   CGSums    sums[kCGMostColumns];                   /* of the start */
   double    due[kCGMostColumns];                    /* the step that x has still to make along the direction before */
   int       is_due[kCGMostColumns];                 /* whether there is one */
-  unsigned  ticket;                                 /* as in CGState */
+  unsigned  ticket, posted;                         /* as in CGState */
   int       running;                                /* columns that have not ended */
 
   /* several ranks */
@@ -67,16 +67,13 @@ struct CGColumnsCaptured {
 };
 
 struct CGColumnsWork : ExchangeRanks {
-  WorkMeter              memory; /* of the buffers below */
-  Buffer<CGColumnsState> state{&memory};
-  Buffer<double>         partial{&memory}; /* sums of blocks */
-  Buffer<double>         vectors{&memory};
-  Buffer<char>           cycle{&memory};               /* what a cycle of multigrid works in */
-  CGColumnsState        *seen               = nullptr; /* [kCGInFlight] in pinned memory of the host */
-  cudaEvent_t            event[kCGInFlight] = {};
-  long                   launched = 0, arrived = 0;  /* copies of the state since the last begin */
-  int                    processors = 0, shared = 0; /* of the GPU; bytes of shared memory of one of them at most */
-  bool                   early = false;              /* a kernel may begin before the one ahead of it has ended */
+  WorkMeter               memory; /* of the buffers below */
+  Mailbox<CGColumnsState> mailbox{&memory};
+  Buffer<double>          partial{&memory}; /* sums of blocks */
+  Buffer<double>          vectors{&memory};
+  Buffer<char>            cycle{&memory};             /* what a cycle of multigrid works in */
+  int                     processors = 0, shared = 0; /* of the GPU; bytes of shared memory of one of them at most */
+  bool                    early = false;              /* a kernel may begin before the one ahead of it has ended */
 
   /* the solve */
   LocalInt n = 0, columns = 0;
@@ -90,7 +87,6 @@ struct CGColumnsWork : ExchangeRanks {
   CGColumnsCaptured captured{};
 
   /* a rank among several */
-  Watch    watch;                                               /* whether it has failed, see AwaitEvent() */
   CGGhosts ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2, for block vectors */
 };
 

@@ -167,7 +167,7 @@ PetscErrorCode Launch(CGColumnsWork *work, bool early, const CGGhosts &ghosts, P
   const long long       threads = (long long)B.count * (work->width / 2);
   const int             blocks  = std::min(BlocksFor(threads, kCGBlock), work->processors * kCGBlocksOnChip);
   double *const         partial = work->partial.data();
-  CGColumnsState *const state   = work->state.data();
+  CGColumnsState *const state   = work->mailbox.state();
 
   PetscFunctionBegin;
   if (!B.count) PetscFunctionReturn(PETSC_SUCCESS);
@@ -212,8 +212,8 @@ PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
   PetscCall(CGColumnsForgetGraph(work));
   for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
   ExchangeRanksUse(work, nccl);
-  if (nccl) work->watch = [nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); };
-  else work->watch = nullptr;
+  if (nccl) work->mailbox.WatchBy([nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); });
+  else work->mailbox.WatchBy(nullptr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -264,7 +264,7 @@ PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *work, const CGFusedWork *op, con
 PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchanges *exchanges)
 {
   CGGhosts *const       all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
-  CGColumnsState *const state = work->state.data();
+  CGColumnsState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
   for (int which = 0; which < 3; which++)

@@ -507,7 +507,7 @@ PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool e
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->A, [&](auto even, auto value) {
       return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
-                           (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
+                           (const double2 *)p, Pairs(w), work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
@@ -518,7 +518,7 @@ PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool e
 /* On several ranks, the sums p.w and the end of the iteration before; on one rank the kernels that make the sums decide. */
 PetscErrorCode LaunchSumSteps(CGColumnsWork *work, bool early, cudaStream_t stream)
 {
-  CGColumnsState *const state = work->state.data();
+  CGColumnsState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
@@ -531,7 +531,7 @@ PetscErrorCode LaunchSumSteps(CGColumnsWork *work, bool early, cudaStream_t stre
 /* On several ranks, the sums r.z and r.r. */
 PetscErrorCode LaunchSumNorms(CGColumnsWork *work, bool early, CGColumnsTurn turn, cudaStream_t stream)
 {
-  CGColumnsState *const state = work->state.data();
+  CGColumnsState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
@@ -551,7 +551,7 @@ PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool earl
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W1, [&](auto even, auto value) {
       return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
-                           op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->state.data());
+                           op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
@@ -570,7 +570,7 @@ PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool ear
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W2, [&](auto even, auto value) {
       return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
-                           Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->state.data());
+                           Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
@@ -584,7 +584,7 @@ PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early
 {
   const bool            first   = turn == kNoStep;
   double *const         partial = work->partial.data();
-  CGColumnsState *const state   = work->state.data();
+  CGColumnsState *const state   = work->mailbox.state();
 
   PetscFunctionBegin;
   if (op->factored) {
@@ -626,6 +626,7 @@ PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cuda
     PetscCall(LaunchSumSteps(work, early, stream));
     PetscCall(LaunchRest(work, op, early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
   }
+  PetscCall(work->mailbox.Post(early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -660,7 +661,7 @@ PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const PetscBool left
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     PetscFunctionBegin;
     SeparateColumns<width><<<BlocksFor(work->n, kCGBlock), kCGBlock, 0, stream>>>(work->n, work->columns, columns, work->x,
-                                                                                  work->p[0], work->state.data(), X, ldx);
+                                                                                  work->p[0], work->mailbox.state(), X, ldx);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

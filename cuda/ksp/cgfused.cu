@@ -138,8 +138,7 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   PetscCall(work->mailbox.Begin(s, test, stream));
   if (guess) PetscCall(CGFusedLaunchProduct(work, false, v->x, v->z, stream));
   PetscCall(CGFusedLaunchResidual(work, false, true, v->b, guess ? v->z : nullptr, stream));
-  PetscCall(work->mailbox.Post(stream));
-  PetscCall(work->mailbox.Read(&seen));
+  PetscCall(work->mailbox.Fetch(stream, &seen));
   *sums = work->nccl ? CGSums{seen->all.nn, seen->all.rz} : seen->sums;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -189,8 +188,10 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt *count, const CGR
   PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.KeepAhead(work->resident || work->one_by_one ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
-    if (work->resident) PetscCall(CGFusedLaunchResident(work, stream));
-    else PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
+    if (work->resident) {
+      PetscCall(CGFusedLaunchResident(work, stream));
+      PetscCall(work->mailbox.Post(false, stream));
+    } else PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   if (work->one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream)); /* of the next iteration; it changes z alone */

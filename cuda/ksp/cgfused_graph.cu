@@ -295,13 +295,15 @@ PetscErrorCode LaunchRest(CGFusedWork *work, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What the graph has: the rest of an iteration whose product is another graph, or some iterations. */
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
-    PetscCall(LaunchProduct(work, stream));
+  for (int k = 0; k < (work->cycle || work->one_by_one ? 1 : kCGIterations); k++) {
+    if (!work->one_by_one) PetscCall(LaunchProduct(work, stream));
     PetscCall(LaunchRest(work, stream));
   }
+  PetscCall(work->mailbox.Post(LaunchesEarly(work), stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -460,10 +462,7 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   PetscCall(CGFusedDestroyGraph(work));
   if (work->one_by_one)
     PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchProduct(work, stream); }, &work->product));
-  PetscCall(CaptureGraph(
-    &work->capture,
-    [work](cudaStream_t stream) { return work->one_by_one ? LaunchRest(work, stream) : LaunchIterations(work, stream); },
-    &work->graph));
+  PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchIterations(work, stream); }, &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
   if (work->nccl && work->cycle) {
     PetscCall(CMATCHShareGraph(work->cycle, &work->graph));

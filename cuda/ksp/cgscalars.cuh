@@ -47,6 +47,7 @@ struct CGState {
   CGRankSums own, all;            /* of CGFUSED on several ranks: of this rank, and of all ranks */
   double     dots[4];             /* sums that are for the host */
   unsigned   ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
+  unsigned   posted;              /* see PostState() */
   CGRecord   records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
   RankPeers  peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
 

@@ -57,6 +57,7 @@ struct GMRESState {
   GMRESScalars s;
   CGTest       test;
   unsigned     ticket;              /* blocks that are done with their part of a sum */
+  unsigned     posted;              /* see PostState() */
   double       records[kCGRecords]; /* the norm after iteration n is in place n % kCGRecords */
   RankPeers    peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
 
@@ -92,13 +93,13 @@ struct GMRESProducts {
 };
 
 struct GMRESFusedWork : ExchangeRanks {
-  WorkMeter           memory; /* of the buffers below */
-  int                 processors = 0;
-  bool                early      = false; /* a kernel may begin before the one ahead of it has ended */
-  Mailbox<GMRESState> mailbox{&memory};
-  Buffer<double>      partial{&memory}; /* sums of blocks */
-  Buffer<char>        small_memory{&memory};
-  GMRESSmallArrays    small{}; /* in this memory */
+  WorkMeter                    memory; /* of the buffers below */
+  int                          processors = 0;
+  bool                         early      = false; /* a kernel may begin before the one ahead of it has ended */
+  IterationMailbox<GMRESState> mailbox{&memory};
+  Buffer<double>               partial{&memory}; /* sums of blocks */
+  Buffer<char>                 small_memory{&memory};
+  GMRESSmallArrays             small{}; /* in this memory */
 
   /* the solve */
   Slices         A{};

@@ -395,6 +395,7 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
     PetscCall(LaunchStep(work, stream));
   if (work->position == work->restart && work->watched) PetscCall(LaunchCoefficients(work, true, stream));
   else if (work->position == work->restart) PetscCall(LaunchRestart(work, stream));
+  PetscCall(work->mailbox.Post(false, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -475,8 +476,7 @@ PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *work, const GMRESBasis *basi
   test.last   = LOCAL_INT_MAX;
   PetscCall(work->mailbox.Begin(s, test, stream));
   PetscCall(LaunchResidual(work, guess, v->p, stream));
-  PetscCall(work->mailbox.Post(stream));
-  PetscCall(work->mailbox.Read(&seen));
+  PetscCall(work->mailbox.Fetch(stream, &seen));
   *norm = seen->s.stop == GMRES_NOT_FINITE ? seen->s.value : seen->s.norm;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,11 +2,13 @@
    The mailbox between the host and the kernels of a conjugate gradient method, or of GMRES.
 
    The kernels keep the scalars of the method, the decision about its end, and a record of each of the last kCGRecords iterations in
-   one State on the device, a CGState or a GMRESState. The host does not wait for an iteration: it launches some iterations, then a
-   copy of the state, and launches the next ones while the copy is under way. It reads the oldest copy that it has not read yet, and
-   so learns of the end late. Kernels that were launched beyond the end find the decision in the state and change nothing.
+   one State on the device, a CGState or a GMRESState. The host does not wait for an iteration: it launches some iterations with a
+   kernel behind them that copies the state, and launches the next ones before that is done. It reads the oldest copy that it has
+   not read yet, and so learns of the end late. Kernels that were launched beyond the end find the decision in the state and change
+   nothing.
 
-   A solver begins each phase with Begin(), then calls KeepAhead() and Report() in turns until there is a reason to stop.
+   A solver begins each phase with Begin(), or Renew() and Send(), then calls KeepAhead() and Report(), or Read(), in turns until
+   there is a reason to stop.
 */
 #pragma once
 
@@ -51,11 +53,28 @@ inline PetscErrorCode AwaitEvent(cudaEvent_t event, const Watch &watch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+constexpr int kPostBlock = 256;
+
+/*
+   Copies the state to its next place in `seen`, which has kCGInFlight of them and may be pinned memory of the host. A kernel does
+   so, since what comes behind a copy by cudaMemcpyAsync() starts some 10 us later.
+*/
+template <typename State>
+__global__ void __launch_bounds__(kPostBlock) PostState(State *state, State *seen)
+{
+  typedef unsigned long long __attribute__((may_alias)) Word;
+  static_assert(sizeof(State) % sizeof(Word) == 0 && alignof(State) % alignof(Word) == 0, "whole words are copied");
+  WaitForPrevious();
+  LetNextStart();
+  const unsigned posted = state->posted;
+  for (size_t k = threadIdx.x; k < sizeof(State) / sizeof(Word); k += kPostBlock)
+    ((Word *)(seen + posted % kCGInFlight))[k] = ((const Word *)state)[k];
+  __syncthreads();
+  if (threadIdx.x == 0) state->posted = posted + 1;
+}
+
 template <typename State>
 class Mailbox {
-  using Scalars = decltype(State::s);
-  using Record  = std::remove_extent_t<decltype(State::records)>;
-
 public:
   explicit Mailbox(WorkMeter *meter = nullptr) : state_(meter) { }
   Mailbox(const Mailbox &)            = delete;
@@ -120,35 +139,46 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The state that a phase begins with: these scalars and this test, and what State::Keep() keeps of the last copy. */
-  PetscErrorCode Begin(const Scalars &s, const CGTest &test, cudaStream_t stream)
+  /* Waits for all launches, so that no copy is on its way to the next phase's state. */
+  PetscErrorCode Renew()
   {
-    constexpr size_t kBytes = offsetof(State, records);
-    State           *from   = seen_;
-
     PetscFunctionBegin;
-    PetscCall(Wait()); /* no copy is on its way to `from` then */
-    const auto kept = from->Keep();
-    memset((void *)from, 0, kBytes);
-    from->Restore(kept);
-    from->s    = s;
-    from->test = test;
-    PetscCallCUDA(cudaMemcpyAsync(state(), from, kBytes, cudaMemcpyHostToDevice, stream));
+    PetscCall(Wait());
     launched_ = arrived_ = 0;
-    reported_            = s.iteration;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  State *next() const { return seen_; } /* where the host writes it */
+  /* Sends so many bytes of it to the device. */
+  PetscErrorCode Send(size_t bytes, cudaStream_t stream)
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(state(), seen_, bytes, cudaMemcpyHostToDevice, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Launches a copy of what the launches before it make of the state. */
-  PetscErrorCode Post(cudaStream_t stream)
+  /* Launches a copy of what the launches before it make of the state. It may be captured. */
+  PetscErrorCode Post(bool early, cudaStream_t stream)
   {
-    const int slot = (int)(launched_ % kCGInFlight);
-
     PetscFunctionBegin;
-    if (pinned_) PetscCallCUDA(cudaMemcpyAsync(seen_ + slot, state(), sizeof(State), cudaMemcpyDeviceToHost, stream));
-    else PetscCallCUDA(cudaMemcpyAsync(state() + 1 + slot, state(), sizeof(State), cudaMemcpyDeviceToDevice, stream));
-    PetscCallCUDA(cudaEventRecord(event_[slot], stream));
+    PetscCall(LaunchEarly(early, PostState<State>, 1, kPostBlock, stream, state(), pinned_ ? seen_ : state() + 1));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* Follows each launch of something with Post(): Read() will wait for it. */
+  PetscErrorCode Posted(cudaStream_t stream)
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaEventRecord(event_[launched_ % kCGInFlight], stream));
     launched_++;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Posts the state and waits for it. No launch may be under way. */
+  PetscErrorCode Fetch(cudaStream_t stream, const State **state)
+  {
+    PetscFunctionBegin;
+    PetscCall(Post(false, stream));
+    PetscCall(Posted(stream));
+    PetscCall(Read(state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -170,35 +200,15 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Calls launch(), each time with a copy of the state behind it, until so many launches are under way. */
+  /* Calls launch(), which ends with Post(), until so many launches are under way. */
   template <typename Launch>
   PetscErrorCode KeepAhead(int launches, cudaStream_t stream, Launch launch)
   {
     PetscFunctionBegin;
     while (launched_ - arrived_ < launches) {
       PetscCall(launch());
-      PetscCall(Post(stream));
+      PetscCall(Posted(stream));
     }
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /*
-     Waits for the oldest launch that has not been read, and gives the records of the iterations since the last report, which are
-     valid until the next one, and how the method has stopped, if it has: see CGFusedAdvance_CUDA().
-  */
-  PetscErrorCode Report(LocalInt *count, const Record **records, decltype(Scalars::stop) *stop, LocalInt *its, PetscReal *value)
-  {
-    const State *seen;
-
-    PetscFunctionBegin;
-    PetscCall(Read(&seen));
-    *count = seen->s.iteration - reported_;
-    for (LocalInt k = 0; k < *count; k++) records_[k] = seen->records[(reported_ + 1 + k) % kCGRecords];
-    *records  = records_;
-    reported_ = seen->s.iteration;
-    *stop     = seen->s.stop;
-    *its      = seen->s.its;
-    *value    = seen->s.value;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -228,10 +238,59 @@ private:
   std::vector<State> fetched_;                      /* the memory of seen_, if not pinned */
   cudaStream_t       aside_              = nullptr; /* by which copies are fetched, if not pinned */
   cudaEvent_t        event_[kCGInFlight] = {};      /* the copy of this slot is there */
-  long               launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
-  LocalInt           reported_ = 0;                 /* iterations that the caller knows of */
+  long               launched_ = 0, arrived_ = 0;   /* copies since Renew(): launched, and waited for */
   Watch              watch_;
-  Record             records_[kCGRecords]; /* of the last report */
 };
 
-using CGMailbox = Mailbox<CGState>;
+/* The mailbox of a State whose scalars count the iterations, and that has a record of each. */
+template <typename State>
+class IterationMailbox : public Mailbox<State> {
+  using Scalars = decltype(State::s);
+  using Record  = std::remove_extent_t<decltype(State::records)>;
+
+public:
+  using Mailbox<State>::Mailbox;
+
+  /* The state that a phase begins with: these scalars and this test, and what State::Keep() keeps of the last copy. */
+  PetscErrorCode Begin(const Scalars &s, const CGTest &test, cudaStream_t stream)
+  {
+    State *const begin = this->next();
+
+    PetscFunctionBegin;
+    PetscCall(this->Renew());
+    const auto kept = begin->Keep();
+    memset((void *)begin, 0, offsetof(State, records));
+    begin->Restore(kept);
+    begin->s    = s;
+    begin->test = test;
+    PetscCall(this->Send(offsetof(State, records), stream));
+    reported_ = s.iteration;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Waits for the oldest launch that has not been read, and gives the records of the iterations since the last report, which are
+     valid until the next one, and how the method has stopped, if it has: see CGFusedAdvance_CUDA().
+  */
+  PetscErrorCode Report(LocalInt *count, const Record **records, decltype(Scalars::stop) *stop, LocalInt *its, PetscReal *value)
+  {
+    const State *seen;
+
+    PetscFunctionBegin;
+    PetscCall(this->Read(&seen));
+    *count = seen->s.iteration - reported_;
+    for (LocalInt k = 0; k < *count; k++) records_[k] = seen->records[(reported_ + 1 + k) % kCGRecords];
+    *records  = records_;
+    reported_ = seen->s.iteration;
+    *stop     = seen->s.stop;
+    *its      = seen->s.its;
+    *value    = seen->s.value;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  LocalInt reported_ = 0;        /* iterations that the caller knows of */
+  Record   records_[kCGRecords]; /* of the last report */
+};
+
+using CGMailbox = IterationMailbox<CGState>;

@@ -458,6 +458,7 @@ PetscErrorCode LaunchIterations(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   for (int k = 0; k < kIterations; k++) PetscCall(LaunchIteration(w, early, stream));
+  PetscCall(w->mailbox.Post(early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -557,8 +558,7 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   FinePCCheckLaunch();
   PetscCall(LaunchPreconditioner<false>(w, w->F->early, stream));
   w->used = ++w->F->used;
-  PetscCall(w->mailbox.Post(stream));
-  PetscCall(w->mailbox.Read(&seen));
+  PetscCall(w->mailbox.Fetch(stream, &seen));
   *sums = RRBCGSums{seen->dots[0], seen->dots[1] + seen->sums.rz, seen->dots[2], seen->sums.rz};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -589,8 +589,10 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, LocalInt *coun
   if (w->mailbox.idle()) PetscCall(Restore(w, stream));
   PetscCall(w->mailbox.KeepAhead(step ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
-    if (step) PetscCall(LaunchIteration(w, false, stream));
-    else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
+    if (step) {
+      PetscCall(LaunchIteration(w, false, stream));
+      PetscCall(w->mailbox.Post(false, stream));
+    } else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
     else PetscCall(LaunchIterations(w, w->F->early, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
