@@ -22,20 +22,18 @@ template <int Lanes, bool Even, typename V, typename Vector, typename Act>
 __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const ExchangeSend &send, const CGState *state, Vector x,
                                          Act act)
 {
-  bool idle = false;
+  bool active = false;
   FusedMultiply<Lanes, Even, V>(
     W, processors,
     [&]() {
       WaitForPrevious();
       LetNextStart();
-      idle = state->s.stage >= kCGDecided;
-      if (send.count && !idle) SendEntries(send, x, state->peers);
+      active = state->s.stage < kCGDecided;
+      if (send.count && active) SendEntries(send, x, state->peers);
+      return active;
     },
-    x,
-    [&](LocalInt row, double sum) {
-      if (!idle) act(row, sum);
-    });
-  return !idle;
+    x, act);
+  return active;
 }
 
 /*

@@ -58,8 +58,8 @@ PetscErrorCode FusedWithKind(const Slices &W, F f)
 }
 
 /*
-   Calls act(row, sum over the row of W) for all rows, once ready() has returned. Blocks that are on the same processor, which come
-   in turns of `processors`, take neighbouring slices: these share entries of x.
+   Calls act(row, sum over the row of W) for all rows, once ready() has returned, and if it gives true. Blocks that are on the same
+   processor, which come in turns of `processors`, take neighbouring slices: these share entries of x.
 */
 template <int Lanes, bool Even, typename V, typename Ready, typename Vector, typename Act>
 __device__ __forceinline__ void FusedMultiply(const Slices &W, int processors, Ready ready, Vector x, Act act)

@@ -34,18 +34,14 @@ template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kGMRESBlock, FusedBlocks<Even, V>())
   MultiplyRows(Slices A, int processors, const double *d, const double *x, const double *e, double *y, const GMRESState *state)
 {
-  bool idle = false;
   FusedMultiply<Lanes, Even, V>(
     A, processors,
-    [&]() {
+    [=]() {
       WaitForPrevious();
       LetNextStart();
-      idle = state->s.stage != kCGRunning;
+      return state->s.stage == kCGRunning;
     },
-    [=](LocalInt j) { return d ? d[j] * x[j] : x[j]; },
-    [&](LocalInt row, double sum) {
-      if (!idle) y[row] = e ? e[row] * sum : sum;
-    });
+    [=](LocalInt j) { return d ? d[j] * x[j] : x[j]; }, [=](LocalInt row, double sum) { y[row] = e ? e[row] * sum : sum; });
 }
 
 /* y = d x, where d is a matrix with diagonal blocks of bs rows, by columns. */

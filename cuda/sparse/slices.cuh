@@ -249,7 +249,7 @@ __device__ __forceinline__ double SliceSum(const Slices &A, LocalInt slice, Vect
    act(row, product of the row with the vector). x(column) is the vector.
 
    A warp loads its next entries, and what it has to know of the slice after them, before it adds up the entries that it has. The
-   first loads come before ready() is called; x is used afterwards only.
+   first loads come before ready() is called, which says whether the product is wanted; x is used afterwards only.
 */
 template <int Lanes, bool Even, typename V, typename I, typename Ready, typename Vector, typename Act>
 __device__ __forceinline__ void StreamSlicesOf(const Slices &A, LocalInt first, LocalInt stride, Ready ready, Vector x, Act act)
@@ -261,7 +261,7 @@ __device__ __forceinline__ void StreamSlicesOf(const Slices &A, LocalInt first, 
   next.Open(A, first + stride);
   now.Start(A);
   batch.template Load<true>(A, now);
-  ready();
+  if (!ready()) return;
   while (now.slice < A.count) {
     batch.Add(now.mine - now.k, x, &sum);
     now.k += kSliceSteps;

@@ -38,7 +38,25 @@ struct CMATCHControl {
   double             factor;  /* r is multiplied by it where the cycle begins, and z is divided by it: a power of 2 */
   unsigned long long largest; /* the bits of the largest magnitude of an entry of r, while it is looked for */
   double             own;     /* the same of this rank, where NCCL adds those of all ranks to `largest` */
-  int                skip;    /* the cycle is not wanted any more */
+};
+
+/*
+   What a solver passes: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. The stage
+   does not change during a cycle.
+*/
+struct CMATCHSolverState {
+  const double *square;
+  const int    *stage;
+  int           stop;
+
+  /* Whether the cycle is not wanted any more; the kernel ahead has ended then. What comes before it may be old in a cycle's first
+   * kernel. */
+  __device__ __forceinline__ bool Skip() const
+  {
+    if (!stage || *stage < stop) return false;
+    WaitForPrevious();
+    return true;
+  }
 };
 
 /* Vectors of a level, of type T. Those that the options do not need are null. */
@@ -452,7 +470,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
 PetscErrorCode CMATCHInvertNodes(CMATCHSetup *, LocalInt level, const CMATCHNodesLevel &, const double *A, LocalInt m,
                                  const double *B);
 /* x = A^{-1} b on the coarsest level, by inverse or conjugate gradients */
-PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t);
+PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, const CMATCHSolverState &, cudaStream_t);
 
 /* Memory for what the kernels of a cycle share, unless it is there, and the scale in it. */
 PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *, cudaStream_t);

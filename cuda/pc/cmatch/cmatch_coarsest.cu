@@ -148,14 +148,14 @@ struct CheckPivot {
 
 /* x = D b. A warp takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  MultiplyDense(LocalInt n, const double *D, const T *b, T *x, const CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) MultiplyDense(LocalInt n, const double *D, const T *b, T *x, CMATCHSolverState solver)
 {
   const LocalInt row = (LocalInt)(GridThread() / kWarpSize);
   double         sum = 0;
+  if (solver.Skip()) return;
   WaitForPrevious();
   LetNextStart();
-  if (control->skip || row >= n) return;
+  if (row >= n) return;
   for (LocalInt j = threadIdx.x % kWarpSize; j < n; j += kWarpSize) sum += D[(size_t)row * n + j] * (double)b[j];
   sum = GroupSum<kWarpSize>(sum);
   if (threadIdx.x % kWarpSize == 0) x[row] = (T)sum;
@@ -206,14 +206,14 @@ __device__ void TakeMeansOff(LocalInt n, const LocalInt *parts, double *x)
 /* Some iterations with l1-Jacobi, by one block. v [4][n]: x, r, p, q. */
 template <typename T>
 __global__ void __launch_bounds__(kIterationBlock)
-  IterateCoarsest(CMATCHLevel L, const LocalInt *parts, const T *b, T *x_out, double *v, const CMATCHControl *control)
+  IterateCoarsest(CMATCHLevel L, const LocalInt *parts, const T *b, T *x_out, double *v, CMATCHSolverState solver)
 {
   const T *A_a = (const T *)L.A_a, *s = (const T *)L.s, *l = (const T *)L.l;
   double  *x = v, *r = v + L.n, *p = v + 2 * (size_t)L.n, *q = v + 3 * (size_t)L.n;
   double   rz = 0, first_rz;
+  if (solver.Skip()) return;
   WaitForPrevious();
   LetNextStart();
-  if (control->skip) return;
   for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
     x[i] = 0;
     r[i] = (double)b[i];
@@ -494,7 +494,7 @@ PetscErrorCode CMATCHInvertNodes(CMATCHSetup *s, LocalInt level, const CMATCHNod
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_t stream)
+PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, const CMATCHSolverState &solver, cudaStream_t stream)
 {
   const CMATCHLevel &L = H->level[H->levels - 1];
   const void        *b = H->device[H->levels - 1].vectors.b;
@@ -505,10 +505,10 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_
     PetscFunctionBegin;
     if (H->inverse.size())
       PetscCall(LaunchEarly(H->early, MultiplyDense<T>, BlocksFor((long long)L.n * kWarpSize), kBlockSize, stream, L.n,
-                            H->inverse.data(), (const T *)b, (T *)x, H->control));
+                            H->inverse.data(), (const T *)b, (T *)x, solver));
     else
       PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (const LocalInt *)H->parts.data(),
-                            (const T *)b, (T *)x, H->iteration.data(), H->control));
+                            (const T *)b, (T *)x, H->iteration.data(), solver));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -63,14 +63,11 @@ __global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, CMATCHCalle
   const T         l_i = i < n ? l[i] : T(0);
   WaitForPrevious();
   LetNextStart();
-  const bool   skip = solver.stage && *solver.stage >= solver.stop;
+  if (solver.Skip()) return;
   const double factor =
     solver.square ? CMATCHPowerFor(*solver.square, 2) : CMATCHPowerFor(__longlong_as_double((long long)control->largest), 1);
-  if (i == 0) {
-    control->factor = factor;
-    control->skip   = skip;
-  }
-  if (skip || i >= n) return;
+  if (i == 0) control->factor = factor;
+  if (i >= n) return;
   const double r   = ends.R()[i];
   const T      b_i = (T)((w ? w[i] * r : r) * factor);
   b[i]             = b_i;
@@ -80,12 +77,13 @@ __global__ void __launch_bounds__(kBlockSize) BeginCycle(LocalInt n, CMATCHCalle
 /* z = scale 2^-q W x, where the last kernel does not do so */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  EndCycle(LocalInt n, const T *x, const double *w, CMATCHCaller ends, const CMATCHControl *control)
+  EndCycle(LocalInt n, const T *x, const double *w, CMATCHCaller ends, CMATCHSolverState solver, const CMATCHControl *control)
 {
   const long long i = GridThread();
+  if (solver.Skip()) return;
   WaitForPrevious();
   LetNextStart();
-  if (control->skip || i >= n) return;
+  if (i >= n) return;
   const double x_i = (double)x[i] * control->scale / control->factor;
   ends.Z()[i]      = w ? w[i] * x_i : x_i;
 }
@@ -102,9 +100,9 @@ struct Operator {
 
 /* Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. */
 template <typename T, int GroupSize, int Ahead, bool Listed, typename Act>
-__global__ void __launch_bounds__(kBlockSize)
-  ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
+__global__ void __launch_bounds__(kBlockSize) ForProducts(Operator<T> A, const T *__restrict__ x, CMATCHSolverState solver, Act act)
 {
+  if (solver.Skip()) return;
   const LocalInt                       at   = (LocalInt)(GridThread() / GroupSize);
   const bool                           mine = at < A.n;
   const LocalInt                       row  = Listed && mine ? A.rows[at] : at;
@@ -112,7 +110,6 @@ __global__ void __launch_bounds__(kBlockSize)
   const T                              s = mine ? A.s[row] : T(0);
   WaitForPrevious();
   LetNextStart();
-  if (control->skip) return;
   const T own = mine ? x[row] : T(0);
   const T sum = entries.Sum(x, [own](T a, T other) { return a * (other - own); });
   if (mine && threadIdx.x % GroupSize == 0) act(row, s * own + sum, own);
@@ -165,14 +162,14 @@ struct SmoothOn {
 
 /* Calls act(row, x_row + (W x)_row) for all rows of a factor W. */
 template <typename T, int GroupSize, int Ahead, typename Act>
-__global__ void __launch_bounds__(kBlockSize) ForFactor(Rows<T> W, const T *__restrict__ x, const CMATCHControl *control, Act act)
+__global__ void __launch_bounds__(kBlockSize) ForFactor(Rows<T> W, const T *__restrict__ x, CMATCHSolverState solver, Act act)
 {
+  if (solver.Skip()) return;
   const LocalInt                       row  = (LocalInt)(GridThread() / GroupSize);
   const bool                           mine = row < W.n;
   RowAhead<T, GroupSize, Ahead, false> entries(W.i, W.j, W.a, mine, row, row);
   WaitForPrevious();
   LetNextStart();
-  if (control->skip) return;
   const T sum = entries.Sum(x, [](T a, T other) { return a * other; });
   if (mine && threadIdx.x % GroupSize == 0) act(row, x[row] + sum);
 }
@@ -207,15 +204,15 @@ struct FactorStep {
 /* b = R r on the next level, and the first step of its smoother. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  Restrict(Rows<T> R, const T *__restrict__ r, const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
+  Restrict(Rows<T> R, const T *__restrict__ r, const T *l, T *b, FirstStep<T> first, CMATCHSolverState solver)
 {
+  if (solver.Skip()) return;
   constexpr int                             kAhead = 4;
   const LocalInt                            row    = (LocalInt)(GridThread() / kTransferGroup);
   const bool                                mine   = row < R.n;
   RowAhead<T, kTransferGroup, kAhead, true> entries(R.i, R.j, R.a, mine, row, 0);
   WaitForPrevious();
   LetNextStart();
-  if (control->skip) return;
   const T sum = entries.Sum(r, [](T a, T other) { return a * other; });
   if (!mine || threadIdx.x % kTransferGroup != 0) return;
   b[row] = sum;
@@ -237,10 +234,10 @@ struct Contributions {
 /* b on the next level, and the first step there. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddContributions(LocalInt rows, Contributions<T> from, const T *l, T *b, FirstStep<T> first, const CMATCHControl *control)
+  AddContributions(LocalInt rows, Contributions<T> from, const T *l, T *b, FirstStep<T> first, CMATCHSolverState solver)
 {
   const long long c = GridThread();
-  if (control->skip || c >= rows) return;
+  if (solver.Skip() || c >= rows) return;
   T sum = c < from.mine ? from.own[c] : T(0);
   for (LocalInt k = from.add_i[c]; k < from.add_i[c + 1]; k++) sum += from.added[from.order ? from.order[k] : k];
   b[c] = sum;
@@ -262,9 +259,10 @@ struct Four<double> {
 /* x = x + P e, with e as an array or a CMATCHSharedCorrection. A thread takes a row. */
 template <typename T, bool OfFour, typename Correction>
 __global__ void __launch_bounds__(kBlockSize)
-  Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a, const Correction e, T *x, const CMATCHControl *control)
+  Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a, const Correction e, T *x, CMATCHSolverState solver)
 {
   const long long i = GridThread();
+  if (solver.Skip()) return;
   if (OfFour) {
     int4                   j{-1, -1, -1, -1};
     typename Four<T>::Type a{};
@@ -274,7 +272,7 @@ __global__ void __launch_bounds__(kBlockSize)
     }
     WaitForPrevious();
     LetNextStart();
-    if (control->skip || i >= n) return;
+    if (i >= n) return;
     T sum = x[i];
     if (j.x >= 0) sum += a.x * e[j.x];
     if (j.y >= 0) sum += a.y * e[j.y];
@@ -284,7 +282,7 @@ __global__ void __launch_bounds__(kBlockSize)
   } else {
     WaitForPrevious();
     LetNextStart();
-    if (control->skip || i >= n) return;
+    if (i >= n) return;
     T sum = x[i];
     for (LocalInt k = 0; k < width; k++) {
       const LocalInt j = P_j[i * width + k];
@@ -311,33 +309,33 @@ PetscErrorCode LaunchFindLargest(CMATCHHierarchyCUDA *H, const CMATCHCaller &end
 template <typename T>
 class Cycle {
 public:
-  Cycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, cudaStream_t stream) :
-      H_(H), ends_(ends), stream_(stream), steps_(CMATCHSmootherSteps(H->params))
+  Cycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, const CMATCHSolverState &solver, cudaStream_t stream) :
+      H_(H), ends_(ends), solver_(solver), stream_(stream), steps_(CMATCHSmootherSteps(H->params))
   {
   }
 
-  PetscErrorCode Run(const CMATCHSolverState &solver)
+  PetscErrorCode Run()
   {
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
-    PetscCall(FindLargest(solver));
+    PetscCall(FindLargest());
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, solver,
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, solver_,
                           (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_ && L.n)
       PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
-                            ends_, H_->control));
+                            ends_, solver_, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* The largest magnitude of the entries of W r, where the cycle finds it: with NCCL it is known when the graph is launched. */
-  PetscErrorCode FindLargest(const CMATCHSolverState &solver)
+  PetscErrorCode FindLargest()
   {
     PetscFunctionBegin;
     if (H_->several && !ByNCCL()) PetscCall(FindLargestOfAll());
-    else if (!H_->several && !solver.square) PetscCall(LaunchFindLargest(&H_->control->largest));
+    else if (!H_->several && !solver_.square) PetscCall(LaunchFindLargest(&H_->control->largest));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -409,7 +407,7 @@ private:
     PetscFunctionBegin;
     if (!Several(l)) {
       PetscCall(LaunchEarly(Early(l), ForProducts<T, GroupSize, Ahead, false, Act>,
-                            BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
+                            BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, solver_, act));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     const CMATCHLevelCUDA &of     = H_->device[l];
@@ -430,7 +428,7 @@ private:
     listed.n    = count;
     listed.rows = rows;
     PetscCall(LaunchEarly(false, ForProducts<T, GroupSize, Ahead, true, Act>, BlocksFor((long long)count * GroupSize), kBlockSize,
-                          stream_, listed, x, H_->control, act));
+                          stream_, listed, x, solver_, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row, by the mean row length. */
@@ -452,7 +450,7 @@ private:
   {
     PetscFunctionBegin;
     PetscCall(LaunchEarly(Early(l), ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
-                          stream_, Rows<T>{W.rows, W.i, W.j, (const T *)W.a}, x, H_->control, act));
+                          stream_, Rows<T>{W.rows, W.i, W.j, (const T *)W.a}, x, solver_, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row of a factor, by the mean row length. */
@@ -562,7 +560,7 @@ private:
 
     PetscFunctionBegin;
     if (Last(l)) {
-      if (Solved()) PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], stream_));
+      if (Solved()) PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], solver_, stream_));
       else {
         PetscCall(SmoothFirst(l, p));
         if (H_->end == CMATCH_END_DOMINATED) PetscCall(SmoothAgain(l, p, out));
@@ -578,7 +576,7 @@ private:
     PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
     const FirstStep<T> first = First(l + 1);
     PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_,
-                          Rows<T>{N.n, L.R_i, L.R_j, (const T *)L.R_a}, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
+                          Rows<T>{N.n, L.R_i, L.R_j, (const T *)L.R_a}, v.r, (const T *)N.l, V(l + 1).b, first, solver_));
     PetscCall(Visit(l + 1));
     using Array = const T *__restrict__;
     PetscCall(Correct<Array>(l, V(l + 1).x[now_[l + 1]]));
@@ -597,10 +595,10 @@ private:
     if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
     if (L.width == 4)
       PetscCall(LaunchEarly(Early(l), Prolongate<T, true, Correction>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
-                            (const T *)L.P_a, e, x, H_->control));
+                            (const T *)L.P_a, e, x, solver_));
     else
       PetscCall(LaunchEarly(Early(l), Prolongate<T, false, Correction>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
-                            (const T *)L.P_a, e, x, H_->control));
+                            (const T *)L.P_a, e, x, solver_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -640,7 +638,7 @@ private:
     if (begin == end) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(LaunchEarly(false, Restrict<T>, BlocksFor((long long)(end - begin) * kTransferGroup), kBlockSize, stream_,
                           Rows<T>{end - begin, L.R_i + begin, L.R_j, (const T *)L.R_a}, r, nullptr,
-                          (T *)H_->device[l].values + begin, FirstStep<T>{T(0), T(0), nullptr, nullptr}, H_->control));
+                          (T *)H_->device[l].values + begin, FirstStep<T>{T(0), T(0), nullptr, nullptr}, solver_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -655,7 +653,7 @@ private:
     const FirstStep<T> first = First(l + 1);
     PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor(of.rows), kBlockSize, stream_, of.rows,
                           Contributions<T>{mine, (const T *)of.values, of.add_i, of.order, (const T *)of.added},
-                          (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
+                          (const T *)H_->level[l + 1].l, V(l + 1).b, first, solver_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -705,12 +703,13 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  CMATCHHierarchyCUDA  *H_;
-  CMATCHCaller          ends_;
-  cudaStream_t          stream_;
-  const PolynomialSteps steps_;
-  int                   now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
-  bool                  ended_                  = false; /* the last step has given z to the caller */
+  CMATCHHierarchyCUDA    *H_;
+  CMATCHCaller            ends_;
+  const CMATCHSolverState solver_;
+  cudaStream_t            stream_;
+  const PolynomialSteps   steps_;
+  int                     now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
+  bool                    ended_                  = false; /* the last step has given z to the caller */
 };
 
 PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, const CMATCHSolverState &solver, cudaStream_t stream)
@@ -718,12 +717,12 @@ PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, con
   PetscFunctionBegin;
   if (H->nodes) {
     PetscCall(CMATCHWithPrecision(H->params.precision,
-                                  [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).FindLargest(solver); }));
+                                  [&](auto zero) { return Cycle<decltype(zero)>(H, ends, solver, stream).FindLargest(); }));
     PetscCall(CMATCHNodesLaunchCycle(H, ends, solver, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(
-    CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(solver); }));
+    CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, solver, stream).Run(); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -784,8 +783,9 @@ PetscErrorCode CMATCHMakeGraph_CUDA(CMATCHHierarchy *hierarchy)
     [&](cudaStream_t stream) {
       if (!by_host) return LaunchCycle(H, CMATCHCaller{nullptr, nullptr, H->caller}, CMATCHSolverState{}, stream);
       if (H->nodes) return CMATCHNodesLaunchAlone(H, stream);
-      return CMATCHWithPrecision(H->params.precision,
-                                 [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, stream).RunAlone(); });
+      return CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+        return Cycle<decltype(zero)>(H, CMATCHCaller{}, CMATCHSolverState{}, stream).RunAlone();
+      });
     },
     &H->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -806,7 +806,7 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   }
   if (H->several)
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
-      return Cycle<decltype(zero)>(H, CMATCHCaller{r, z, nullptr}, stream).FindSize();
+      return Cycle<decltype(zero)>(H, CMATCHCaller{r, z, nullptr}, CMATCHSolverState{}, stream).FindSize();
     }));
   SetEnds<<<1, 1, 0, stream>>>(H->caller, r, z);
   FinePCCheckLaunch();

@@ -13,13 +13,6 @@ struct CMATCHCaller {
   __device__ double       *Z() const { return r ? z : (double *)caller[1]; }
 };
 
-/* What a solver passes: the square of the size of r, and whether its iterations have ended, *stage >= stop; or nothing. */
-struct CMATCHSolverState {
-  const double *square;
-  const int    *stage;
-  int           stop;
-};
-
 /* 2^q for vectors of this size, whose largest entry is then near 1 */
 __device__ __forceinline__ double CMATCHPowerFor(double size, int share)
 {

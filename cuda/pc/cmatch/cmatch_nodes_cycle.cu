@@ -39,14 +39,11 @@ __global__ void __launch_bounds__(kBlockSize)
   const long long u = GridThread();
   WaitForPrevious();
   LetNextStart();
-  const bool   skip = solver.stage && *solver.stage >= solver.stop;
+  if (solver.Skip()) return;
   const double factor =
     solver.square ? CMATCHPowerFor(*solver.square, 2) : CMATCHPowerFor(__longlong_as_double((long long)control->largest), 1);
-  if (u == 0) {
-    control->factor = factor;
-    control->skip   = skip;
-  }
-  if (skip || u >= n) return;
+  if (u == 0) control->factor = factor;
+  if (u >= n) return;
   const double *const r = ends.R();
   const long long     i = u / k;
   b[u]                  = (T)(r[u] * factor);
@@ -61,12 +58,13 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* z = scale 2^-q x, where the last kernel does not do so */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) EndCycle(LocalInt n, const T *x, CMATCHToCaller<T> to)
+__global__ void __launch_bounds__(kBlockSize) EndCycle(LocalInt n, const T *x, CMATCHSolverState solver, CMATCHToCaller<T> to)
 {
   const long long u = GridThread();
+  if (solver.Skip()) return;
   WaitForPrevious();
   LetNextStart();
-  if (!to.control->skip && u < n) to((LocalInt)u, x[u]);
+  if (u < n) to((LocalInt)u, x[u]);
 }
 
 /*
@@ -87,18 +85,18 @@ struct Step {
 /* A block takes a slice, or one of a list. */
 template <typename T, int K, typename To>
 __global__ void __launch_bounds__(kCMATCHSliceThreads)
-  MultiplyNodes(CMATCHSlices<T> A, const LocalInt *list, const T *__restrict__ y_of, Step<T, To> step, const CMATCHControl *control)
+  MultiplyNodes(CMATCHSlices<T> A, const LocalInt *list, const T *__restrict__ y_of, Step<T, To> step, CMATCHSolverState solver)
 {
   __shared__ T   part[kCMATCHSliceThreads];
   const LocalInt k = K ? K : A.k;
   T              D[K ? K : kCMATCHMostModes], r = 0, z = 0, x = 0;
+  if (solver.Skip()) return;
 
   CMATCHSliceRow<T, K> row(A, list ? list[blockIdx.x] : (LocalInt)blockIdx.x);
   if (row.mine && step.D)
     for (LocalInt q = 0; q < k; q++) D[q] = step.D[(size_t)row.u * k + q];
   WaitForPrevious();
   LetNextStart();
-  if (control->skip) return;
   if (row.mine) {
     r = step.r_from[row.u];
     if (step.D) x = step.x[row.u];
@@ -129,14 +127,15 @@ struct Transfer {
 /* b = R r on the next level, and the first step of its smoother. A warp takes a node there, a group every fourth block. */
 template <typename T, int K, int M>
 __global__ void __launch_bounds__(kBlockSize)
-  Restrict(Transfer<T> R, const T *__restrict__ r, T *b, FirstStep<T> first, const CMATCHControl *control)
+  Restrict(Transfer<T> R, const T *__restrict__ r, T *b, FirstStep<T> first, CMATCHSolverState solver)
 {
   const LocalInt node = (LocalInt)(GridThread() / kWarpSize), k = K ? K : R.k, m = M ? M : R.m;
   const int      lane = threadIdx.x % kWarpSize, q = lane % kGroup;
   T              sum = 0;
+  if (solver.Skip()) return;
   WaitForPrevious();
   LetNextStart();
-  if (control->skip || node >= R.n) return;
+  if (node >= R.n) return;
 #pragma unroll 4
   for (LocalInt e = R.R_i[node] + lane / kGroup; e < R.R_i[node + 1]; e += kGroups) {
     const LocalInt at = R.R_j[e];
@@ -168,12 +167,12 @@ struct Contributions {
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddContributions(Contributions<T> from, T *b, FirstStep<T> first, const CMATCHControl *control)
+  AddContributions(Contributions<T> from, T *b, FirstStep<T> first, CMATCHSolverState solver)
 {
   const LocalInt c = (LocalInt)(GridThread() / kWarpSize), m = from.m;
   const int      q   = threadIdx.x % kWarpSize;
   T              sum = 0;
-  if (control->skip || c >= from.nodes) return;
+  if (solver.Skip() || c >= from.nodes) return;
   if (q < m) {
     if (c < from.mine) sum = from.own[(size_t)c * m + q];
     for (LocalInt k = from.add_i[c]; k < from.add_i[c + 1]; k++)
@@ -189,16 +188,17 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* x = x + P e, with e as an array or a CMATCHSharedCorrection. A thread takes an unknown. */
 template <typename T, int K, int M, typename Correction>
-__global__ void __launch_bounds__(kBlockSize) Interpolate(Transfer<T> P, const Correction e, T *x, const CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) Interpolate(Transfer<T> P, const Correction e, T *x, CMATCHSolverState solver)
 {
   const LocalInt  k = K ? K : P.k, m = M ? M : P.m;
   const long long u = GridThread(), i = u / k;
   const bool      mine = i < P.n;
   int4            j{-1, -1, -1, -1};
+  if (solver.Skip()) return;
   if (mine) j = ((const int4 *)P.P_j)[i];
   WaitForPrevious();
   LetNextStart();
-  if (control->skip || !mine) return;
+  if (!mine) return;
   const LocalInt columns[kCMATCHSlots] = {j.x, j.y, j.z, j.w};
   const T *const row                   = P.P_a + ((size_t)i * kCMATCHSlots * k + u % k) * m;
   T              sum                   = x[u];
@@ -215,22 +215,23 @@ __global__ void __launch_bounds__(kBlockSize) Interpolate(Transfer<T> P, const C
 template <typename T>
 class Cycle {
 public:
-  Cycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, cudaStream_t stream) :
-      H_(H), N_(H->nodes), ends_(ends), stream_(stream), steps_(CMATCHNodesSteps(H->params))
+  Cycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, const CMATCHSolverState &solver, cudaStream_t stream) :
+      H_(H), N_(H->nodes), ends_(ends), solver_(solver), stream_(stream), steps_(CMATCHNodesSteps(H->params))
   {
   }
 
-  PetscErrorCode Run(const CMATCHSolverState &solver)
+  PetscErrorCode Run()
   {
     const LocalInt n = H_->level[0].n;
 
     PetscFunctionBegin;
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(n, 1)), kBlockSize, stream_, n, N_->level[0].k, ends_, solver,
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(n, 1)), kBlockSize, stream_, n, N_->level[0].k, ends_, solver_,
                           V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_ && n)
-      PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(n), kBlockSize, stream_, n, (const T *)V(0).x[now_[0]], Caller()));
+      PetscCall(
+        LaunchEarly(Early(0), EndCycle<T>, BlocksFor(n), kBlockSize, stream_, n, (const T *)V(0).x[now_[0]], solver_, Caller()));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -299,7 +300,7 @@ private:
     if (!count) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
       return LaunchEarly(Early(l), MultiplyNodes<T, k, To>, count, CMATCHSliceBlock(L, H_->processors), stream_, CMATCHSlices<T>(L),
-                         list, x, step, H_->control);
+                         list, x, step, solver_);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -361,7 +362,7 @@ private:
 
     PetscFunctionBegin;
     if (Inverted(l)) {
-      PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], stream_));
+      PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], solver_, stream_));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if (Several(l)) {
@@ -400,7 +401,7 @@ private:
     const Transfer<T> R{end - begin, L.k, next, L.R_i + begin, L.R_j, nullptr, (const T *)L.P_a};
     PetscCall(CMATCHForSizes(L.k, next, [&](auto k, auto m) {
       return LaunchEarly(Early(l), Restrict<T, k, m>, BlocksFor((long long)R.n * kWarpSize), kBlockSize, stream_, R, r, to, first,
-                         H_->control);
+                         solver_);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -417,7 +418,7 @@ private:
     if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(CMATCHForSizes(L.k, next, [&](auto k, auto m) {
       return LaunchEarly(Early(l), Interpolate<T, k, m, Correction>, BlocksFor((long long)L.n * L.k), kBlockSize, stream_, P, e,
-                         V(l).x[now_[l]], H_->control);
+                         V(l).x[now_[l]], solver_);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -435,7 +436,7 @@ private:
                                 of.add_i, of.order,          (const T *)of.added};
     const FirstStep<T>     first = First(l + 1);
     PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor((long long)of.rows * kWarpSize), kBlockSize, stream_, from,
-                          V(l + 1).b, first, H_->control));
+                          V(l + 1).b, first, solver_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -487,13 +488,14 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  CMATCHHierarchyCUDA  *H_;
-  const CMATCHNodes    *N_;
-  const CMATCHCaller    ends_;
-  cudaStream_t          stream_;
-  const PolynomialSteps steps_;
-  int                   now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
-  bool                  ended_                  = false; /* the last step has given z to the caller */
+  CMATCHHierarchyCUDA    *H_;
+  const CMATCHNodes      *N_;
+  const CMATCHCaller      ends_;
+  const CMATCHSolverState solver_;
+  cudaStream_t            stream_;
+  const PolynomialSteps   steps_;
+  int                     now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
+  bool                    ended_                  = false; /* the last step has given z to the caller */
 };
 
 } // namespace
@@ -503,14 +505,15 @@ PetscErrorCode CMATCHNodesLaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller
 {
   PetscFunctionBegin;
   PetscCall(
-    CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(solver); }));
+    CMATCHWithPrecision(H->params.precision, [&](auto zero) { return Cycle<decltype(zero)>(H, ends, solver, stream).Run(); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CMATCHNodesLaunchAlone(CMATCHHierarchyCUDA *H, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(CMATCHWithPrecision(H->params.precision,
-                                [&](auto zero) { return Cycle<decltype(zero)>(H, CMATCHCaller{}, stream).RunAlone(); }));
+  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+    return Cycle<decltype(zero)>(H, CMATCHCaller{}, CMATCHSolverState{}, stream).RunAlone();
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
