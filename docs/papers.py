@@ -1,12 +1,13 @@
 """Tables of docs/papers: what a paper reports, and what finepc gives, from docs/tables/papers.tsv and benchmarks/results."""
+import math
 import os
 import re
 
 import results
 
-FILES = r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels|bisai)\b"
+FILES = r"\b(?:paper_\w+|kernels|rrb_kernels|rrb_levels|ranks_model)\b"
 PAPERS = ("afsai", "bisai", "cmatch", "rrb", "sfsai")
-SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "density", "complexity", "status")
+SHOWN = ("system", "set", "its", "set-up ms", "solve ms", "us/it", "set-up J", "solve J", "density", "complexity", "status")
 
 
 CUBE = "elasticity3d_tets:40x39x39:1e3:4"
@@ -23,6 +24,59 @@ for system, words in (("elasticity3d_tets:156x155x155:1e3:8", "elasticity on tet
     OVER_HOST.insert(0, (f"100 iterations with `jacobi`: {words}", *(
         f"paper_afsai_jacobi100{where} {system} {solver}-jacobi100 iteration_s * 1e5"
         for where, solver in (("_host", "cg"), ("", "cg"), ("", "cgfused")))))
+
+
+class Model:
+    """What benchmarks/results/ranks_model.md says of cgfused with adaptive factors that reach other ranks, as a function."""
+    def __init__(self, root):
+        with open(f"{root}/benchmarks/results/ranks_model.md", encoding="utf-8") as file:
+            self.text = file.read()
+        # us of an iteration on one GPU, for 121³ and 201³ unknowns, and what is fitted to two, with kernels and with messages
+        one = [self.number(rf"\| {side}³ \| `[^`]*-pc_type afsai[^`]*` \| 3 \| (\d+) \(1\.00\)") for side in (121, 201)]
+        self.row = (one[1] - one[0]) / (201**3 - 121**3)
+        self.launches = one[0] - 121**3 * self.row
+        self.kernels = [self.number(rf"Kernels write to the other GPU .*{words} ([\d.]+) us") for words in
+                        ("a sum over two ranks", "a product hides")]
+        self.messages = [self.number(rf"Exchanges are NCCL's messages .*{words} ([\d.]+) us") for words in
+                         ("a sum over two ranks", "a product hides", r"a product hides [\d.]+ us and")]
+
+    def number(self, pattern):
+        return float(re.search(pattern, self.text)[1])
+
+    def assumed(self, words):
+        return self.number(rf"The model assumes: .*\b{re.escape(words)}: (\d+(?:\.\d+)?)")
+
+    def exchange(self, size, messages, machines):
+        """us of an exchange of so many numbers in double precision."""
+        if machines == 1:
+            latency, bandwidth = "us of an exchange within a machine", "GB/s between GPUs of a machine"
+        else:
+            latency, bandwidth = "us of a message between machines", "GB/s between machines, a GPU"
+        return (1 if machines == 1 else messages) * self.assumed(latency) + 8e-3 * size / self.assumed(bandwidth)
+
+    def iteration(self, rows, gpus):
+        """us of an iteration with so many rows on each GPU, in cubes with 7 points."""
+        own = self.launches + rows * self.row
+        if gpus == 1:
+            return own
+        machines = math.ceil(gpus / self.assumed("gpus of a machine"))
+        if machines == 1:
+            time = own + 2 * self.kernels[0] + 3 * self.kernels[1]
+        else:
+            time = own + 3 * (self.messages[1] + 1e-6 * rows * self.messages[2]) + 2 * (
+                self.messages[0] + self.assumed("us of a sum for each doubling of machines") * math.log2(machines))
+        face, hidden = rows**(2 / 3), own / 5
+        layers = self.assumed("layers of G that are exchanged")
+        exchanges = [self.exchange(6 * face, 6, machines)] + 2 * [self.exchange(3 * face * layers, 3, machines)]
+        return time + (sum(max(0.0, exchange - hidden) for exchange in exchanges) if gpus > 2 else 0)
+
+    def half_efficient(self, entries):
+        """The largest number of GPUs that share a matrix of so many entries with an efficiency of a half, against one GPU."""
+        rows = entries / 7
+        alone, gpus = self.iteration(rows, 1), 1
+        while alone >= 0.5 * 2 * gpus * self.iteration(rows / (2 * gpus), 2 * gpus):
+            gpus *= 2
+        return max(p for p in range(gpus, 2 * gpus) if alone >= 0.5 * p * self.iteration(rows / p, p))
 
 
 # Of a solve that has not converged these are bounds from below.
@@ -56,15 +110,17 @@ class Results:
     def value(self, text):
         """What a cell of the column finepc means, or None where it was not measured."""
         found, factors = [], 1.0
+        if text.startswith("model "):
+            return Model(self.root).half_efficient(int(text.split()[1]))
         for part in text.split(" / "):
             if part.startswith("="):
-                return eval(re.fullmatch(r"=([\d.+*/]+) \w+", part).group(1), {})  # numbers with +, * and / between them
+                return eval(re.fullmatch(r"=([\d.+*/()]+) \w+", part).group(1), {})  # numbers with +, * and / between them
             row, key = self.row(part), part.split()[3]
             if row is None:
                 return None
             events = dict(event.split("=") for event in row["events"].split())
             value = events.get(key[7:]) if key.startswith("events.") else row[key]
-            if value is None:
+            if value is None or (found and row["status"] == "diverged" and key in GROW):
                 return None
             found.append(float(value))
             factors *= float(part.split()[5]) if "*" in part else 1
@@ -97,9 +153,28 @@ def runs_of(measured, names):
         where = f"{report.ranks} rank{'s' if report.ranks > 1 else ''} of a host" if report.backend == "host" else \
             f"{report.ranks} GPU{'s' if report.ranks > 1 else ''}"
         rows += [[where] + [results.SHOWN_COLUMNS[head](row) for head in SHOWN] for row in report.rows]
+        for shown, row in zip(rows[-len(report.rows):], report.rows):
+            shown[-1] += ", not repeated" if row["solve_s"] and not row["warm"] else ""
     used = [k for k in range(len(SHOWN) + 1) if any(row[k] for row in rows)]
     heads = [("on", *SHOWN)[k] for k in used]
     return results.table_of(heads, [[row[k] for k in used] for row in rows]) if rows else "Not measured.\n"
+
+
+def reasons(rows):
+    """Why cells of a table have no number of finepc: the columns if it is so in all lines, or else the lines and the columns."""
+    found, every = {}, list(dict.fromkeys(row[2] for row in rows))
+    for row in rows:
+        if row[5].startswith("not: "):
+            found.setdefault(row[5][5:], []).append(row)
+    for why, cells in found.items():
+        lines, columns = (list(dict.fromkeys(row[k] for row in cells)) for k in (2, 3))
+        heads = ", ".join(re.sub(r", (ms|s|us)$", "", column) for column in columns)
+        if lines == every and len(lines) > 1 and all(columns):
+            found[why] = heads
+        else:
+            only = len(cells) < len([row for row in rows if row[2] in lines])
+            found[why] = "; ".join(lines) + (f": {heads}" if only else "")
+    return found
 
 
 def fragment(root, paper):
@@ -116,16 +191,12 @@ def fragment(root, paper):
             files = rows[0][5].split()[1:]
             text.append(runs_of(measured, files))
             files = [name for name in files if measured.report(name)]
-        else:
+        elif any(row[3] for row in rows):
             columns, lines = list(dict.fromkeys(row[3] for row in rows)), list(dict.fromkeys(row[2] for row in rows))
             cells = {(row[2], row[3]): cell(measured, row) for row in rows}
             body = [[line] + [cells.get((line, column), "") for column in columns] for line in lines]
             text.append(results.table_of([""] + columns, body))
-        reasons = {}
-        for row in rows:
-            if row[5].startswith("not: "):
-                reasons.setdefault(row[5][5:], []).append(row[2])
-        text += [f"Not reproduced ({'; '.join(dict.fromkeys(what))}): {why}.\n" for why, what in reasons.items()]
+        text += [f"Not reproduced ({what}): {why}.\n" for why, what in reasons(rows).items()]
         if files:
             text.append(f"```{{made}} {' '.join(files)}\n```\n")
     return "\n".join(text)

@@ -506,6 +506,10 @@ def scaled(key, factor, digits):
     return lambda row: f"{factor * row[key]:.{digits}f}" if row[key] is not None else ""
 
 
+def joules(key):
+    return lambda row: "" if row[key] is None else f"{row[key]:.0f}" if row[key] >= 100 else f"{row[key]:.3g}"
+
+
 def note(row):
     """With several right-hand sides these come first."""
     if not row["columns"]:
@@ -522,6 +526,7 @@ SHOWN_COLUMNS = {
     "first set-up ms": scaled("first_setup_s", 1e3, 2), "set-up ms": scaled("setup_s", 1e3, 2),
     "refill ms": scaled("refill_s", 1e3, 2), "solve ms": scaled("solve_s", 1e3, 2), "total ms": scaled("total_s", 1e3, 2),
     "its": scaled("iterations", 1, 0), "us/it": scaled("iteration_s", 1e6, 1), "it floor %": scaled("iteration_floor", 100, 0),
+    "set-up J": joules("setup_j"), "solve J": joules("solve_j"),
     "density": scaled("density", 1, 2), "complexity": scaled("complexity", 1, 2), "apply us": scaled("apply_s", 1e6, 1),
     "apply MB": lambda row: f"{1e-6 * row['apply_bytes']:.1f}" if row["apply_s"] and row["apply_bytes"] else "",
     "apply floor %": scaled("apply_floor", 100, 0),
