@@ -3,6 +3,7 @@
 /*
   The benchmark in its files:
     systems.cxx   loads or generates the linear systems
+    blocks2d.cxx  those with blocks on triangles
     check.cxx     tests of the generators (-check)
     backend.cxx   the machine and its clock
     options.cxx   the command line and the option sets
@@ -38,7 +39,8 @@ struct System {
   PetscInt    grid[3]  = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
   PetscInt    boxes[3] = {1, 1, 1}; /* that the grid is cut into, and numbered one after the other */
   PetscReal   contrast = 1.;
-  PetscInt    fields   = 1; /* block3d7: unknowns of a grid point */
+  PetscReal   shell[2] = {0., 0.}; /* shell2d: thickness, bed */
+  PetscInt    fields   = 1;        /* block3d7, block2d7, euler2d, shell2d: unknowns of a grid point */
   Mat         A        = nullptr;
   Vec         b        = nullptr;
   std::map<std::string, Mat> converted; /* A as other types, made where a set asks for one */
@@ -151,6 +153,16 @@ extern PetscInt       SystemPoint(const System &system, PetscInt row); /* of a r
    de Jong, van der Ploeg, Ditzel, Vuik 2017; a sequential vector
 */
 extern PetscErrorCode FillTestSolution(PetscInt n, Vec u);
+/* Writes one row, its columns sorted, and returns the number of its entries. */
+using FillRow = std::function<PetscInt(PetscInt row, PetscInt *cols, PetscScalar *vals)>;
+/* Makes a parallel AIJ matrix. The number of unknowns is a product of sizes, which PetscInt need not hold. */
+extern PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
+                                      const FillRow &fill, Mat *A);
+
+/* blocks2d.cxx */
+extern PetscErrorCode MatCreateEuler(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal cfl, Mat *A);
+extern PetscErrorCode MatCreateShell(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal thickness,
+                                     PetscReal bed, Mat *A);
 
 /* options.cxx */
 extern char           kHelp[];

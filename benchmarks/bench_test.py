@@ -74,6 +74,10 @@ BAD_SYSTEMS = {
     "jumps:10:nan": '"nan" is no number',
     "jumps:10:-1": "must be positive",
     "jumps:10:1e4:0": '"0" is no whole number from 1 to',
+    "euler2d:5:0": "CFL number must be positive",
+    "euler2d:1x5": "need two points in each direction",
+    "shell2d:5:0": "thickness must be positive",
+    "shell2d:5:1:-1": "the stiffness of the bed not negative",
     "block3d7:4:9": "There can be 1 to 8 fields",
     "boxes": "boxes needs a size",
     "boxes:6x1x1": 'Unknown system ""',
@@ -119,6 +123,14 @@ def each_bad_system_is_named(bench):
         assert shared == (ranks > 1), f"{ranks} ranks have 5 boxes"
         loaded = [line for line in run.stdout.splitlines() if "check good: cg + jacobi converges: passed" in line]
         assert len(loaded) == 2 and run.returncode, f"{ranks} ranks: the systems that are good are not there\n{run.stdout}"
+
+
+def ranks_make_the_same_matrix(bench):
+    for system in ("fingers2d:8x7", "elasticity3d_tets:3x4x5", "block2d7:9x8:4", "euler2d:13x9", "shell2d:12x9"):
+        for ranks in bench.all_ranks():
+            bench.run(f"-check -backend host -systems {system} -bench_mat_view binary:ranks_{ranks}.petsc", ranks, check=True)
+        written = {Path(bench.folder, f"ranks_{ranks}.petsc").read_bytes() for ranks in bench.all_ranks()}
+        assert len(written) == 1, f"{system} depends on the number of ranks"
 
 
 def scipy_is_asked_for(bench):
@@ -267,7 +279,7 @@ def main():
         bench = Benchmark(arguments.bench, arguments.mpiexec, folder)
         for test in (each_bad_system_is_named, a_wrong_command_line_runs_nothing, default_sets_suit_the_system,
                      an_iteration_has_the_bytes_of_its_parts, a_set_ends_with_its_time, what_cannot_be_written_keeps_the_old_file,
-                     a_signal_leaves_no_file, scipy_is_asked_for):
+                     a_signal_leaves_no_file, ranks_make_the_same_matrix, scipy_is_asked_for):
             start = time.time()
             test(bench)
             print(f"{test.__name__}: ok, {time.time() - start:.0f} s", flush=True)

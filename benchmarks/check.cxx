@@ -1,7 +1,7 @@
 /*
   Tests of the generated systems (-check): what the formulas say about them, not what the generators do. Loaded systems get the
   general part: symmetric, positive diagonal, CG converges. Coupled fields are not symmetric, and CG is tried on their symmetric
-  part.
+  part; GMRES on the Euler equations, where pressure makes entries of the diagonal negative that belong to the momentum.
 */
 #include "bench.h"
 #include <finepc.h>
@@ -57,8 +57,8 @@ static PetscErrorCode CheckDiagonal(Mat A, PetscBool *ok)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* CG + Jacobi reaches the true residual, so A acts as a positive definite matrix on the Krylov space */
-static PetscErrorCode CheckConverges(Mat A, PetscReal rtol, PetscBool *ok)
+/* CG + Jacobi reaches the true residual, so A acts as a positive definite matrix on the Krylov space. GMRES takes any matrix. */
+static PetscErrorCode CheckConverges(Mat A, KSPType ksp_type, PCType pc_type, PetscReal rtol, PetscBool *ok)
 {
   KSP                ksp;
   PC                 pc;
@@ -73,10 +73,10 @@ static PetscErrorCode CheckConverges(Mat A, PetscReal rtol, PetscBool *ok)
   PetscCall(MatMult(A, x, b));
   PetscCall(KSPCreate(PetscObjectComm((PetscObject)A), &ksp));
   PetscCall(KSPSetOperators(ksp, A, A));
-  PetscCall(KSPSetType(ksp, KSPCG));
+  PetscCall(KSPSetType(ksp, ksp_type));
   PetscCall(KSPGetPC(ksp, &pc));
-  PetscCall(PCSetType(pc, PCJACOBI));
-  PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
+  PetscCall(PCSetType(pc, pc_type));
+  PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED)); /* with GMRES this is on the right */
   PetscCall(KSPSetTolerances(ksp, 0.5 * rtol, PETSC_CURRENT, PETSC_CURRENT, 100000));
   PetscCall(KSPSolve(ksp, b, x));
   PetscCall(KSPGetConvergedReason(ksp, &reason));
@@ -101,7 +101,7 @@ static PetscErrorCode CheckSymmetricPartConverges(Mat A, PetscReal rtol, PetscBo
   PetscCall(MatTranspose(A, MAT_INITIAL_MATRIX, &S));
   PetscCall(MatAXPY(S, 1., A, SAME_NONZERO_PATTERN));
   PetscCall(MatScale(S, 0.5));
-  PetscCall(CheckConverges(S, rtol, ok));
+  PetscCall(CheckConverges(S, KSPCG, PCJACOBI, rtol, ok));
   PetscCall(MatDestroy(&S));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -128,7 +128,7 @@ static PetscErrorCode CheckCounts(const System &s, PetscBool *ok)
   } else if (s.kind == "block3d7") {
     rows = x * y * z * s.fields;
     nnz  = (7. * x * y * z - 2. * (x * y + y * z + x * z)) * s.fields * s.fields;
-  } else if (s.kind == "block2d7") {
+  } else if (s.kind == "block2d7" || s.kind == "euler2d" || s.kind == "shell2d") {
     rows = x * y * s.fields;
     nnz  = (x * y + 2. * ((x - 1.) * y + x * (y - 1.) + (x - 1.) * (y - 1.))) * s.fields * s.fields;
   }
@@ -292,12 +292,94 @@ static PetscErrorCode CheckRigidMotions(const System &s, PetscBool *ok)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static bool InsidePlane(const System &s, PetscInt point)
+{
+  const PetscInt x = point % s.grid[0], y = point / s.grid[0];
+
+  return x > 0 && x < s.grid[0] - 1 && y > 0 && y < s.grid[1] - 1;
+}
+
+/*
+  What leaves a cell enters its neighbours: away from the boundary the blocks of a column add up to the unit matrix times volume /
+  time step, and so do those of a row in their first equation, which is linear, since normals of a closed cell add up to 0.
+*/
+static PetscErrorCode CheckConservation(const System &s, PetscBool *ok)
+{
+  constexpr int          equations = 4;
+  std::vector<PetscReal> step; /* volume / time step of each point */
+  PetscReal              anorm;
+  PetscMPIInt            holds = 1;
+  PetscInt               start, end;
+  Vec                    x, rows, columns;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(s.A, &x, &rows));
+  PetscCall(VecDuplicate(x, &columns));
+  PetscCall(MatNorm(s.A, NORM_INFINITY, &anorm));
+  PetscCall(MatGetOwnershipRange(s.A, &start, &end));
+  for (int unknown = 0; unknown < equations; unknown++) {
+    const PetscScalar *row, *column;
+
+    PetscCall(VecFill(x, [=](PetscInt k) { return k % equations == unknown ? 1. : 0.; }));
+    PetscCall(MatMult(s.A, x, rows));
+    PetscCall(MatMultTranspose(s.A, x, columns));
+    PetscCall(VecGetArrayRead(rows, &row));
+    PetscCall(VecGetArrayRead(columns, &column));
+    for (PetscInt k = 0; k < end - start; k++) {
+      const PetscInt equation = k % equations;
+
+      if (unknown == 0 && equation == 0) step.push_back(PetscRealPart(column[k]));
+      const PetscReal known = equation == unknown ? step[k / equations] : 0.;
+
+      if (!InsidePlane(s, (start + k) / equations)) continue;
+      if (PetscAbsScalar(column[k] - known) > 1e-13 * anorm || step[k / equations] <= 0.) holds = 0;
+      if (equation == 0 && PetscAbsScalar(row[k] - known) > 1e-13 * anorm) holds = 0;
+    }
+    PetscCall(VecRestoreArrayRead(columns, &column));
+    PetscCall(VecRestoreArrayRead(rows, &row));
+  }
+  PetscCall(VecDestroy(&columns));
+  PetscCall(VecDestroy(&rows));
+  PetscCall(VecDestroy(&x));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &holds, 1, MPI_INT, MPI_MIN, PetscObjectComm((PetscObject)s.A)));
+  *ok = (PetscBool)(holds != 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A shell that moves in its plane is held by the bed alone, one that moves up also by the strain w / radius around the curvature,
+  and rotations without bending by the shear. Lengths are in elements.
+*/
+static PetscErrorCode CheckShellMotions(const System &s, PetscBool *ok)
+{
+  const PetscReal radius = s.grid[0], thickness = s.shell[0] * radius, bed = s.shell[1], nu = 0.3;
+  const PetscReal around = 1. / ((1. - nu * nu) * radius * radius), locking = 1. + 0.2 / (thickness * thickness);
+  const PetscReal shear     = 5. / 12. / ((1. + nu) * locking);
+  const PetscReal lambda[6] = {bed, bed, bed + around, shear, shear, bed}; /* the last mode is a rotation in the plane */
+
+  PetscFunctionBeginUser;
+  *ok = PETSC_TRUE;
+  for (int mode = 0; mode < 6 && *ok; mode++) {
+    PetscCall(CheckImage(
+      s.A, lambda[mode],
+      [&](PetscInt row) {
+        const PetscInt point = row / 5, component = row % 5, x = point % s.grid[0], y = point / s.grid[0];
+
+        if (mode < 5) return component == mode ? 1. : 0.;
+        return component == 0 ? -(PetscReal)y : component == 1 ? (PetscReal)x : 0.;
+      },
+      [&](PetscInt row) { return InsidePlane(s, row / 5); }, ok));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed)
 {
   const bool poisson = system.kind.rfind("poisson", 0) == 0, jumps = system.kind.rfind("jumps", 0) == 0;
   const bool elasticity = system.kind.rfind("elasticity3d", 0) == 0,
-             coupled    = system.kind == "block3d7" || system.kind == "block2d7",
-             loaded     = system.kind == "file" || system.kind == "mtx";
+             coupled = system.kind == "block3d7" || system.kind == "block2d7", euler = system.kind == "euler2d",
+             shell = system.kind == "shell2d", symmetric = !coupled && !euler,
+             loaded = system.kind == "file" || system.kind == "mtx";
 
   PetscFunctionBeginUser;
   const auto run = [&](bool wanted, const char *what, const std::function<PetscErrorCode(PetscBool *)> &check) {
@@ -311,17 +393,22 @@ PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool 
     PetscFunctionReturn(PETSC_SUCCESS);
   };
 
-  PetscCall(run(!coupled, "symmetric", [&](PetscBool *ok) { return CheckSymmetric(system.A, ok); }));
-  PetscCall(run(coupled, "not symmetric", [&](PetscBool *ok) { return CheckNotSymmetric(system.A, ok); }));
-  PetscCall(run(true, "positive diagonal", [&](PetscBool *ok) { return CheckDiagonal(system.A, ok); }));
+  PetscCall(run(symmetric, "symmetric", [&](PetscBool *ok) { return CheckSymmetric(system.A, ok); }));
+  PetscCall(run(!symmetric, "not symmetric", [&](PetscBool *ok) { return CheckNotSymmetric(system.A, ok); }));
+  PetscCall(run(!euler, "positive diagonal", [&](PetscBool *ok) { return CheckDiagonal(system.A, ok); }));
   PetscCall(run(!loaded, "rows and nonzeros", [&](PetscBool *ok) { return CheckCounts(system, ok); }));
-  PetscCall(run(!loaded && !elasticity && !coupled, "constants in the interior",
+  PetscCall(run(!loaded && !elasticity && !shell && symmetric, "constants in the interior",
                 [&](PetscBool *ok) { return CheckConstants(system, ok); }));
   PetscCall(run(poisson, "sines are eigenvectors", [&](PetscBool *ok) { return CheckSines(system, ok); }));
   PetscCall(run(jumps, "harmonic means", [&](PetscBool *ok) { return CheckHarmonicMeans(system, ok); }));
   PetscCall(run(elasticity, "rigid motions", [&](PetscBool *ok) { return CheckRigidMotions(system, ok); }));
   PetscCall(run(coupled, "constants decay", [&](PetscBool *ok) { return CheckDecay(system, ok); }));
-  PetscCall(run(!coupled, "cg + jacobi converges", [&](PetscBool *ok) { return CheckConverges(system.A, true_rtol, ok); }));
+  PetscCall(run(euler, "conservation", [&](PetscBool *ok) { return CheckConservation(system, ok); }));
+  PetscCall(run(shell, "motions of the shell", [&](PetscBool *ok) { return CheckShellMotions(system, ok); }));
+  PetscCall(run(symmetric, "cg + jacobi converges",
+                [&](PetscBool *ok) { return CheckConverges(system.A, KSPCG, PCJACOBI, true_rtol, ok); }));
+  PetscCall(run(euler, "gmres + pbjacobi converges",
+                [&](PetscBool *ok) { return CheckConverges(system.A, KSPGMRES, PCPBJACOBI, true_rtol, ok); }));
   PetscCall(run(coupled, "cg + jacobi converges on the symmetric part",
                 [&](PetscBool *ok) { return CheckSymmetricPartConverges(system.A, true_rtol, ok); }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -24,16 +24,12 @@
 const char kSystemKinds[] =
   "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, fingers2d:N:contrast, "
   "aniso2d:N:eps:degrees, aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, elasticity3d_tets:N:contrast:cube, "
-  "block3d7:N:fields:peclet, block2d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz], "
+  "block3d7:N:fields:peclet, block2d7:N:fields:peclet, euler2d:N:CFL, shell2d:N:thickness:bed (N may be NXxNYxNZ), "
+  "file:A.petsc[.gz], mtx:A.mtx[.gz], "
   "boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
 
-/*
-  Makes a parallel AIJ matrix; fill(row, columns, values) writes one row, sorted, and returns its number of entries. The number of
-  unknowns is a product of sizes, which PetscInt need not hold.
-*/
-template <typename Fill>
-static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
-                                      Fill fill, Mat *A)
+PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
+                               const FillRow &fill, Mat *A)
 {
   PetscInt     N, n = PETSC_DECIDE, rstart, nz_int, *i, *j;
   PetscCount   nz = 0;
@@ -759,10 +755,26 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentReal(fields, 3, 1., &first));
     PetscCheck(system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "There can be 1 to %" PetscInt_FMT " fields", kMaxFields);
     PetscCall(MatCreateCoupled(comm, backend, grid, dim, system->fields, first, &system->A));
+  } else if (kind == "euler2d") {
+    system->fields = 4;
+    PetscCall(ArgumentGrid(fields, 2, 2, grid));
+    PetscCall(ArgumentReal(fields, 2, 1e3, &first));
+    PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "The CFL number must be positive");
+    PetscCall(MatCreateEuler(comm, backend, grid, first, &system->A));
+  } else if (kind == "shell2d") {
+    PetscReal *thickness = &system->shell[0], *bed = &system->shell[1];
+
+    system->fields = 5;
+    PetscCall(ArgumentGrid(fields, 3, 2, grid));
+    PetscCall(ArgumentReal(fields, 2, 1e-2, thickness));
+    PetscCall(ArgumentReal(fields, 3, 0., bed));
+    PetscCheck(*thickness > 0. && *bed >= 0., comm, PETSC_ERR_USER_INPUT,
+               "The thickness must be positive, and the stiffness of the bed not negative");
+    PetscCall(MatCreateShell(comm, backend, grid, *thickness, *bed, &system->A));
   } else {
     SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kSystemKinds);
   }
-  if (kind != "block3d7" && kind != "block2d7") {
+  if (kind != "block3d7" && kind != "block2d7" && kind != "euler2d") {
     PetscCall(MatSetOption(system->A, MAT_SPD, PETSC_TRUE));
     PetscCall(MatSetOption(system->A, MAT_SPD_ETERNAL, PETSC_TRUE));
   }
