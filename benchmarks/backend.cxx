@@ -240,15 +240,21 @@ static PetscErrorCode ReadNVML(unsigned long long *millijoules)
 
 PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules)
 {
-  unsigned long long millijoules = 0;
+  PetscLogDouble mine = -1., least;
 
   PetscFunctionBeginUser;
-  PetscCheck(backend.cuda, PETSC_COMM_WORLD, PETSC_ERR_SUP, "-energy is measured on GPUs alone");
 #if defined(FINEPC_PETSC_CUDA)
-  PetscCall(ReadNVML(&millijoules));
+  unsigned long long millijoules;
+
+  PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
+  if (backend.cuda && ReadNVML(&millijoules) == PETSC_SUCCESS) mine = 1e-3 * (PetscLogDouble)millijoules;
+  PetscCall(PetscPopErrorHandler());
+#else
+  (void)backend;
 #endif
-  *joules = 1e-3 * (PetscLogDouble)millijoules;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, joules, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD));
+  PetscCallMPI(MPI_Allreduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, PETSC_COMM_WORLD));
+  PetscCallMPI(MPI_Allreduce(&mine, joules, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD));
+  if (least < 0.) *joules = -1.;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -566,7 +566,7 @@ static PetscErrorCode MeanEnergy(const Config &config, const std::function<Petsc
     PetscCallMPI(MPI_Bcast(&now, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD)); /* all ranks go on, or none */
   } while (now < config.energy);
   PetscCall(EnergyUsed(config.backend, &after));
-  *joules = (after - before) / (PetscLogDouble)calls;
+  *joules = before < 0. ? 0. : (after - before) / (PetscLogDouble)calls;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -586,6 +586,7 @@ static PetscErrorCode MeasureEnergy(const Config &config, Solver *solver, Result
     },
     &result->setup_joules));
   PetscCall(MeanEnergy(config, [&]() { return SolverRun(config, solver, &seconds); }, &result->solve_joules));
+  if (result->solve_joules <= 0.) result->note += "no counter of energy; ";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

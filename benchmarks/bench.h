@@ -187,8 +187,8 @@ extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *n
 /* bytes that this rank's process has in memory now, and that are taken on its device */
 extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes);
 /*
-   Joules that the GPUs of all ranks have taken since their drivers were loaded, one rank to a GPU: NVML's counters, which change
-   some ten times a second. An error where the driver has none.
+   Joules that the GPUs of all ranks have taken since their drivers were loaded, one rank to a GPU, by NVML's counters, which change
+   some ten times a second; -1 where there are none.
 */
 extern PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules);
 /* the text that a view prints */
