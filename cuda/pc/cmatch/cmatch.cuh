@@ -49,8 +49,10 @@ struct CMATCHSolverState {
   const int    *stage;
   int           stop;
 
-  /* Whether the cycle is not wanted any more; the kernel ahead has ended then. What comes before it may be old in a cycle's first
-   * kernel. */
+  /*
+     Whether the cycle is not wanted any more; where it gives true, the kernel ahead has ended. The first kernel of a cycle asks
+     after it has waited for the kernel ahead, the others before they read anything.
+  */
   __device__ __forceinline__ bool Skip() const
   {
     if (!stage || *stage < stop) return false;
