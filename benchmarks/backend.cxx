@@ -184,7 +184,7 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
+PetscErrorCode MemoryInUse([[maybe_unused]] const Backend &backend, PetscLogDouble *bytes)
 {
   PetscFunctionBeginUser;
   PetscCall(PetscMemoryGetCurrentUsage(bytes));
@@ -200,8 +200,6 @@ PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
     PetscCallCUDA(cudaMemGetInfo(&unused, &all));
     *bytes += (PetscLogDouble)(all - unused);
   }
-#else
-  (void)backend;
 #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -238,7 +236,7 @@ static PetscErrorCode ReadNVML(unsigned long long *millijoules)
 }
 #endif
 
-PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules)
+PetscErrorCode EnergyUsed([[maybe_unused]] const Backend &backend, PetscLogDouble *joules)
 {
   PetscLogDouble mine = -1., least;
 
@@ -249,8 +247,6 @@ PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules)
   PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
   if (backend.cuda && ReadNVML(&millijoules) == PETSC_SUCCESS) mine = 1e-3 * (PetscLogDouble)millijoules;
   PetscCall(PetscPopErrorHandler());
-#else
-  (void)backend;
 #endif
   PetscCallMPI(MPI_Allreduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, PETSC_COMM_WORLD));
   PetscCallMPI(MPI_Allreduce(&mine, joules, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD));
