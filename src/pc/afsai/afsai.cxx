@@ -33,9 +33,9 @@ template <auto Member>
 using Param = Field<&PC_AFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  /* max_steps: 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first pattern
+  /* max_steps: 0 leaves only the diagonal, which is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives an initial pattern
 
-     A row of G has at most max_steps * step_size entries beside its first pattern and its diagonal. */
+     A row of G has at most max_steps * step_size entries in addition to its initial pattern and its diagonal. */
   {"-pc_afsai_max_steps", "the most steps in which a row of the factor is extended, k_max", "PCAFSAISetMaxSteps",
    Param<&AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps))},
 
@@ -53,8 +53,8 @@ const Option<PC> kOptions[] = {
 
   /* stop_rule
 
-     The default stops a row where a step no longer pays, whatever its psi has come to. The ratio, (2.16) of Isotton, Janna,
-     Bernaschi, lets rows that cannot reach it run to max_steps, and stops other rows while they still gain. */
+     The default stops a row when a step no longer pays off, whatever the value of its psi. With the ratio, (2.16) of Isotton,
+     Janna, Bernaschi, rows that cannot reach the tolerance run to max_steps, and other rows stop while they still gain. */
   {"-pc_afsai_stop_rule", "the rule by which a row stops", "PCAFSAISetStopRule",
    Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
 
@@ -64,14 +64,14 @@ const Option<PC> kOptions[] = {
   {"-pc_afsai_selection", "the measure by which the candidates for a row are ranked", "PCAFSAISetSelection",
    Param<&AFSAIParams::selection>(OneOf(PCAFSAISelections))},
 
-  /* initial_power: 0 is an empty pattern, 1 the lower triangle of A, p that of its p-th power, by (3.9) of Bernaschi, Bisson,
+  /* initial_power: 0 is an empty pattern, 1 the lower triangle of A, and p that of its p-th power, by (3.9) of Bernaschi, Bisson,
      Fantozzi, Janna
 
-     The steps then add to that pattern. With 0 in `PCAFSAISetMaxSteps()` the result is static FSAI. */
+     The steps then add to this pattern. If `PCAFSAISetMaxSteps()` sets 0 steps, the result is static FSAI. */
   {"-pc_afsai_initial_power", "the power p of A whose lower triangle is the pattern with which rows start",
    "PCAFSAISetInitialPower", Param<&AFSAIParams::initial_power>(Between(0, kFSAILargestPower))},
 
-  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
 
      Only the search for the pattern is filtered: the values of G are computed with all of A. */
   {"-pc_afsai_prefilter", "the threshold tau under which entries of A give no candidates", "PCAFSAISetPrefilter",
@@ -85,47 +85,48 @@ const Option<PC> kOptions[] = {
   {"-pc_afsai_postfilter", "the threshold delta under which entries of the computed factor are dropped", "PCAFSAISetPostfilter",
    Param<&AFSAIParams::postfilter>(Between(0, 1))},
 
-  /* setup_precision: a row on which single precision meets a bad pivot is computed again in double precision, and counted in the
-     view */
+  /* setup_precision: a row that has a bad pivot in single precision is computed again in double precision; the view counts these
+     rows */
   {"-pc_afsai_setup_precision", "the precision in which the factor is computed", "PCAFSAISetSetupPrecision",
    Param<&AFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
 
-  /* factor_precision: products are summed in double precision in any case
+  /* factor_precision: products are always summed in double precision
 
-     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double
-     precision in any case. */
+     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is always stored in double
+     precision. */
   {"-pc_afsai_factor_precision", "the precision in which the factor is stored", "PCAFSAISetFactorPrecision",
    Param<&AFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
 
-  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for a new one
-     in each set-up
+  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern as long as it fits, `PETSC_FALSE` to search for a new
+     pattern in each set-up
 
-     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the
-     same as at the last set-up. The factors then keep their memory. From the values it is seen whether the pattern fits: the
-     gain of a row, log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij /
-     a_ii)^2 over the others. A row has changed if one of both differs from that of the set-up that found the pattern by more
-     than 0.4 of the larger one and by more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a
-     new pattern; on several ranks those of a factor that reaches other ranks decide together, and each other rank about its own
-     block. The view shows how many rows have changed. Both numbers take 8 bytes a row. */
+     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the same
+     as at the last set-up. The factors then keep their memory. Two numbers for each row, its gain and its coupling, show whether
+     the pattern still fits the values. The gain, log(a_ii / psi_i), is the contribution of the off-diagonal entries of this row of
+     the factor; the coupling is the sum of (a_ij / a_ii)^2 over all j other than i. A row has changed if either number differs from
+     its value in the set-up that found the pattern by more than 0.4 of the larger of the two values and by more than 0.05. If more
+     than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks, the ranks of a factor that
+     reaches other ranks decide together, and otherwise each rank decides about its own block. The view shows how many rows have
+     changed. The two numbers take 8 bytes per row. */
   {"-pc_afsai_reuse_pattern", "whether the pattern of the factor is kept when only the values of the matrix have changed",
    "PCAFSAISetReusePattern", Field<&PC_AFSAI::reuse_pattern>(), Invalidates::NOTHING},
 
   /* overlap: 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential `PCAFSAI` does
 
      Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
-     lower-numbered ranks, and `PCAFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8
-     ranks need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application
-     exchanges entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+     lower-numbered ranks, and the layers of `PCAFSAISetHaloLayers()` all of their rows that matter, G is the same as on one rank.
+     With 1 hop, 4 or 8 ranks need about as many iterations as one rank; subdomains thinner than about three couplings need 2 hops.
+     Each application exchanges entries of two vectors with neighbours, in addition to what the product with the matrix exchanges.
 
      See also: `PCAFSAISetHaloLayers()` */
   {"-pc_afsai_overlap", "how many hops to lower-numbered ranks the factor may reach", "PCAFSAISetOverlap",
    Field<&PC_AFSAI::overlap>(Between(0, kFSAIMostOverlap))},
 
-  /* halo_layers: 0 stands for the power of the first pattern and the most steps of a row, of which 5 count at most
+  /* halo_layers: 0 stands for the power of the initial pattern plus the most steps of a row, of which at most 5 count
 
-     The rows that the set-up gathers are those of the ranks that `PCAFSAISetOverlap()` allows, no more than so many couplings
-     away. With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut. Where
-     `PCAFSAISetPattern()` gives the first pattern, the couplings are counted from its columns, too.
+     The set-up gathers rows from the ranks that `PCAFSAISetOverlap()` allows, at most this number of couplings away. With as many
+     layers as a row has steps, nothing is cut. The view counts the rows that the layers may have cut. Where `PCAFSAISetPattern()`
+     gives the initial pattern, the couplings are counted from its columns, too.
 
      See also: `PCAFSAISetOverlap()` */
   {"-pc_afsai_halo_layers", "how many couplings lead from a rank's rows to the rows of other ranks that it gathers",
@@ -331,28 +332,30 @@ static PetscErrorCode Create_AFSAI(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL`: the pattern of `PCAFSAISetInitialPower()` again
+- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL` returns to the pattern of
+  `PCAFSAISetInitialPower()`
 
   Level: advanced
 
   Notes:
-  A row of the factor starts with the lower triangle of this row of the rank's diagonal block, whose entries all stay unless
-  `PCAFSAISetPostfilter()` drops them, and is then extended by the steps of `PCAFSAISetMaxSteps()`. With 0 steps the factor is that
-  of `PCSFSAI` on this pattern. The upper triangle and the values are not looked at, and `PCAFSAISetInitialPower()` is not used
-  while a pattern is given. A row takes time and memory as the square of its length and more.
+  A row of the factor starts with the lower triangular part of this row in the rank's diagonal block of the pattern. All of these
+  entries stay unless `PCAFSAISetPostfilter()` drops them. The steps of `PCAFSAISetMaxSteps()` then extend the row. With 0 steps the
+  factor is that of `PCSFSAI` on this pattern. The upper triangle and the values are ignored, and `PCAFSAISetInitialPower()` is not
+  used while a pattern is given. The time and memory that a row takes grow at least as the square of its length.
 
   On several ranks with `PCAFSAISetOverlap()` a row starts with the entries in columns of lower-numbered ranks, too. Ranks that the
-  pattern couples are as those that the matrix couples, one hop apart. The rows of other ranks that are gathered are those of the
-  columns of the pattern and, for the steps, those that the couplings of `PCAFSAISetHaloLayers()` lead to from there and from the
-  rank's border. Entries in columns of lower-numbered ranks that no hop leads to, as without hops, are left out; the view counts
-  them.
+  pattern couples are one hop apart, like those that the matrix couples. The set-up gathers those rows of other ranks that are
+  columns of the pattern and, for the steps, the rows that the couplings of `PCAFSAISetHaloLayers()` reach from these rows and from
+  the rank's border. Entries in columns of lower-numbered ranks that no hop reaches are left out, as all of them are without hops;
+  the view counts them.
 
-  The matrix may be on the host when the operator is on the GPU, and the other way round.
+  The pattern matrix may be on the host when the operator is on the GPU, and vice versa.
 
-  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
-  change, the next set-up that new values of the operator bring about uses the new nonzeros.
+  The next `PCSetUp()` starts from scratch. `pc` keeps a reference to the pattern matrix, even across `PCReset()`. If the nonzeros
+  of this matrix change, the next set-up for new values of the operator uses the new nonzeros.
 
-  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+  `PCSetUp()` ends with an error if the pattern matrix is not assembled, is not a `MATAIJ`, or does not have the local sizes of the
+  operator.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetPattern()`, `PCAFSAISetInitialPower()`, `PCSFSAISetPattern()`
 @*/
@@ -370,7 +373,7 @@ PetscErrorCode PCAFSAISetPattern(PC pc, Mat pattern)
 . pc - the preconditioner context
 
   Output Parameter:
-. pattern - see `PCAFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+. pattern - see `PCAFSAISetPattern()`; a borrowed reference, or `NULL` if no matrix was given
 
   Level: advanced
 
@@ -414,8 +417,8 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   PCAFSAI - "afsai": adaptive factored sparse approximate inverse of a symmetric positive definite matrix, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_afsai_max_steps <20> - the most steps in which a row of the factor is extended, k_max; between 0 and 10000; 0 leaves the
-  diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first pattern
++ -pc_afsai_max_steps <20> - the most steps in which a row of the factor is extended, k_max; between 0 and 10000; 0 leaves only the
+  diagonal, which is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives an initial pattern
 . -pc_afsai_step_size <1> - how many entries a step adds to a row of the factor, s; between 1 and 10000
 . -pc_afsai_tolerance <0.001> - the tolerance epsilon of the rule by which a row stops; at least 0 and below 1; with the rule
   `gain`, 0 makes every row take all its steps
@@ -426,58 +429,58 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   of Isotton, Janna, Bernaschi; this measure depends on the scaling of A; `decrease`: |d psi_i / d g_ij| / sqrt(a_jj), the square
   root of the decrease of psi_i that j alone brings; this measure is the same for A and for every diagonal scaling of A
 . -pc_afsai_initial_power <0> - the power p of A whose lower triangle is the pattern with which rows start; between 0 and 1000; 0 is
-  an empty pattern, 1 the lower triangle of A, p that of its p-th power, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+  an empty pattern, 1 the lower triangle of A, and p that of its p-th power, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 . -pc_afsai_prefilter <0> - the threshold tau under which entries of A give no candidates; between 0 and 1; an entry with |a_ij| <=
-  tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+  tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
 . -pc_afsai_postfilter <0> - the threshold delta under which entries of the computed factor are dropped; between 0 and 1; an entry
   with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops nothing
-. -pc_afsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row on which single
-  precision meets a bad pivot is computed again in double precision, and counted in the view
-. -pc_afsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are summed in
-  double precision in any case
+. -pc_afsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row that has a bad
+  pivot in single precision is computed again in double precision; the view counts these rows
+. -pc_afsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are always
+  summed in double precision
 . -pc_afsai_reuse_pattern <true> - whether the pattern of the factor is kept when only the values of the matrix have changed: `true`
-  to compute new values on the old pattern while that fits, `false` to search for a new one in each set-up
+  to compute new values on the old pattern as long as it fits, `false` to search for a new pattern in each set-up
 . -pc_afsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
   rank's diagonal block, as `PCBJACOBI` with a sequential `PCAFSAI` does
 . -pc_afsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
-  10000; 0 stands for the power of the first pattern and the most steps of a row, of which 5 count at most
+  10000; 0 stands for the power of the initial pattern plus the most steps of a row, of which at most 5 count
 - -pc_afsai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 
   Notes:
-  For each row i of the lower triangular G the pattern is extended, step by step, by the columns where the derivative of the
-  Kaporin number of G A G^T is largest; then A restricted to the pattern is solved for the row. The pattern starts as a power of A,
-  or as `PCAFSAISetPattern()` gives it. The rows are independent of
-  each other, and the preconditioner is applied as two sparse matrix-vector products, so that both the set-up and the solve
-  run in parallel throughout. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
+  For each row i of the lower triangular G the pattern is extended, step by step, by the columns where the derivative of the Kaporin
+  number of G A G^T is largest; then the system with A restricted to the pattern is solved for the row. The pattern starts as a
+  power of A, or as `PCAFSAISetPattern()` gives it. The rows are independent of each other, and the preconditioner is applied as two
+  sparse matrix-vector products, so that both the set-up and the solve run in parallel throughout. diag(G A G^T) = 1, and M is
+  symmetric positive definite for every pattern.
 
-  More steps give a smaller Kaporin number, but not always fewer iterations: between few steps and enough a factor can be far worse
-  than `PCJACOBI`. The view says so where more than a tenth of the rows took all their steps and the last of them still lowered psi
-  by more than a tenth.
+  More steps give a smaller Kaporin number, but not always fewer iterations: between a few steps and enough steps, a factor can be
+  far worse than `PCJACOBI`. The view says so if more than a tenth of the rows took all their steps and the last step still lowered
+  psi by more than a tenth.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
-  each rank takes its diagonal block, as `PCBJACOBI` does, unless `PCAFSAISetOverlap()` lets G reach other ranks. Then each rank
-  gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have
-  stayed, and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered
-  rows are in double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the
-  view shows their number and their bytes.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. On several ranks each
+  rank uses its diagonal block, as `PCBJACOBI` does, unless `PCAFSAISetOverlap()` lets G reach other ranks. In that case each rank
+  gathers rows near its border from lower-numbered ranks in each set-up, or only their new values if the nonzeros of the matrix are
+  unchanged, and computes its rows of G from the gathered rows and its own. With block matrices G stays in the rank's block. The
+  gathered rows are in double precision and take 12 bytes per entry; the view shows their number and their bytes. While a rank
+  computes, it also holds a copy of all of its own rows.
 
-  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU; the view shows the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
-  `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
+  The scalar entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once, and new values are copied into the same
+  memory, for a `MATBAIJCUDA` on the GPU. The view shows the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read
+  on the host: `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested; those of Kokkos, ViennaCL, HIP and MKL are not.
 
-  A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a
+  A coupling that only one of its two rows contains is left out of G. If the other row has only its diagonal entry, such as a
   Dirichlet row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it,
-  before G^T G: `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then,
-  and `KSPCGFUSED` takes its general path. Values of other ranks' rows are not carried over: zero the columns, too, with
-  `MatZeroRowsColumns()`, or begin with a guess that has these values. The view counts these couplings, and the pairs of entries
-  that are not equal. For such couplings each set-up copies the values of the matrix.
+  before it applies G^T G. With such rows `KSPCG` then converges for any initial guess, which it would not do otherwise. M is then
+  not symmetric, and `KSPCGFUSED` takes its general path. Values of other ranks' rows are not carried over: zero the columns, too,
+  with `MatZeroRowsColumns()`, or start from a guess that has these values. The view counts these couplings, and the pairs of
+  entries that are not equal. If there are such couplings, each set-up copies the values of the matrix.
 
-  A matrix whose diagonal entries are all negative is preconditioned as -A with the other sign, so that M^{-1} = -G^T G. Rows of
+  A matrix whose diagonal entries are all negative is preconditioned as -A with the opposite sign, so that M^{-1} = -G^T G. Rows of
   zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both. Any other
-  diagonal entry that is missing or has another sign than the rest, or an entry that is not finite, makes the set-up fail with a
-  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
+  diagonal entry that is missing or differs in sign from the rest, or an entry that is not finite, makes the set-up fail with a
+  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice are added.
 
   References:
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;
@@ -490,7 +493,7 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
 M*/
 
 /*@C
-  PCCreate_AFSAI - Makes a preconditioner a `PCAFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_AFSAI - Makes a preconditioner a `PCAFSAI`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

@@ -13,8 +13,8 @@
 
   Input Parameters:
 + pc        - the preconditioner context
-- max_steps - between 0 and 10000, 20 (default); 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives
-              a first pattern
+- max_steps - between 0 and 10000, 20 (default); 0 leaves only the diagonal, which is `PCJACOBI`, unless `PCAFSAISetInitialPower()`
+              gives an initial pattern
 
   Options Database Key:
 . -pc_afsai_max_steps <max_steps> - the most steps in which a row of the factor is extended, k_max
@@ -22,7 +22,7 @@
   Level: intermediate
 
   Note:
-  A row of G has at most max_steps * step_size entries beside its first pattern and its diagonal.
+  A row of G has at most max_steps * step_size entries in addition to its initial pattern and its diagonal.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetMaxSteps()`
 @*/
@@ -154,8 +154,8 @@ PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
   Level: intermediate
 
   Note:
-  The default stops a row where a step no longer pays, whatever its psi has come to. The ratio, (2.16) of Isotton, Janna, Bernaschi,
-  lets rows that cannot reach it run to max_steps, and stops other rows while they still gain.
+  The default stops a row when a step no longer pays off, whatever the value of its psi. With the ratio, (2.16) of Isotton, Janna,
+  Bernaschi, rows that cannot reach the tolerance run to max_steps, and other rows stop while they still gain.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`, `PCAFSAIStopRule`
 @*/
@@ -235,8 +235,8 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
 
   Input Parameters:
 + pc            - the preconditioner context
-- initial_power - between 0 and 1000, 0 (default); 0 is an empty pattern, 1 the lower triangle of A, p that of its p-th power, by
-                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+- initial_power - between 0 and 1000, 0 (default); 0 is an empty pattern, 1 the lower triangle of A, and p that of its p-th power,
+                  by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern with which rows start
@@ -244,7 +244,7 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
   Level: intermediate
 
   Note:
-  The steps then add to that pattern. With 0 in `PCAFSAISetMaxSteps()` the result is static FSAI.
+  The steps then add to this pattern. If `PCAFSAISetMaxSteps()` sets 0 steps, the result is static FSAI.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetInitialPower()`
 @*/
@@ -280,7 +280,7 @@ PetscErrorCode PCAFSAIGetInitialPower(PC pc, PetscInt *initial_power)
 
   Input Parameters:
 + pc        - the preconditioner context
-- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson,
               Fantozzi, Janna
 
   Options Database Key:
@@ -371,8 +371,8 @@ PetscErrorCode PCAFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 
   Input Parameters:
 + pc              - the preconditioner context
-- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row on which single precision meets a bad
-                    pivot is computed again in double precision, and counted in the view
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row that has a bad pivot in single
+                    precision is computed again in double precision; the view counts these rows
 
   Options Database Key:
 . -pc_afsai_setup_precision <setup_precision> - the precision in which the factor is computed
@@ -413,8 +413,8 @@ PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
 
   Input Parameters:
 + pc               - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are summed in double precision in
-                     any case
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are always summed in double
+                     precision
 
   Options Database Key:
 . -pc_afsai_factor_precision <factor_precision> - the precision in which the factor is stored
@@ -422,8 +422,8 @@ PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
-  any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is always stored in double
+  precision.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`, `FinePCPrecision`
 @*/
@@ -459,8 +459,8 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc            - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to search for a new
-                  one in each set-up
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern as long as it fits, `PETSC_FALSE` to search for a
+                  new pattern in each set-up
 
   Options Database Key:
 . -pc_afsai_reuse_pattern <reuse_pattern> - whether the pattern of the factor is kept when only the values of the matrix have
@@ -470,12 +470,13 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Note:
   The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCAFSAISetPattern()`, are the same as
-  at the last set-up. The factors then keep their memory. From the values it is seen whether the pattern fits: the gain of a row,
-  log(a_ii / psi_i), is what its entries beside the diagonal bring, and its coupling is the sum of (a_ij / a_ii)^2 over the others.
-  A row has changed if one of both differs from that of the set-up that found the pattern by more than 0.4 of the larger one and by
-  more than 0.05. If more than a tenth of the rows have changed, the set-up searches for a new pattern; on several ranks those of a
-  factor that reaches other ranks decide together, and each other rank about its own block. The view shows how many rows have
-  changed. Both numbers take 8 bytes a row.
+  at the last set-up. The factors then keep their memory. Two numbers for each row, its gain and its coupling, show whether the
+  pattern still fits the values. The gain, log(a_ii / psi_i), is the contribution of the off-diagonal entries of this row of the
+  factor; the coupling is the sum of (a_ij / a_ii)^2 over all j other than i. A row has changed if either number differs from its
+  value in the set-up that found the pattern by more than 0.4 of the larger of the two values and by more than 0.05. If more than a
+  tenth of the rows have changed, the set-up searches for a new pattern; on several ranks, the ranks of a factor that reaches other
+  ranks decide together, and otherwise each rank decides about its own block. The view shows how many rows have changed. The two
+  numbers take 8 bytes per row.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
 @*/
@@ -521,9 +522,9 @@ PetscErrorCode PCAFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 
   Note:
   Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
-  lower-numbered ranks, and `PCAFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
-  need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
-  entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+  lower-numbered ranks, and the layers of `PCAFSAISetHaloLayers()` all of their rows that matter, G is the same as on one rank. With
+  1 hop, 4 or 8 ranks need about as many iterations as one rank; subdomains thinner than about three couplings need 2 hops. Each
+  application exchanges entries of two vectors with neighbours, in addition to what the product with the matrix exchanges.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetOverlap()`, `PCAFSAISetHaloLayers()`
 @*/
@@ -559,8 +560,8 @@ PetscErrorCode PCAFSAIGetOverlap(PC pc, PetscInt *overlap)
 
   Input Parameters:
 + pc          - the preconditioner context
-- halo_layers - between 0 and 10000, 0 (default); 0 stands for the power of the first pattern and the most steps of a row, of which
-                5 count at most
+- halo_layers - between 0 and 10000, 0 (default); 0 stands for the power of the initial pattern plus the most steps of a row, of
+                which at most 5 count
 
   Options Database Key:
 . -pc_afsai_halo_layers <halo_layers> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers
@@ -568,9 +569,9 @@ PetscErrorCode PCAFSAIGetOverlap(PC pc, PetscInt *overlap)
   Level: intermediate
 
   Note:
-  The rows that the set-up gathers are those of the ranks that `PCAFSAISetOverlap()` allows, no more than so many couplings away.
-  With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut. Where
-  `PCAFSAISetPattern()` gives the first pattern, the couplings are counted from its columns, too.
+  The set-up gathers rows from the ranks that `PCAFSAISetOverlap()` allows, at most this number of couplings away. With as many
+  layers as a row has steps, nothing is cut. The view counts the rows that the layers may have cut. Where `PCAFSAISetPattern()`
+  gives the initial pattern, the couplings are counted from its columns, too.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetHaloLayers()`, `PCAFSAISetOverlap()`
 @*/

@@ -28,18 +28,18 @@ template <auto Member>
 using Param = Field<&PC_SFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  /* power: 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by (3.9) of
+  /* power: 0 leaves only the diagonal, which is `PCJACOBI`, 1 takes the lower triangle of A, and 2 one more product, by (3.9) of
      Bernaschi, Bisson, Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be long
 
-     A row of m entries costs m^3 operations. By default the power is 1 where the rows of power 2 would cost more than rows of
-     200 entries on the average, such as those of quadratic elements with three unknowns a point; each rank chooses for its rows,
-     and the view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while
+     A row of m entries costs m^3 operations. By default the power is 1 if the rows of power 2 would cost more than rows of 200
+     entries on average, such as those of quadratic elements with three unknowns per point. Each rank chooses for its own rows, and
+     the view says what was chosen. The products are symbolic, so entries that cancel stay. The power is not used while
      `PCSFSAISetPattern()` gives the pattern. */
   {"-pc_sfsai_power", "how many products of the recursion make the pattern of the factor, k", "PCSFSAISetPower",
    Field<&PC_SFSAI::power>(Between(PETSC_DETERMINE, kFSAILargestPower))},
 
-  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0
-     every stored entry counts
+  /* prefilter: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0 every
+     stored entry counts
 
      Only the pattern is filtered: the values of G are computed with all of A. The prefilter is not used while
      `PCSFSAISetPattern()` gives the pattern. */
@@ -54,32 +54,33 @@ const Option<PC> kOptions[] = {
   {"-pc_sfsai_postfilter", "the threshold delta under which entries of the computed factor are dropped", "PCSFSAISetPostfilter",
    Param<&SFSAIParams::postfilter>(Between(0, 1))},
 
-  /* max_row: 0 for no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
+  /* max_row: 0 for no cap, 1 leaves only the diagonal, and -1, `PETSC_DETERMINE`, takes 768
 
-     A longer row keeps the entries with the largest path weights, which are the entries of |A~|^k along the row's paths, where
-     A~ is the filtered A scaled to unit diagonal. Among equal weights smaller columns come first. The view counts the rows that
-     were cut. The cap is not used while `PCSFSAISetPattern()` gives the pattern. */
+     A longer row keeps the entries with the largest path weights, which are the entries of |A~|^k along the row's paths, where A~
+     is the filtered A scaled to unit diagonal. Among entries of equal weight, those with smaller column numbers come first. The
+     view counts the rows that were cut. The cap is not used while `PCSFSAISetPattern()` gives the pattern. */
   {"-pc_sfsai_max_row", "the most entries that a row of the factor may have, its diagonal included", "PCSFSAISetMaxRow",
    Field<&PC_SFSAI::max_row>(Between(PETSC_DETERMINE, kSFSAILargestCap))},
 
-  /* setup_precision: a row on which single precision meets a bad pivot is computed again in double precision, and counted in the
-     view */
+  /* setup_precision: a row that has a bad pivot in single precision is computed again in double precision; the view counts these
+     rows */
   {"-pc_sfsai_setup_precision", "the precision in which the factor is computed", "PCSFSAISetSetupPrecision",
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
 
-  /* factor_precision: products are summed in double precision in any case
+  /* factor_precision: products are always summed in double precision
 
-     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double
-     precision in any case. */
+     A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is always stored in double
+     precision. */
   {"-pc_sfsai_factor_precision", "the precision in which the factor is stored", "PCSFSAISetFactorPrecision",
    Param<&SFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
 
-  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the pattern anew
+  /* reuse_pattern: `PETSC_TRUE` to compute new values on the old pattern as long as it fits, `PETSC_FALSE` to make a new pattern in
+     each set-up
 
-     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the
-     same as at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern
-     depends on the values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about
-     what they were, see `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
+     The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same
+     as at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern depends on
+     the values from which it was made. It is then kept as long as the gains and couplings of nine tenths of the rows stay about the
+     same, see `PCAFSAISetReusePattern()`; otherwise the set-up makes a new pattern.
 
      See also: `PCAFSAISetReusePattern()` */
   {"-pc_sfsai_reuse_pattern", "whether the pattern of the factor is kept when only the values of the matrix have changed",
@@ -88,9 +89,9 @@ const Option<PC> kOptions[] = {
   /* overlap: 0 keeps the factor in the rank's diagonal block, as `PCBJACOBI` with a sequential `PCSFSAI` does
 
      Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
-     lower-numbered ranks, and `PCSFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8
-     ranks need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application
-     exchanges entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+     lower-numbered ranks, and the layers of `PCSFSAISetHaloLayers()` all of their rows that matter, G is the same as on one rank.
+     With 1 hop, 4 or 8 ranks need about as many iterations as one rank; subdomains thinner than about three couplings need 2 hops.
+     Each application exchanges entries of two vectors with neighbours, in addition to what the product with the matrix exchanges.
 
      See also: `PCSFSAISetHaloLayers()` */
   {"-pc_sfsai_overlap", "how many hops to lower-numbered ranks the factor may reach", "PCSFSAISetOverlap",
@@ -98,9 +99,9 @@ const Option<PC> kOptions[] = {
 
   /* halo_layers: 0 stands for the power
 
-     The rows that the set-up gathers are those of the ranks that `PCSFSAISetOverlap()` allows, no more than so many couplings
-     away. With as many layers as the power nothing is cut. The view counts rows that the layers may have cut. They do not matter
-     where `PCSFSAISetPattern()` gives the pattern, whose columns are the rows that are gathered.
+     The set-up gathers rows from the ranks that `PCSFSAISetOverlap()` allows, at most this number of couplings away. With as many
+     layers as the power, nothing is cut. The view counts the rows that the layers may have cut. The layers do not matter if
+     `PCSFSAISetPattern()` gives the pattern: then the rows that are gathered are the columns of this pattern.
 
      See also: `PCSFSAISetOverlap()` */
   {"-pc_sfsai_halo_layers", "how many couplings lead from a rank's rows to the rows of other ranks that it gathers",
@@ -332,25 +333,26 @@ static PetscErrorCode Create_SFSAI(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
+- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL` returns to the pattern of `PCSFSAISetPower()`
 
   Level: advanced
 
   Notes:
   The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna. The diagonal
-  belongs to the pattern in any case; the upper triangle and the values are not looked at. While a pattern is given,
-  `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
+  always belongs to the pattern; the upper triangle and the values are ignored. While a pattern is given, `PCSFSAISetPower()`,
+  `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
 
   On several ranks with `PCSFSAISetOverlap()` entries in columns of lower-numbered ranks belong to the pattern, too. Ranks that the
-  pattern couples are as those that the matrix couples, one hop apart. Entries in columns of lower-numbered ranks that no hop leads
-  to, as without hops, are left out; the view counts them.
+  pattern couples are one hop apart, like those that the matrix couples. Entries in columns of lower-numbered ranks that no hop
+  reaches are left out, as all of them are without hops; the view counts them.
 
-  The matrix may be on the host when the operator is on the GPU, and the other way round.
+  The pattern matrix may be on the host when the operator is on the GPU, and vice versa.
 
-  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
-  change, the next set-up that new values of the operator bring about uses the new nonzeros.
+  The next `PCSetUp()` starts from scratch. `pc` keeps a reference to the pattern matrix, even across `PCReset()`. If the nonzeros
+  of this matrix change, the next set-up for new values of the operator uses the new nonzeros.
 
-  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+  `PCSetUp()` ends with an error if the pattern matrix is not assembled, is not a `MATAIJ`, or does not have the local sizes of the
+  operator.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPattern()`, `PCSFSAISetPower()`
 @*/
@@ -368,7 +370,7 @@ PetscErrorCode PCSFSAISetPattern(PC pc, Mat pattern)
 . pc - the preconditioner context
 
   Output Parameter:
-. pattern - see `PCSFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+. pattern - see `PCSFSAISetPattern()`; a borrowed reference, or `NULL` if no matrix was given
 
   Level: advanced
 
@@ -412,21 +414,21 @@ PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_sfsai_power <-1> - how many products of the recursion make the pattern of the factor, k; between -1 and 1000; 0 leaves the
-  diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one product more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna;
-  -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be long
++ -pc_sfsai_power <-1> - how many products of the recursion make the pattern of the factor, k; between -1 and 1000; 0 leaves only
+  the diagonal, which is `PCJACOBI`, 1 takes the lower triangle of A, and 2 one more product, by (3.9) of Bernaschi, Bisson,
+  Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be long
 . -pc_sfsai_prefilter <0> - the threshold tau under which entries of A do not count for the pattern; between 0 and 1; an entry with
-  |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0 every stored entry counts
+  |a_ij| <= tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson, Fantozzi, Janna; with 0 every stored entry counts
 . -pc_sfsai_postfilter <0> - the threshold delta under which entries of the computed factor are dropped; between 0 and 1; an entry
   with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna; 0 drops nothing
 . -pc_sfsai_max_row <-1> - the most entries that a row of the factor may have, its diagonal included; between -1 and 100000; 0 for
-  no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
-. -pc_sfsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row on which single
-  precision meets a bad pivot is computed again in double precision, and counted in the view
-. -pc_sfsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are summed in
-  double precision in any case
+  no cap, 1 leaves only the diagonal, and -1, `PETSC_DETERMINE`, takes 768
+. -pc_sfsai_setup_precision <single> - the precision in which the factor is computed: `single` or `double`; a row that has a bad
+  pivot in single precision is computed again in double precision; the view counts these rows
+. -pc_sfsai_factor_precision <single> - the precision in which the factor is stored: `single` or `double`; products are always
+  summed in double precision
 . -pc_sfsai_reuse_pattern <true> - whether the pattern of the factor is kept when only the values of the matrix have changed: `true`
-  to compute new values on the old pattern while that fits, `false` to make the pattern anew
+  to compute new values on the old pattern as long as it fits, `false` to make a new pattern in each set-up
 . -pc_sfsai_overlap <0> - how many hops to lower-numbered ranks the factor may reach; between 0 and 1000; 0 keeps the factor in the
   rank's diagonal block, as `PCBJACOBI` with a sequential `PCSFSAI` does
 . -pc_sfsai_halo_layers <0> - how many couplings lead from a rank's rows to the rows of other ranks that it gathers; between 0 and
@@ -441,50 +443,50 @@ PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   to the pattern of a row is factored and solved for the row, (3.6). The rows are independent of each other. The preconditioner is
   applied as two sparse matrix-vector products. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
-  Unless a power is asked for, it is 2. If rows with power 2 would cost more than rows of 200 entries on the average, as with
-  quadratic elements of elasticity in three dimensions, the set-up would take much longer than the solve, and the power is 1. Each
-  rank chooses for its rows; the view says what was chosen. A row that is coupled to very many others, as an integral condition or
-  an earth node is, has at most 768 entries unless `PCSFSAISetMaxRow()` says otherwise; the view counts the rows that were cut.
+  The default power is 2. If rows with power 2 would cost more than rows of 200 entries on average, as with quadratic elements of
+  elasticity in three dimensions, the set-up would take much longer than the solve, and the power is 1. Each rank chooses for its
+  own rows; the view says what was chosen. A row that is coupled to very many others, such as an integral condition or an earth
+  node, has at most 768 entries unless `PCSFSAISetMaxRow()` says otherwise; the view counts the rows that were cut.
 
-  When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
+  When only the values of the matrix change, the pattern is kept and a set-up computes only values. `PCAFSAI` searches for a pattern
   row by row: its set-up costs more, and it takes fewer iterations at the same number of nonzeros.
 
   Without a cap a row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the
-diagonal included, the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with less
-than 227 KB of shared memory per block, is solved in double precision whatever the precision of the set-up, by LAPACK or on GPUs by
-cuSOLVER. If memory does not hold the system of the longest row, the set-up ends with an error that names the row and the options
-which shorten it.
+  diagonal included, the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with
+  less than 227 KB of shared memory per block, is solved in double precision, whatever the precision of the set-up, by LAPACK on the
+  host or by cuSOLVER on GPUs. If the system of the longest row does not fit into memory, the set-up ends with an error that names
+  the row and the options that shorten it.
 
-  On GPUs the set-up takes some 40 bytes a row beyond A, G and G^T, 256 MiB at most for the columns that the search keeps, and where
-  rows are too large for shared memory 256 MiB at most for the tables of their search, and as much for their systems, or what one
-  row needs if that is more. With a prefilter the pattern of the filtered A comes to this. With a postfilter G before it is filtered
-  is computed in chunks of rows, which share the 256 MiB with the columns that the search keeps, and there are up to 16 bytes a row
-  more. Where there are several chunks each but the last is computed twice, which bounds the memory at the cost of time. On the host
-  the set-up takes some 30 bytes a row, the system of the longest row and, without a postfilter, 4 bytes an entry of G. With a
-  postfilter it is 256 MiB at most instead: the rows beyond are computed twice.
+  In addition to A, G and G^T, the set-up on GPUs takes some 40 bytes per row and at most 256 MiB for the columns that the search
+  keeps. If rows are too large for shared memory, it also takes at most 256 MiB for the tables of their search, and as much for
+  their systems, or what one row needs if that is more. A prefilter adds the pattern of the filtered A. With a postfilter, the
+  unfiltered G is computed in chunks of rows, which share the 256 MiB with the columns that the search keeps, and up to 16 more
+  bytes per row are needed. If there are several chunks, each but the last is computed twice, which bounds the memory at the cost of
+  time. On the host the set-up takes some 30 bytes per row, the system of the longest row and, without a postfilter, 4 bytes per
+  entry of G. With a postfilter, it takes at most 256 MiB instead of these: rows beyond this are computed twice.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
-  each rank takes its diagonal block, as `PCBJACOBI` does, unless `PCSFSAISetOverlap()` lets G reach other ranks. Then each rank
-  gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have
-  stayed, and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered
-  rows are in double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the
-  view shows their number and their bytes.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. On several ranks each
+  rank uses its diagonal block, as `PCBJACOBI` does, unless `PCSFSAISetOverlap()` lets G reach other ranks. In that case each rank
+  gathers rows near its border from lower-numbered ranks in each set-up, or only their new values if the nonzeros of the matrix are
+  unchanged, and computes its rows of G from the gathered rows and its own. With block matrices G stays in the rank's block. The
+  gathered rows are in double precision and take 12 bytes per entry; the view shows their number and their bytes. While a rank
+  computes, it also holds a copy of all of its own rows.
 
-  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU; the view shows the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
-  `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
+  The scalar entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once, and new values are copied into the same
+  memory, for a `MATBAIJCUDA` on the GPU. The view shows the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read
+  on the host: `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested; those of Kokkos, ViennaCL, HIP and MKL are not.
 
-  A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a
+  A coupling that only one of its two rows contains is left out of G. If the other row has only its diagonal entry, such as a
   Dirichlet row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it,
-  before G^T G: `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then,
-  and `KSPCGFUSED` takes its general path. Values of other ranks' rows are not carried over: zero the columns, too, with
-  `MatZeroRowsColumns()`, or begin with a guess that has these values. The view counts these couplings, and the pairs of entries
-  that are not equal. For such couplings each set-up copies the values of the matrix.
+  before it applies G^T G. With such rows `KSPCG` then converges for any initial guess, which it would not do otherwise. M is then
+  not symmetric, and `KSPCGFUSED` takes its general path. Values of other ranks' rows are not carried over: zero the columns, too,
+  with `MatZeroRowsColumns()`, or start from a guess that has these values. The view counts these couplings, and the pairs of
+  entries that are not equal. If there are such couplings, each set-up copies the values of the matrix.
 
-  A matrix whose diagonal entries are all negative is preconditioned as -A with the other sign, so that M^{-1} = -G^T G. Rows of
+  A matrix whose diagonal entries are all negative is preconditioned as -A with the opposite sign, so that M^{-1} = -G^T G. Rows of
   zeros are isolated rows with an inverse of 0, whether their diagonal entry is stored or not. The view shows both. Any other
-  diagonal entry that is missing or has another sign than the rest, or an entry that is not finite, makes the set-up fail with a
-  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
+  diagonal entry that is missing or differs in sign from the rest, or an entry that is not finite, makes the set-up fail with a
+  `PCFailedReason`. Columns that are not in ascending order are sorted for the set-up, and entries that are stored twice are added.
 
   Reference:
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
@@ -496,7 +498,7 @@ which shorten it.
 M*/
 
 /*@C
-  PCCreate_SFSAI - Makes a preconditioner a `PCSFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_SFSAI - Makes a preconditioner a `PCSFSAI`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

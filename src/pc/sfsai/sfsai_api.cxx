@@ -13,8 +13,8 @@
 
   Input Parameters:
 + pc    - the preconditioner context
-- power - between -1 and 1000, -1 (default); 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 one
-          product more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be
+- power - between -1 and 1000, -1 (default); 0 leaves only the diagonal, which is `PCJACOBI`, 1 takes the lower triangle of A, and 2
+          one more product, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna; -1, `PETSC_DETERMINE`, takes 2, or 1 where rows would be
           long
 
   Options Database Key:
@@ -23,10 +23,10 @@
   Level: intermediate
 
   Note:
-  A row of m entries costs m^3 operations. By default the power is 1 where the rows of power 2 would cost more than rows of 200
-  entries on the average, such as those of quadratic elements with three unknowns a point; each rank chooses for its rows, and the
-  view says what was chosen. The products are symbolic, so that entries that cancel stay. The power is not used while
-  `PCSFSAISetPattern()` gives the pattern.
+  A row of m entries costs m^3 operations. By default the power is 1 if the rows of power 2 would cost more than rows of 200 entries
+  on average, such as those of quadratic elements with three unknowns per point. Each rank chooses for its own rows, and the view
+  says what was chosen. The products are symbolic, so entries that cancel stay. The power is not used while `PCSFSAISetPattern()`
+  gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPower()`
 @*/
@@ -62,7 +62,7 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
 
   Input Parameters:
 + pc        - the preconditioner context
-- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+- prefilter - between 0 and 1, 0 (default); an entry with |a_ij| <= tau sqrt(a_ii a_jj) is ignored, (3.8) of Bernaschi, Bisson,
               Fantozzi, Janna; with 0 every stored entry counts
 
   Options Database Key:
@@ -154,7 +154,7 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 
   Input Parameters:
 + pc      - the preconditioner context
-- max_row - between -1 and 100000, -1 (default); 0 for no cap, 1 leaves the diagonal, and -1, `PETSC_DETERMINE`, takes 768
+- max_row - between -1 and 100000, -1 (default); 0 for no cap, 1 leaves only the diagonal, and -1, `PETSC_DETERMINE`, takes 768
 
   Options Database Key:
 . -pc_sfsai_max_row <max_row> - the most entries that a row of the factor may have, its diagonal included
@@ -163,8 +163,8 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 
   Note:
   A longer row keeps the entries with the largest path weights, which are the entries of |A~|^k along the row's paths, where A~ is
-  the filtered A scaled to unit diagonal. Among equal weights smaller columns come first. The view counts the rows that were cut.
-  The cap is not used while `PCSFSAISetPattern()` gives the pattern.
+  the filtered A scaled to unit diagonal. Among entries of equal weight, those with smaller column numbers come first. The view
+  counts the rows that were cut. The cap is not used while `PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetMaxRow()`
 @*/
@@ -200,8 +200,8 @@ PetscErrorCode PCSFSAIGetMaxRow(PC pc, PetscInt *max_row)
 
   Input Parameters:
 + pc              - the preconditioner context
-- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row on which single precision meets a bad
-                    pivot is computed again in double precision, and counted in the view
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; a row that has a bad pivot in single
+                    precision is computed again in double precision; the view counts these rows
 
   Options Database Key:
 . -pc_sfsai_setup_precision <setup_precision> - the precision in which the factor is computed
@@ -242,8 +242,8 @@ PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
 
   Input Parameters:
 + pc               - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are summed in double precision in
-                     any case
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; products are always summed in double
+                     precision
 
   Options Database Key:
 . -pc_sfsai_factor_precision <factor_precision> - the precision in which the factor is stored
@@ -251,8 +251,8 @@ PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
-  any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is always stored in double
+  precision.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`, `FinePCPrecision`
 @*/
@@ -288,8 +288,8 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc            - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern while that fits, `PETSC_FALSE` to make the pattern
-                  anew
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern as long as it fits, `PETSC_FALSE` to make a new
+                  pattern in each set-up
 
   Options Database Key:
 . -pc_sfsai_reuse_pattern <reuse_pattern> - whether the pattern of the factor is kept when only the values of the matrix have
@@ -300,8 +300,8 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Note:
   The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as
   at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern depends on the
-  values that it was made of. It stays as long as the gains and couplings of nine tenths of the rows stay about what they were, see
-  `PCAFSAISetReusePattern()`; otherwise the set-up makes another one.
+  values from which it was made. It is then kept as long as the gains and couplings of nine tenths of the rows stay about the same,
+  see `PCAFSAISetReusePattern()`; otherwise the set-up makes a new pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`, `PCAFSAISetReusePattern()`
 @*/
@@ -347,9 +347,9 @@ PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 
   Note:
   Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
-  lower-numbered ranks, and `PCSFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
-  need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
-  entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+  lower-numbered ranks, and the layers of `PCSFSAISetHaloLayers()` all of their rows that matter, G is the same as on one rank. With
+  1 hop, 4 or 8 ranks need about as many iterations as one rank; subdomains thinner than about three couplings need 2 hops. Each
+  application exchanges entries of two vectors with neighbours, in addition to what the product with the matrix exchanges.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetOverlap()`, `PCSFSAISetHaloLayers()`
 @*/
@@ -393,9 +393,9 @@ PetscErrorCode PCSFSAIGetOverlap(PC pc, PetscInt *overlap)
   Level: intermediate
 
   Note:
-  The rows that the set-up gathers are those of the ranks that `PCSFSAISetOverlap()` allows, no more than so many couplings away.
-  With as many layers as the power nothing is cut. The view counts rows that the layers may have cut. They do not matter where
-  `PCSFSAISetPattern()` gives the pattern, whose columns are the rows that are gathered.
+  The set-up gathers rows from the ranks that `PCSFSAISetOverlap()` allows, at most this number of couplings away. With as many
+  layers as the power, nothing is cut. The view counts the rows that the layers may have cut. The layers do not matter if
+  `PCSFSAISetPattern()` gives the pattern: then the rows that are gathered are the columns of this pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetHaloLayers()`, `PCSFSAISetOverlap()`
 @*/
