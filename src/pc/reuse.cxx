@@ -291,7 +291,7 @@ PetscErrorCode PCReuseView(PC pc, PetscViewer viewer)
 }
 
 /*@
-  PCFinePCSetReuse - Says whether a preconditioner of finepc keeps its factor where the matrix has new values on the same nonzeros
+  PCFinePCSetReuse - Sets whether a preconditioner of finepc keeps its factor if the matrix has new values on the same nonzeros
 
   Logically Collective
 
@@ -305,16 +305,17 @@ PetscErrorCode PCReuseView(PC pc, PetscViewer viewer)
   Level: intermediate
 
   Notes:
-  `PC_FINEPC_REUSE_AUTO` compares what the last solves have taken: the factor stays as long as a solve with it takes no longer than
-the mean of all solves since its set-up, the set-up itself being one part of them. A solve that takes longer than a set-up would
-have saved, or that fails, gets a factor of the values at hand in its midst. Where keeping has not paid, it is tried less often. A
-set-up from nothing replaces a refill where solves after refills have taken more than that would.
+  `PC_FINEPC_REUSE_AUTO` compares the costs of the last solves: the factor is kept as long as a solve with it takes no longer than
+  the mean of all solves since its set-up, with the cost of the set-up included in the mean. If a solve takes longer than a set-up
+  would have saved, or fails, the factor is recomputed from the current values in the middle of the solve. If keeping the factor has
+  not paid off, it is tried less often. A set-up from scratch replaces a refill if solves after refills have cost more than such a
+  set-up would.
 
-  Costs are seconds, the largest of all ranks, so that another run may decide otherwise; the candidates of a `PCAUTO` by counts
-compare iterations instead. Solves that test no norm, and those of `KSPMatSolve()`, are not looked at: then there is a set-up each
-time.
+  Costs are times in seconds, the largest of all ranks, so another run may decide differently; the candidates of a `PCAUTO` that
+  compares by counts compare iterations instead. Solves that test no norm, and those of `KSPMatSolve()`, are not considered: with
+  these there is a set-up each time.
 
-  `PCSetReusePreconditioner()` goes before this function.
+  `PCSetReusePreconditioner()` takes precedence over this function.
 
 .seealso: `PCFinePCReuse`, `PCFinePCGetReuse()`, `PCSetReusePreconditioner()`, `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`,
 `PCAUTO`
@@ -325,7 +326,7 @@ PetscErrorCode PCFinePCSetReuse(PC pc, PCFinePCReuse reuse)
 }
 
 /*@
-  PCFinePCGetReuse - Gets what `PCFinePCSetReuse()` or the option has said
+  PCFinePCGetReuse - Gets what `PCFinePCSetReuse()` or the option has set
 
   Not Collective
 

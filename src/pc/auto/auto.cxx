@@ -22,13 +22,13 @@ static const Option<PC> kOptions[] = {
   /* by
 
      Counted costs are those of the rules, the same on all ranks and in all runs. With `PC_AUTO_BY_TIME` the ranks agree on the
-     largest of their seconds, and another run may decide otherwise. */
+     largest of their times in seconds, and another run may decide differently. */
   {"-pc_auto_by", "by what candidates are compared", "PCAUTOSetBy", Field<&PC_AUTO::by>(OneOf(PCAUTOBys)), Invalidates::NOTHING},
 
   /* trials: 0 for none
 
-     Where a program solves again and again with the same nonzeros, other candidates are tried as far as this share allows, each in
-     one solve. The better one stays. */
+     If a program solves repeatedly with the same nonzeros, other candidates are tried as far as this share allows, each in one
+     solve. The better one is kept. */
   {"-pc_auto_trials", "the share of the work so far that trials of other candidates may take", "PCAUTOSetTrials",
    Field<&PC_AUTO::trials>(Between(0, 1)), Invalidates::NOTHING},
 };
@@ -630,7 +630,7 @@ static PetscErrorCode Create_AUTO(PC pc)
 }
 
 /*@
-  PCAUTOGetPC - Gets the preconditioner that a `PCAUTO` has taken
+  PCAUTOGetPC - Gets the preconditioner that a `PCAUTO` has chosen
 
   Not Collective
 
@@ -638,13 +638,13 @@ static PetscErrorCode Create_AUTO(PC pc)
 . pc - the preconditioner context
 
   Output Parameter:
-. taken - the preconditioner that acts now
+. taken - the preconditioner currently in use
 
   Level: intermediate
 
   Note:
-  This is a borrowed reference: the preconditioner belongs to the `PCAUTO`, and is there after `PCSetUp()` until another one takes
-  over.
+  This is a borrowed reference: the preconditioner belongs to the `PCAUTO`, and exists from `PCSetUp()` until another one replaces
+  it.
 
 .seealso: `PCAUTO`
 @*/
@@ -654,8 +654,7 @@ PetscErrorCode PCAUTOGetPC(PC pc, PC *taken)
 }
 
 /*MC
-  PCAUTO - "auto": looks at the matrix, takes a preconditioner that suits it, watches the solves, and takes another one where they
-fail
+  PCAUTO - "auto": examines the matrix, chooses a suitable preconditioner, monitors the solves, and chooses another one if they fail
 
   Options Database Keys:
 + -pc_auto_by <counts> - by what candidates are compared. `counts`: by iterations and the costs that its rules have for them, so
@@ -666,27 +665,27 @@ fail
   Level: beginner
 
   Notes:
-  The first `PCSetUp()` with a matrix looks at a sample of its rows: symmetry, signs, dominance of the diagonal, blocks, the near
-null space, stencils on two-dimensional grids, and the size. A table of rules gives the candidates in their order, with `PCJACOBI`
-and `PCNONE` at the end. The first one that can be set up is taken; an error in the set-up of a candidate, such as the end of the
-memory, is none of the program.
+  The first `PCSetUp()` with a matrix examines a sample of its rows: symmetry, signs, dominance of the diagonal, blocks, the near
+  null space, stencils on two-dimensional grids, and the size. A table of rules gives an ordered list of candidates, with `PCJACOBI`
+  and `PCNONE` at the end. The first one that can be set up is used. An error in the set-up of a candidate, such as running out of
+  memory, is not an error of the program.
 
-  In a `KSPSolve()` that tests a norm, a candidate that does not converge, or whose norms fall so slowly that the next one seems to
-be worth its set-up, hands over to that one, which goes on from the solution so far; the tolerance stays relative to what it was.
-The iterations are added up, and each candidate may take as many as `KSPSetTolerances()` allows. What has worked stays for the next
-solve.
+  In a `KSPSolve()` that tests a norm, a candidate is replaced by the next one if it does not converge, or if its norms fall so
+  slowly that the set-up of the next one seems worthwhile. The next candidate continues from the current solution; the tolerance
+  stays relative to the same norm as before. The iterations are added up, and each candidate may take as many as
+  `KSPSetTolerances()` allows. The candidate that has worked is kept for the next solve.
 
-  New values on the same nonzeros keep the candidate. Other nonzeros begin anew.
+  The candidate is kept for new values on the same nonzeros. With different nonzeros the choice starts again.
 
-  A candidate reads options with a prefix: `-auto_cmatch_pc_cmatch_strength 0.2` is one of the candidate `PCCMATCH`, behind the
-prefix of the preconditioner itself. `PCView()` shows what was seen and tried, which options fix the choice, and which `KSP` would
-suit the matrix better.
+  A candidate reads options with a prefix, which follows that of the preconditioner itself: `-auto_cmatch_pc_cmatch_strength 0.2` is
+  an option of the candidate `PCCMATCH`. `PCView()` shows what was found and tried, which options fix the choice, and which `KSP`
+  would suit the matrix better.
 
 .seealso: `PCAUTOGetPC()`, `PCCMATCH`, `PCSFSAI`, `PCAFSAI`, `PCBISAI`, `PCRRB`, `PCAUTOSetBy()`, `PCAUTOSetTrials()`
 M*/
 
 /*@C
-  PCCreate_AUTO - Makes a preconditioner a `PCAUTO`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_AUTO - Makes a preconditioner a `PCAUTO`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

@@ -22,7 +22,7 @@
 
   Note:
   Counted costs are those of the rules, the same on all ranks and in all runs. With `PC_AUTO_BY_TIME` the ranks agree on the largest
-  of their seconds, and another run may decide otherwise.
+  of their times in seconds, and another run may decide differently.
 
 .seealso: `PCAUTO`, `PCAUTOGetBy()`, `PCAUTOBy`
 @*/
@@ -66,8 +66,8 @@ PetscErrorCode PCAUTOGetBy(PC pc, PCAUTOBy *by)
   Level: intermediate
 
   Note:
-  Where a program solves again and again with the same nonzeros, other candidates are tried as far as this share allows, each in one
-  solve. The better one stays.
+  If a program solves repeatedly with the same nonzeros, other candidates are tried as far as this share allows, each in one solve.
+  The better one is kept.
 
 .seealso: `PCAUTO`, `PCAUTOGetTrials()`
 @*/

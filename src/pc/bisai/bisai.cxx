@@ -33,24 +33,25 @@ static const Option<PC> kOptions[] = {
 
   /* side
 
-     By rows N T = I on the pattern of N, and by columns T N = I, as in the paper. On grids with 5 and 7 points there is no
-     difference. On other matrices either side may need fewer iterations. An apply costs the same, and a set-up by columns needs
-     memory for the lists of the block columns. */
+     By rows, N T = I holds on the pattern of N; by columns, T N = I does, as in the paper. On grids with 5- and 7-point stencils
+     there is no difference. On other matrices either side may need fewer iterations. The cost of an apply is the same; a set-up by
+     columns also needs memory for the lists of the block columns. */
   {"-pc_bisai_side", "whether the triangular factors are inverted by block rows or by block columns", "PCBISAISetSide",
    Param<&BISAIParams::side>(OneOf(PCBISAISides))},
 
   /* factor
 
-     PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses
-     are on the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays
-     there, and its rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
+     PETSc computes its factor on the host. This factor takes levels of fill, shifts and orderings, and is copied to the GPU if the
+     inverses are on the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, computed where the matrix is. On the
+     GPU this factor stays there, and its rows are eliminated level by level. For ILU(0) the two factors agree to rounding.
 
-     `PC_BISAI_FACTOR_AUTO` takes finepc's factor where the matrix is on a GPU, and PETSc's where it is on the host. Levels of
-     fill, a shift type or an ordering that are set take PETSc's everywhere, and sweeps finepc's. The view says which was taken. */
+     `PC_BISAI_FACTOR_AUTO` uses finepc's factor if the matrix is on a GPU, and PETSc's if it is on the host. If levels of fill, a
+     shift type or an ordering is set, it uses PETSc's factor everywhere; if sweeps are set, it uses finepc's. The view says which
+     factor was used. */
   {"-pc_bisai_factor", "where the block triangular factors come from", "PCBISAISetFactor",
    Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors))},
 
-  /* levels: above 0 with PETSc's factor alone
+  /* levels: above 0 only with PETSc's factor
 
      The levels are those of `PCFactorSetLevels()` for `PCILU`. More than 0 levels need PETSc's factor, see `PCBISAISetFactor()`. */
   {"-pc_bisai_factor_levels", "the levels of fill of the triangular factors", "PCBISAISetFactorLevels",
@@ -60,14 +61,14 @@ static const Option<PC> kOptions[] = {
      `MAT_SHIFT_POSITIVE_DEFINITE`
 
      The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
-     `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE` PETSc may look for a shift for ever where rows sum to 0. */
+     `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE`, PETSc may search for a shift forever if rows sum to 0. */
   {"-pc_bisai_factor_shift_type", "how PETSc shifts zero pivots in the triangular factors", "PCBISAISetFactorShiftType",
    Field<&PC_BISAI::shift_type>(OneOf(MatFactorShiftTypes)), Invalidates::VALUES},
 
   /* amount: the default is 100 times the machine epsilon
 
-     The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or
-     `PC_BISAI_FACTOR_FINEPC`. With `MAT_SHIFT_NONZERO` it must be above 0, which `PCSetUp()` checks. */
+     The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_FINEPC`.
+     With `MAT_SHIFT_NONZERO` the amount must be above 0, which `PCSetUp()` checks. */
   {"-pc_bisai_factor_shift_amount", "by how much PETSc shifts zero pivots in the triangular factors", "PCBISAISetFactorShiftAmount",
    Field<&PC_BISAI::shift_amount>(AtLeast(0)), Invalidates::VALUES},
 
@@ -80,15 +81,15 @@ static const Option<PC> kOptions[] = {
 
   /* sweeps: 0 for the exact block ILU(0), level by level
 
-     The exact factorization on the GPU takes one level of block rows after the other, which is slow where there are many levels
-     with few block rows each, as on grids in two dimensions. A sweep takes all block rows at once, and uses the rows of U that
-     the sweep before has left; the first one uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, but
-     that a block row of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are
-     levels give the exact factors, and a few are often as good. All sweeps are synchronous, so that the same matrix always gives
-     the same factors.
+     The exact factorization on the GPU processes one level of block rows after the other, which is slow if there are many levels
+     with few block rows each, as on grids in two dimensions. A sweep processes all block rows at once, and uses the rows of U from
+     the previous sweep; the first sweep uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, except that a
+     block row of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are levels give
+     the exact factors, and a few sweeps are often as good. All sweeps are synchronous, so that the same matrix always gives the
+     same factors.
 
-     Sweeps need `PC_BISAI_FACTOR_FINEPC`, and memory for a second copy of the values of L and U. On the host they are slower
-     than the exact factorization, and are there to compare.
+     Sweeps need `PC_BISAI_FACTOR_FINEPC`, and memory for a second copy of the values of L and U. On the host they are slower than
+     the exact factorization, and are provided for comparison.
 
      Reference: E. Chow, A. Patel, Fine-grained parallel incomplete LU factorization, SIAM Journal on Scientific Computing 37
      (2015) C169-C193
@@ -97,7 +98,7 @@ static const Option<PC> kOptions[] = {
   {"-pc_bisai_factor_sweeps", "by how many sweeps over all block rows at once finepc computes the triangular factors",
    "PCBISAISetFactorSweeps", Field<&PC_BISAI::factor_sweeps>(Between(0, kBILUMostSweeps))},
 
-  /* factor_precision: they are computed, and products are summed, in double precision in any case
+  /* factor_precision: they are always computed, and products summed, in double precision
 
      With `PCBISAISetSweeps()` the copies of L and U for the relaxation are stored in this precision, too. */
   {"-pc_bisai_factor_precision", "the precision in which the approximate inverses are stored", "PCBISAISetFactorPrecision",
@@ -105,8 +106,8 @@ static const Option<PC> kOptions[] = {
 
   /* sweeps
 
-     After z = N v each step does z <- z + N (v - T z), where T is L or U. These are two more products. The error goes down as
-     the powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve. */
+     After z = N v, each step computes z <- z + N (v - T z), where T is L or U. This takes two more products. The error decreases
+     with the powers of I - N T, which is nilpotent, so enough steps give the exact triangular solve. */
   {"-pc_bisai_sweeps", "the relaxation steps that an apply takes with each factor", "PCBISAISetSweeps",
    Param<&BISAIParams::sweeps>(Between(0, kBISAIMostSweeps))},
 };
@@ -435,7 +436,7 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   sweeps are set, and PETSc's on the host and wherever levels of fill, a shift or an ordering are set; `petsc`: `MatGetFactor()`
   with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of fill; `finepc`: finepc's own block ILU(0), where the
   matrix is: on the GPU or on the host; `cuda`: the same, by its old name
-. -pc_bisai_factor_levels <0> - the levels of fill of the triangular factors; between 0 and 1000; above 0 with PETSc's factor alone
+. -pc_bisai_factor_levels <0> - the levels of fill of the triangular factors; between 0 and 1000; above 0 only with PETSc's factor
 . -pc_bisai_factor_shift_type <none> - how PETSc shifts zero pivots in the triangular factors: `none` or `inblocks`; with block size
   1 also `nonzero` and `positive_definite`
 . -pc_bisai_factor_shift_amount <2.22045e-14> - by how much PETSc shifts zero pivots in the triangular factors; at least 0; the
@@ -445,53 +446,53 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
 . -pc_bisai_factor_sweeps <0> - by how many sweeps over all block rows at once finepc computes the triangular factors; between 0 and
   1000; 0 for the exact block ILU(0), level by level
 . -pc_bisai_factor_precision <single> - the precision in which the approximate inverses are stored: `single` or `double`; they are
-  computed, and products are summed, in double precision in any case
+  always computed, and products summed, in double precision
 . -pc_bisai_sweeps <0> - the relaxation steps that an apply takes with each factor; between 0 and 1000
 - -pc_bisai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 
   Level: intermediate
 
   Notes:
-  Triangular solves wait for one row after the other; here they become two products with sparse block matrices. For each block row i
-  of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U. This is N T = I on the pattern of N, which is S(|T|^p), (6)
-  and (7) of Ma, Hu, Yuan, Liu. The block rows are independent of each other. The paper itself has block columns and T N = I on the
-  pattern, which is what `-pc_bisai_side columns` computes. Where all paths between two rows have the same length, as with ILU(0) on
-  grids with 5 or 7 points, both are the same.
+  Triangular solves process one row after the other; here they are replaced by two products with sparse block matrices. A block row
+  i of N, with columns J, solves N_i(J) T(J, J) = I_i(J), where T is L or U. This is N T = I on the pattern of N, which is S(|T|^p),
+  (6) and (7) of Ma, Hu, Yuan, Liu. The block rows are independent of each other. The paper itself uses block columns and T N = I on
+  the pattern, which is what `-pc_bisai_side columns` computes. If all paths between two rows have the same length, as with ILU(0)
+  on grids with 5- or 7-point stencils, both are the same.
 
-  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores in part are
-  filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, other block sizes up to 32 take a
-  general path. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` the
-  type takes the sub-matrix. If `PCBJACOBI` has several blocks on a rank, it does not hand on the block size of a `MATAIJ`, but a
+  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores only in part are
+  filled with zeros, and a block size of 1 gives point ISAI. There are compiled kernels for block sizes 1 to 8; other block sizes up
+  to 32 take a general path. On several ranks each rank uses its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI`
+  the type uses the submatrix. If `PCBJACOBI` has several blocks on a rank, it does not pass on the block size of a `MATAIJ`, but a
   `MATBAIJ` keeps its block size.
 
-  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do,
-  and a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memory are copied.
+  The inverses are computed and applied on the GPU if the matrix creates its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do,
+  and a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memory space are copied.
 
-  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and updates their
-  values after each set-up.
+  When `PCApplyTranspose()` is first called, as by `KSPBICG`, it makes transposes of both inverses; it updates their values after
+  each set-up.
 
-  When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone. With
-  finepc's own factor and `MATAIJCUSPARSE` such a set-up does not go through the host.
+  When only the values of the matrix change, patterns and orderings are kept, and a set-up computes only values. With finepc's own
+  factor and `MATAIJCUSPARSE` such a set-up does not go through the host.
 
-  Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
-  diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
-  where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_FINEPC` computes L and U anew, on their pattern
-  and without the shift. A block row or column of NL or NU that comes out not finite keeps its diagonal block alone. The view counts
-  what was replaced, and says who computed the factors.
+  If a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
+  diagonal block of A is inverted instead, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do this:
+  where PETSc encounters such a block or a zero pivot, the host version of `PC_BISAI_FACTOR_FINEPC` recomputes L and U, on their
+  pattern and without the shift. A block row or column of NL or NU that is not finite is reduced to its diagonal block. The view
+  counts the replacements, and says whether PETSc or finepc computed the factors.
 
-  Rows of zeros are isolated rows with an inverse of 0, also where a block row has no block at all; the view counts them. Columns of
-a `MATAIJ` that are not in ascending order are sorted for the set-up, and entries that are stored twice added up.
+  Rows of zeros are isolated rows with an inverse of 0, even if a block row has no block at all; the view counts them. Columns of a
+  `MATAIJ` that are not in ascending order are sorted for the set-up, and entries that are stored twice are added.
 
-  A missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
-  names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the
-  precision in which they are stored. Other numbers that are too small for this precision become zero.
+  A missing diagonal block or an entry that is not finite makes the set-up fail with a `PCFailedReason`; the view names the row. The
+  set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are outside the range of the precision in which
+  they are stored. Other numbers that are too small for this precision become zero.
 
-  The set-up has these events in `-log_view`: BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, and BISAIInvert
-  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses, and BISAIAnalyse finds the
-  levels of finepc's own factor, once for a pattern. Within BISAIInvert,
-  BISAIPattern computes the patterns and BISAIValues the values.
+  The set-up has these events in `-log_view`: BISAIConvert converts the matrix to blocks, BISAIFactor computes L and U, and
+  BISAIInvert computes NL and NU. Within BISAIFactor, BISAICopy copies PETSc's factor to the memory of the inverses, and
+  BISAIAnalyse finds the levels of finepc's own factor, once per pattern. Within BISAIInvert, BISAIPattern computes the patterns and
+  BISAIValues the values.
 
-  The paper measures right preconditioning, `-ksp_pc_side right`, and `KSPGMRES`.
+  The measurements in the paper use `KSPGMRES` with right preconditioning, `-ksp_pc_side right`.
 
   Reference:
   W. Ma, Y. Hu, W. Yuan, X. Liu, GPU preconditioning for block linear systems using block incomplete sparse approximate inverses,
@@ -504,7 +505,7 @@ a `MATAIJ` that are not in ascending order are sorted for the set-up, and entrie
 M*/
 
 /*@C
-  PCCreate_BISAI - Makes a preconditioner a `PCBISAI`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_BISAI - Makes a preconditioner a `PCBISAI`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

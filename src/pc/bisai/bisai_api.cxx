@@ -149,9 +149,9 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
   Level: intermediate
 
   Note:
-  By rows N T = I on the pattern of N, and by columns T N = I, as in the paper. On grids with 5 and 7 points there is no difference.
-  On other matrices either side may need fewer iterations. An apply costs the same, and a set-up by columns needs memory for the
-  lists of the block columns.
+  By rows, N T = I holds on the pattern of N; by columns, T N = I does, as in the paper. On grids with 5- and 7-point stencils there
+  is no difference. On other matrices either side may need fewer iterations. The cost of an apply is the same; a set-up by columns
+  also needs memory for the lists of the block columns.
 
 .seealso: `PCBISAI`, `PCBISAIGetSide()`, `PCBISAISide`
 @*/
@@ -196,12 +196,13 @@ PetscErrorCode PCBISAIGetSide(PC pc, PCBISAISide *side)
   Level: intermediate
 
   Notes:
-  PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses are on
-  the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays there, and its
-  rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
+  PETSc computes its factor on the host. This factor takes levels of fill, shifts and orderings, and is copied to the GPU if the
+  inverses are on the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, computed where the matrix is. On the
+  GPU this factor stays there, and its rows are eliminated level by level. For ILU(0) the two factors agree to rounding.
 
-  `PC_BISAI_FACTOR_AUTO` takes finepc's factor where the matrix is on a GPU, and PETSc's where it is on the host. Levels of fill, a
-  shift type or an ordering that are set take PETSc's everywhere, and sweeps finepc's. The view says which was taken.
+  `PC_BISAI_FACTOR_AUTO` uses finepc's factor if the matrix is on a GPU, and PETSc's if it is on the host. If levels of fill, a
+  shift type or an ordering is set, it uses PETSc's factor everywhere; if sweeps are set, it uses finepc's. The view says which
+  factor was used.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactor()`, `PCBISAIFactor`
 @*/
@@ -237,7 +238,7 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
 
   Input Parameters:
 + pc     - the preconditioner context
-- levels - between 0 and 1000, 0 (default); above 0 with PETSc's factor alone
+- levels - between 0 and 1000, 0 (default); above 0 only with PETSc's factor
 
   Options Database Key:
 . -pc_bisai_factor_levels <levels> - the levels of fill of the triangular factors
@@ -291,7 +292,7 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
 
   Note:
   The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need PETSc's factor, see
-  `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE` PETSc may look for a shift for ever where rows sum to 0.
+  `PCBISAISetFactor()`. With `MAT_SHIFT_POSITIVE_DEFINITE`, PETSc may search for a shift forever if rows sum to 0.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
 @*/
@@ -336,7 +337,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
 
   Note:
   The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_FINEPC`.
-  With `MAT_SHIFT_NONZERO` it must be above 0, which `PCSetUp()` checks.
+  With `MAT_SHIFT_NONZERO` the amount must be above 0, which `PCSetUp()` checks.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/
@@ -425,14 +426,14 @@ PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
   Level: intermediate
 
   Notes:
-  The exact factorization on the GPU takes one level of block rows after the other, which is slow where there are many levels with
-  few block rows each, as on grids in two dimensions. A sweep takes all block rows at once, and uses the rows of U that the sweep
-  before has left; the first one uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, but that a block row
-  of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are levels give the exact
-  factors, and a few are often as good. All sweeps are synchronous, so that the same matrix always gives the same factors.
+  The exact factorization on the GPU processes one level of block rows after the other, which is slow if there are many levels with
+  few block rows each, as on grids in two dimensions. A sweep processes all block rows at once, and uses the rows of U from the
+  previous sweep; the first sweep uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, except that a block
+  row of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are levels give the exact
+  factors, and a few sweeps are often as good. All sweeps are synchronous, so that the same matrix always gives the same factors.
 
   Sweeps need `PC_BISAI_FACTOR_FINEPC`, and memory for a second copy of the values of L and U. On the host they are slower than the
-  exact factorization, and are there to compare.
+  exact factorization, and are provided for comparison.
 
   Reference:
   E. Chow, A. Patel, Fine-grained parallel incomplete LU factorization, SIAM Journal on Scientific Computing 37 (2015) C169-C193
@@ -471,8 +472,8 @@ PetscErrorCode PCBISAIGetFactorSweeps(PC pc, PetscInt *sweeps)
 
   Input Parameters:
 + pc               - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; they are computed, and products are
-                     summed, in double precision in any case
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; they are always computed, and products
+                     summed, in double precision
 
   Options Database Key:
 . -pc_bisai_factor_precision <factor_precision> - the precision in which the approximate inverses are stored
@@ -524,8 +525,8 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  After z = N v each step does z <- z + N (v - T z), where T is L or U. These are two more products. The error goes down as the
-  powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve.
+  After z = N v, each step computes z <- z + N (v - T z), where T is L or U. This takes two more products. The error decreases with
+  the powers of I - N T, which is nilpotent, so enough steps give the exact triangular solve.
 
 .seealso: `PCBISAI`, `PCBISAIGetSweeps()`
 @*/

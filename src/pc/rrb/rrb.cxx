@@ -14,18 +14,18 @@ template <auto Member>
 using Param = Field<&PC_RRB::params, Member>;
 
 static const Option<PC> kOptions[] = {
-  /* levels: 0 for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid allows,
-     2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
+  /* levels: 0 for the fewest that leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid
+     allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 
-     The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger
-     exact part. The exact part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU.
-     Beyond these limits the set-up ends with an error. */
+     The points that are left after the last level are factored exactly. Fewer levels give a better preconditioner with a larger
+     exact part. This part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU. Beyond these
+     limits the set-up ends with an error. */
   {"-pc_rrb_levels", "the number of red-black levels before the exact factorization, l of RRB-l", "PCRRBSetLevels",
    Param<&RRBParams::levels>(Between(0, kRRBMostLevels))},
 
   /* nx: 0 leaves the grid to the `DM`, or to the pattern of the matrix
 
-     With several ranks each rank must have whole lines of the grid. With a `DMDA` a rank may have parts of lines.
+     On several ranks each rank must own whole lines of the grid, but with a `DMDA` a rank may own parts of lines.
 
      See also: `PCRRBSetNy()` */
   {"-pc_rrb_nx", "the number of points of a line of the grid; the unknowns of a line follow each other", "PCRRBSetNx",
@@ -33,7 +33,7 @@ static const Option<PC> kOptions[] = {
 
   /* ny: 0 leaves the grid to the `DM`, or to the pattern of the matrix
 
-     One of `PCRRBSetNx()` and `PCRRBSetNy()` is enough.
+     It is enough to call one of `PCRRBSetNx()` and `PCRRBSetNy()`.
 
      See also: `PCRRBSetNx()` */
   {"-pc_rrb_ny", "the number of lines of the grid", "PCRRBSetNy", Field<&PC_RRB::ny>(Between(0, kRRBLongestLine))},
@@ -42,15 +42,15 @@ static const Option<PC> kOptions[] = {
 
      `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without
      lifting, a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the
-     set-up fail. On fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that
-     of a matrix with larger diagonal entries. Where both ways work they take about as many iterations.
+     set-up fail. On fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of
+     a matrix with larger diagonal entries. Where both ways work, they take about the same number of iterations.
 
-     With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays
-     exact, and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted
-     are those of the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums
-     that are 0 but for rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of
-     one line, where nothing is lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The
-     view counts the rows that are lifted.
+     With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays exact,
+     and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of
+     the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 up to
+     rounding are left unchanged, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing
+     is lumped, or with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that
+     are lifted.
 
      See also: `PCRRBSetLevels()` */
   {"-pc_rrb_lift", "whether rows that sum to less than 0 are made to sum to 0, before the first level that lumps", "PCRRBSetLift",
@@ -291,9 +291,9 @@ static PetscErrorCode Create_RRB(PC pc)
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
   Options Database Keys:
-+ -pc_rrb_levels <0> - the number of red-black levels before the exact factorization, l of RRB-l; between 0 and 128; 0 for as few as
-  leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid allows, 2 ceil(log2(max(nx, ny))) +
-  1, is full RRB, and more levels are the same as full RRB
++ -pc_rrb_levels <0> - the number of red-black levels before the exact factorization, l of RRB-l; between 0 and 128; 0 for the
+  fewest that leave at most 1024 points, or one in 15000, but never more than 4096; the most that the grid allows, 2
+  ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 . -pc_rrb_nx <0> - the number of points of a line of the grid; the unknowns of a line follow each other; between 0 and 1000000000; 0
   leaves the grid to the `DM`, or to the pattern of the matrix
 . -pc_rrb_ny <0> - the number of lines of the grid; between 0 and 1000000000; 0 leaves the grid to the `DM`, or to the pattern of
@@ -305,53 +305,54 @@ static PetscErrorCode Create_RRB(PC pc)
   Level: intermediate
 
   Notes:
-  The grid is given by the options, or by a `DMDA` with one unknown per point that was given to `KSPSetDM()` or that `MatGetDM()`
-  gives, or it is recognised from the pattern of the matrix, whose rows must be in natural ordering. Any number of points, variable
-  coefficients, Dirichlet rows kept as rows of the identity, Neumann and mixed boundaries are fine. Periodic and irregular patterns
-  are errors that name the first row that does not fit.
+  The grid is given by the options, or by a `DMDA` with one unknown per point that was passed to `KSPSetDM()` or that `MatGetDM()`
+  returns, or it is recognised from the pattern of the matrix, whose rows must be in natural ordering. Any number of points is
+  allowed, and so are variable coefficients, Dirichlet rows kept as rows of the identity, and Neumann and mixed boundaries. A
+  periodic or irregular pattern causes an error that names the first row that does not fit.
 
-  Level by level, red points are eliminated; before, couplings between red points are lumped to the diagonal. For symmetric
+  Level by level, couplings between red points are lumped to the diagonal, and then the red points are eliminated. For symmetric
   M-matrices whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point
   stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
 
-  Where the couplings in one direction are much stronger than those across it, the levels lump the strong ones, and iterations grow
-  about as the root of the ratio: beyond a ratio of about 100 use `PCCMATCH`. The view counts the rows with this ratio or more, if
-  they are 5 % of all rows or more.
+  Where the couplings in one direction are much stronger than those across it, the levels lump the strong ones, and the number of
+  iterations grows roughly as the square root of the ratio: beyond a ratio of about 100 use `PCCMATCH`. The view counts the rows
+  with this ratio or more, if they are 5 % of all rows or more.
 
-  Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
-  definiteness, level by level. Beyond the paper, such rows are therefore lifted before the first level that lumps, which is the
-  second level with a 5-point stencil and the first level with a 9-point stencil: their diagonal entries are raised until the rows
-  sum to 0. M is then positive definite for every definite M-matrix, unless lumping takes all couplings of a point. M is positive
-  definite also for an indefinite matrix with the signs of an M-matrix, for which use `KSPMINRES`, if some of its rows sum to more
-  than 0, as the rows next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view counts the rows that are lifted.
+  Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping removes what is left of
+  definiteness, level by level. As an addition to the method of the paper, such rows are therefore lifted: their diagonal entries
+  are raised until the rows sum to 0. This happens before the first level that lumps, which is the second level with a 5-point
+  stencil and the first level with a 9-point stencil. M is then positive definite for every definite M-matrix, unless lumping
+  removes all couplings of a point. If some rows sum to more than 0, as the rows next to a Dirichlet boundary do, M is positive
+  definite even for an indefinite matrix with the signs of an M-matrix; use `KSPMINRES` for such a matrix. See `PCRRBSetLift()`; the
+  view counts the rows that are lifted.
 
-  The points that the last level leaves are factored exactly, for which the paper has an exact Cholesky factorization on the host.
-  Here the host has L D L^T in a band. On a GPU there is no factor and there are no triangular solves. An application multiplies
-  with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The
-  inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
+  The points that are left after the last level are factored exactly, for which the paper uses an exact Cholesky factorization on
+  the host. Here the host uses L D L^T in a band. On a GPU there is no factor and there are no triangular solves. Instead, an
+  application multiplies by the inverse, a dense matrix of all the points that are left, computed by sweeping blocks of rows and
+  columns. The inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so m is at most 8192.
 
-  `KSPCG` stops by the preconditioned norm unless set otherwise, and `KSPRRBCG`, which does not have this norm, by the norm of the
-  residual: their iterations are to be compared with `-ksp_norm_type unpreconditioned`, or `natural`, for both.
+  By default `KSPCG` tests the preconditioned norm for convergence, and `KSPRRBCG`, which does not have this norm, tests the norm of
+  the residual. To compare their iteration counts, use `-ksp_norm_type unpreconditioned`, or `natural`, for both.
 
-  Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
+  Symmetry is checked. A coupling that only one of its two rows contains, such as a coupling to a Dirichlet row whose column was not
   zeroed, is left out; the view counts these couplings. A pivot that is not positive makes the set-up fail with a `PCFailedReason`.
   If the matrix has the constants as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal
-  entry, the last pivot, which is zero then, is left out. A matrix of several parts that are not coupled has more such pivots, and
-  may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
-  pivots count.
+  entry, the last pivot, which is zero then, is left out. A matrix of several uncoupled parts has more such pivots, and may fail in
+  the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix with couplings in only one direction: none of
+  their pivots is left out.
 
-  If the diagonal of the matrix is negative throughout, all pivots have to be negative, and rows are judged as those of -A: M is
-negative definite then, as the matrix. Rows of zeros are isolated points with an inverse of 0. The view shows both.
+  If the diagonal of the matrix is negative throughout, all pivots must be negative, and rows are judged like those of -A: M is then
+  negative definite, like the matrix. Rows of zeros are isolated points with an inverse of 0. The view shows both.
 
-  A pivot below 2.2e-308 or above 4.5e307, whose inverse is no normal number, makes the set-up fail, too: scale such a matrix.
+  A pivot below 2.2e-308 or above 4.5e307, whose inverse is not a normal number, also makes the set-up fail: scale such a matrix.
 
-  With several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
+  On several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
   as `PCBJACOBI` does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is an
   error on all ranks.
 
-  Beside the exact part, the factor takes 40 bytes per unknown on the host, and 48 on a GPU, including its values on the way down
-  and up. For `KSPRRBCG` the factor keeps 40 bytes more on the host, and 20 on a GPU. A set-up on a GPU needs 56 to 72 bytes per
-  unknown for itself.
+  In addition to the exact part, the factor takes 40 bytes per unknown on the host, and 48 on a GPU, including the vector values of
+  the passes down and up the levels. For `KSPRRBCG` the factor keeps 40 more bytes on the host, and 20 on a GPU. A set-up on a GPU
+  needs 56 to 72 bytes per unknown as work space.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
@@ -361,7 +362,7 @@ negative definite then, as the matrix. Rows of zeros are isolated points with an
 M*/
 
 /*@C
-  PCCreate_RRB - Makes a preconditioner a `PCRRB`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_RRB - Makes a preconditioner a `PCRRB`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

@@ -13,8 +13,8 @@
 
   Input Parameters:
 + pc     - the preconditioner context
-- levels - between 0 and 128, 0 (default); 0 for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the
-           most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
+- levels - between 0 and 128, 0 (default); 0 for the fewest that leave at most 1024 points, or one in 15000, but never more than
+           4096; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 
   Options Database Key:
 . -pc_rrb_levels <levels> - the number of red-black levels before the exact factorization, l of RRB-l
@@ -22,9 +22,9 @@
   Level: intermediate
 
   Note:
-  The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger exact
-  part. The exact part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU. Beyond these
-  limits the set-up ends with an error.
+  The points that are left after the last level are factored exactly. Fewer levels give a better preconditioner with a larger exact
+  part. This part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU. Beyond these limits
+  the set-up ends with an error.
 
 .seealso: `PCRRB`, `PCRRBGetLevels()`
 @*/
@@ -68,7 +68,7 @@ PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
   Level: intermediate
 
   Note:
-  With several ranks each rank must have whole lines of the grid. With a `DMDA` a rank may have parts of lines.
+  On several ranks each rank must own whole lines of the grid, but with a `DMDA` a rank may own parts of lines.
 
 .seealso: `PCRRB`, `PCRRBGetNx()`, `PCRRBSetNy()`
 @*/
@@ -112,7 +112,7 @@ PetscErrorCode PCRRBGetNx(PC pc, PetscInt *nx)
   Level: intermediate
 
   Note:
-  One of `PCRRBSetNx()` and `PCRRBSetNy()` is enough.
+  It is enough to call one of `PCRRBSetNx()` and `PCRRBSetNy()`.
 
 .seealso: `PCRRB`, `PCRRBGetNy()`, `PCRRBSetNx()`
 @*/
@@ -159,13 +159,13 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without lifting,
   a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the set-up fail. On
   fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a matrix with
-  larger diagonal entries. Where both ways work they take about as many iterations.
+  larger diagonal entries. Where both ways work, they take about the same number of iterations.
 
   With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays exact,
   and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of
-  the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 but for
-  rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is
-  lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that are
+  the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 up to
+  rounding are left unchanged, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is
+  lumped, or with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that are
   lifted.
 
 .seealso: `PCRRB`, `PCRRBGetLift()`, `PCRRBSetLevels()`
