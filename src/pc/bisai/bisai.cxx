@@ -98,7 +98,7 @@ static const Option<PC> kOptions[] = {
   {"-pc_bisai_factor_sweeps", "by how many sweeps over all block rows at once finepc computes the triangular factors",
    "PCBISAISetFactorSweeps", Field<&PC_BISAI::factor_sweeps>(Between(0, kBILUMostSweeps))},
 
-  /* factor_precision: they are always computed, and products summed, in double precision
+  /* factor_precision: the inverses are always computed, and products summed, in double precision
 
      With `PCBISAISetSweeps()` the copies of L and U for the relaxation are stored in this precision, too. */
   {"-pc_bisai_factor_precision", "the precision in which the approximate inverses are stored", "PCBISAISetFactorPrecision",
@@ -445,8 +445,8 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   other `MatOrderingType`
 . -pc_bisai_factor_sweeps <0> - by how many sweeps over all block rows at once finepc computes the triangular factors; between 0 and
   1000; 0 for the exact block ILU(0), level by level
-. -pc_bisai_factor_precision <single> - the precision in which the approximate inverses are stored: `single` or `double`; they are
-  always computed, and products summed, in double precision
+. -pc_bisai_factor_precision <single> - the precision in which the approximate inverses are stored: `single` or `double`; the
+  inverses are always computed, and products summed, in double precision
 . -pc_bisai_sweeps <0> - the relaxation steps that an apply takes with each factor; between 0 and 1000
 - -pc_bisai_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `PCFinePCSetBackend()`
 

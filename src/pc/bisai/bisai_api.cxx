@@ -472,8 +472,8 @@ PetscErrorCode PCBISAIGetFactorSweeps(PC pc, PetscInt *sweeps)
 
   Input Parameters:
 + pc               - the preconditioner context
-- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; they are always computed, and products
-                     summed, in double precision
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`, see `FinePCPrecision`; the inverses are always computed, and
+                     products summed, in double precision
 
   Options Database Key:
 . -pc_bisai_factor_precision <factor_precision> - the precision in which the approximate inverses are stored

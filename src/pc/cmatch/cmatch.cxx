@@ -164,7 +164,7 @@ static PetscErrorCode Create_CMATCH(PC pc)
 }
 
 /*@C
-  PCCreate_CMATCH - Makes a preconditioner a `PCCMATCH`, and before that registers finepc if nothing has; for `PCRegister()`
+  PCCreate_CMATCH - Makes a preconditioner a `PCCMATCH`, after registering finepc if nothing has done so; for `PCRegister()`
 
   Collective
 

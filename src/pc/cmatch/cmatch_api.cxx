@@ -21,9 +21,9 @@
   Level: intermediate
 
   Note:
-  Matching puts two rows together at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are of about the same
-  size. With `PC_CMATCH_MIS2` an aggregate is a row of an independent set of distance 2 with its strong neighbours, made in one
-  step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
+  Matching combines two rows at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are all of about the same
+  size. With `PC_CMATCH_MIS2` an aggregate consists of a row of an independent set of distance 2 and its strong neighbours, and the
+  aggregates are made in one step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCoarsening()`, `PCCMATCHCoarsening`, `PCCMATCHSetSweeps()`
 @*/
@@ -67,8 +67,8 @@ PetscErrorCode PCCMATCHGetCoarsening(PC pc, PCCMATCHCoarsening *coarsening)
   Level: intermediate
 
   Note:
-  More sweeps make fewer levels and smaller coarse operators, and cost iterations. Sweeps end early where they find no pair, or
-  leave no more rows than `PCCMATCHSetCoarseSize()` says. They are not used with `PC_CMATCH_MIS2`.
+  More sweeps make fewer levels and smaller coarse operators, and cost iterations. The sweeps end early if they find no pair, or if
+  they leave no more rows than `PCCMATCHSetCoarseSize()` says. They are not used with `PC_CMATCH_MIS2`.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSweeps()`, `PCCMATCHSetCoarsening()`
 @*/
@@ -113,9 +113,9 @@ PetscErrorCode PCCMATCHGetSweeps(PC pc, PetscInt *sweeps)
   Level: intermediate
 
   Note:
-  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a matrix
-  do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps rows of
-  strongly coupled regions from being put together across weak couplings.
+  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so positive entries of a matrix do
+  not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps rows of
+  strongly coupled regions from being aggregated across weak couplings.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetStrength()`, `PCCMATCHSetSweeps()`
 @*/
@@ -159,8 +159,8 @@ PetscErrorCode PCCMATCHGetStrength(PC pc, PetscReal *strength)
   Level: intermediate
 
   Note:
-  The largest entries of a row stay, and are scaled so that the row's sum is what it was; the view counts the rows that were cut.
-  Longer rows make denser coarse operators, and save few iterations.
+  The largest entries of a row are kept, and are scaled so that the row sum does not change; the view counts the rows that were cut.
+  Longer rows give denser coarse operators, and save few iterations.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetProlongatorRow()`
 @*/
@@ -206,10 +206,10 @@ PetscErrorCode PCCMATCHGetProlongatorRow(PC pc, PetscInt *prolongator_row)
 
   Note:
   All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
-  the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
-  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up. On several
-  ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole level.
-  `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
+  the rows, so that the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated. With `PC_CMATCH_SFSAI` and
+  `PC_CMATCH_AFSAI`, the inverse of M is a factored sparse approximate inverse, which saves iterations and costs more in the set-up.
+  On several ranks these inverses are those of each rank's own block of a level, scaled by the largest eigenvalue of the whole
+  level. `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSmoother`, `PCCMATCHSetDegree()`
 @*/
@@ -254,7 +254,7 @@ PetscErrorCode PCCMATCHGetSmoother(PC pc, PCCMATCHSmoother *smoother)
 
   Note:
   The same polynomial is applied before and after the coarse correction. With `PC_CMATCH_L1JACOBI` the degree is the number of
-  sweeps. A higher degree takes fewer iterations that cost more.
+  sweeps. A higher degree takes fewer iterations, each of which costs more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetDegree()`, `PCCMATCHSetSmoother()`
 @*/
@@ -298,8 +298,7 @@ PetscErrorCode PCCMATCHGetDegree(PC pc, PetscInt *degree)
   Level: intermediate
 
   Note:
-  1 is l1-Jacobi as it is known, and 1.5 is the quasi-optimal Chebyshev polynomial of degree 1. Other smoothers do not use this
-  number.
+  1 is the usual l1-Jacobi, and 1.5 is the quasi-optimal Chebyshev polynomial of degree 1. Other smoothers do not use this number.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetRelaxation()`, `PCCMATCHSetSmoother()`
 @*/
@@ -343,8 +342,8 @@ PetscErrorCode PCCMATCHGetRelaxation(PC pc, PetscReal *relaxation)
   Level: intermediate
 
   Note:
-  The inverse is a dense matrix of up to 2048 rows. If the last level has more rows, a polynomial takes the place of the inverse,
-  and the view says so. With `PC_CMATCH_PCG` the preconditioner is no fixed matrix: use `-ksp_type fcg`.
+  The inverse is a dense matrix of up to 2048 rows. If the last level has more rows, a polynomial is used instead of the inverse,
+  and the view says so. With `PC_CMATCH_PCG` the preconditioner is not a fixed matrix: use `-ksp_type fcg`.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCoarse()`, `PCCMATCHCoarse`, `PCCMATCHSetCoarseSize()`
 @*/
@@ -380,8 +379,8 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
 
   Input Parameters:
 + pc          - the preconditioner context
-- coarse_size - between 1 and 2048, 300 (default); a level of up to four times as many rows is the last one, too, where the
-                coarsening has become slow
+- coarse_size - between 1 and 2048, 300 (default); a level of up to four times as many rows is also the last one if the coarsening
+                has become slow
 
   Options Database Key:
 . -pc_cmatch_coarse_size <coarse_size> - at how many rows the coarsening ends
@@ -389,10 +388,10 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
   Level: intermediate
 
   Note:
-  A matrix of so many rows is inverted, and not coarsened at all. A level of up to four times as many rows is inverted, too, if the
-  coarsening has become slow, that is if the level has more than a share 2 / 2^sweeps of the rows above. The coarsening also ends
-  where all rows are dominated by their diagonal entries, and where it stalls, that is if the next level would have 0.9 or more of
-  the rows. The view says why it ended.
+  A matrix with no more than this number of rows is inverted, and not coarsened at all. A level of up to four times as many rows is
+  also inverted if the coarsening has become slow, that is, if the level has more than a fraction 2 / 2^sweeps of the rows of the
+  next finer level. The coarsening also ends if all rows are dominated by their diagonal entries, or if it stalls, that is, if the
+  next level would have 0.9 or more of the rows. The view says why the coarsening ended.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCoarseSize()`, `PCCMATCHSetSweeps()`
 @*/
@@ -436,10 +435,10 @@ PetscErrorCode PCCMATCHGetCoarseSize(PC pc, PetscInt *coarse_size)
   Level: intermediate
 
   Note:
-  In single precision a cycle moves about half of the bytes. Operators are in difference form with their row sums, which single
-  precision does not harm, and Galerkin products are summed in double precision, so that iterations hardly differ. Numbers of the
-  matrix are scaled by a power of 2, so that their size does not matter, but only their range. An entry that single precision cannot
-  hold then makes the set-up fail, and the view names its row.
+  In single precision a cycle moves about half as many bytes. Operators are stored in difference form with their row sums, which
+  single precision does not harm, and Galerkin products are summed in double precision, so the number of iterations hardly differs.
+  The entries of the matrix are scaled by a power of 2, so that only their range matters, not their size. If single precision cannot
+  hold an entry after this scaling, the set-up fails, and the view names its row.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetPrecision()`, `FinePCPrecision`
 @*/
@@ -483,11 +482,11 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   Level: intermediate
 
   Note:
-  With two to six unknowns at each point the hierarchy is one of nodes: blocks take the place of entries, and modes, such as the
-  rigid body modes of elasticity, that of the near null vector. They are the vectors of `MatSetNearNullSpace()`, if there are two or
-  more, else the rigid body modes of the coordinates of `PCSetCoordinates()`, else the vectors of `MatSetNullSpace()`, else each
-  unknown has the constants. A block size must divide the rows of a rank that has a hierarchy of its own. A hierarchy of several
-  ranks is one of rows where it does not.
+  With two to six unknowns at each point the hierarchy is one of nodes: it has blocks instead of entries and, instead of the near
+  null vector, modes such as the rigid body modes of elasticity. The modes are the vectors of `MatSetNearNullSpace()`, if there are
+  two or more; else the rigid body modes of the coordinates of `PCSetCoordinates()`; else the vectors of `MatSetNullSpace()`; else
+  the constants for each unknown. The block size must divide the number of rows of a rank that has a hierarchy of its own. If it
+  does not divide those of the ranks of a common hierarchy, this is a hierarchy of rows.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetBlockSize()`, `MatSetBlockSize()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`
 @*/
@@ -531,8 +530,8 @@ PetscErrorCode PCCMATCHGetBlockSize(PC pc, PetscInt *block_size)
   Level: intermediate
 
   Note:
-  The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
-  which needs no messages.
+  With `PC_CMATCH_GLOBAL` the number of iterations hardly depends on the number of ranks. With `PC_CMATCH_LOCAL`, which needs no
+  messages, it grows with the number of ranks.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReach()`, `PCCMATCHReach`
 @*/
@@ -576,12 +575,13 @@ PetscErrorCode PCCMATCHGetReach(PC pc, PCCMATCHReach *reach)
   Level: intermediate
 
   Notes:
-  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it is.
-  Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
+  The time for a small level is that of its messages. Once a level is on one rank, so are all coarser levels. The finest level stays
+  where it is. Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
 
-  Rows are meant that have 80 nonzeros, as those of coarse levels of three-dimensional problems. A level whose rows are shorter, as
-  in two dimensions, is on one rank with more rows, since its nonzeros are what takes time. They are estimated from those of the
-  unsmoothed operator, before the products are made; with the coarsening `mis2` rows count, whatever their nonzeros are.
+  The number refers to rows with 80 nonzeros, as on coarse levels of three-dimensional problems. A level with shorter rows, as in
+  two dimensions, goes to one rank at a larger number of rows, since the nonzeros determine the time. The nonzeros are estimated
+  from those of the unsmoothed operator, before the products are computed. With the coarsening `mis2` the rows are counted, whatever
+  their number of nonzeros.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRows()`
 @*/
@@ -625,9 +625,9 @@ PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
   Level: intermediate
 
   Note:
-  Rows are counted as by `PCCMATCHSetGatherRows()`. Of each eight successive ranks the first one gets the rows of all then. So it
-  does where a level has more rows than a third of the sweeps could leave, half of the rows above with three of them, since borders
-  between ranks keep rows from being put together.
+  Rows are counted as by `PCCMATCHSetGatherRows()`. The first of each eight successive ranks then gets the rows of all eight. The
+  same happens if a level has more rows than a third of the sweeps could leave (with three sweeps, half of the rows of the next
+  finer level), since borders between ranks keep rows from being aggregated.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRanks()`
 @*/
@@ -672,15 +672,15 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
   Level: intermediate
 
   Notes:
-  An application of a hierarchy of all ranks has four exchanges on each level on several ranks, and more with other smoothers. With
-  NCCL, NVIDIA's library for communication between GPUs, they are part of the CUDA graph of the cycle, and the host decides about
-  nothing; `KSPCGFUSED` has the cycle in the graph of its iterations then. Rows and lists of a set-up go from GPU to GPU by NCCL,
-  too, and MPI carries counts. With MPI alone the host takes part in every exchange. Both give the same values to the last bit. On
-  one machine, with the NCCL that finepc was built with, the kernels of a cycle write to the other GPUs themselves.
+  On several ranks, an application of a hierarchy of all ranks has four exchanges on each level, and more with other smoothers. With
+  NCCL, NVIDIA's library for communication between GPUs, the exchanges are part of the CUDA graph of the cycle, and the host is not
+  involved; `KSPCGFUSED` then includes the cycle in the graph of its iterations. In the set-up, too, rows and lists go from GPU to
+  GPU by NCCL, while MPI carries counts. With MPI alone the host takes part in every exchange. Both give the same values to the last
+  bit. On one machine, with the NCCL that finepc was built with, the kernels of a cycle write to the other GPUs directly.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
-  GPU of its own for each rank. `PC_CMATCH_COMMUNICATION_AUTO` takes MPI where one of these is missing; the set-up ends with an
-  error where NCCL was asked for. Hierarchies on the host communicate by MPI. The view says what is used, and why.
+  separate GPU for each rank. If one of these is missing, `PC_CMATCH_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, the set-up
+  ends with an error. Hierarchies on the host communicate by MPI. The view says what is used, and why.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCommunication()`, `PCCMATCHCommunication`, `KSPCGFusedSetCommunication()`
 @*/
@@ -716,8 +716,8 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
 
   Input Parameters:
 + pc            - the preconditioner context
-- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns while they fit, `PETSC_FALSE` to
-                  coarsen anew in each set-up
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns as long as they fit, `PETSC_FALSE`
+                  to coarsen again in each set-up
 
   Options Database Key:
 . -pc_cmatch_reuse_pattern <reuse_pattern> - whether aggregates and patterns are kept when only values have changed
@@ -725,16 +725,17 @@ PetscErrorCode PCCMATCHGetCommunication(PC pc, PCCMATCHCommunication *communicat
   Level: intermediate
 
   Note:
-  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same kind.
-  On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory of the
-  set-up is kept, whose bytes the view gives. The aggregates are those of the first values, and stay good while strong couplings
-  stay strong. A set-up that keeps them therefore counts on each level, with the strength of `PCCMATCHSetStrength()`, the rows that
-  are coupled strongly, but with no row of their own aggregate, the pieces into which aggregates fall if only strong couplings hold
-  them together, and the rows of the prolongator that lose entries, since their pattern does not have them. If there are more of
-  them than when the aggregates were made, by more than a tenth of the rows of a level, a tenth of its aggregates, or 0.3 of its
-  rows of the prolongator, and by more than 16, the set-up coarsens anew; on several ranks those of one hierarchy decide together.
-  Of a hierarchy of nodes those of the finest level are counted, but for the prolongator. The view shows these counts. A set-up with
-  `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up coarsens once more.
+  Aggregates and patterns are kept if the nonzero pattern of the matrix is the same as at the last set-up and the near null space is
+  of the same kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more memory than is reserved.
+  For this, memory of the set-up is kept; the view gives its size in bytes. The aggregates are those of the first values, and remain
+  good as long as strong couplings stay strong. A set-up that keeps them therefore counts on each level, with the strength of
+  `PCCMATCHSetStrength()`: the rows that are coupled strongly, but to no row of their own aggregate; the pieces into which
+  aggregates fall apart if only strong couplings hold them together; and the rows of the prolongator that lose entries, since their
+  pattern does not contain them. If a count exceeds that at the time when the aggregates were made by more than a tenth of the rows
+  of a level, a tenth of its aggregates, or 0.3 of its rows of the prolongator, respectively, and by more than 16, the set-up
+  coarsens again; on several ranks, those of one hierarchy decide together. In a hierarchy of nodes only the finest level is
+  counted, without the prolongator. The view shows these counts. A set-up with `PETSC_FALSE` keeps no memory, so after a change to
+  `PETSC_TRUE` the next set-up coarsens once more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`
 @*/

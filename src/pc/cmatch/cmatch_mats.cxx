@@ -319,17 +319,17 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   Level: advanced
 
   Notes:
-  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns
-  of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
-  are empty rows of P. Of a hierarchy of nodes, see `PCCMATCHSetBlockSize()`, the matrices have block sizes, and the columns of P
-  combine parts of the modes.
+  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns of P[0] combine
+  parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother are empty rows
+  of P. In a hierarchy of nodes, see `PCCMATCHSetBlockSize()`, the matrices have block sizes, and the columns of P combine parts of
+  the modes.
 
-  The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
-  The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
+  The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is
+  stored. The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
 
-  With several ranks and one hierarchy of all of them, see `PCCMATCHSetReach()`, the matrices are of type `MATMPIAIJ` on the
-  communicator of the preconditioner, and ranks that have no part in a level have none of its rows. Otherwise each rank gets the
-  hierarchy of its own diagonal block.
+  On several ranks with one common hierarchy, see `PCCMATCHSetReach()`, the matrices are of type `MATMPIAIJ` on the communicator of
+  the preconditioner, and ranks that have no part in a level own none of its rows. Otherwise each rank gets the hierarchy of its own
+  diagonal block.
 
 .seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`, `PCGetCoarseOperators()`, `PCGetInterpolations()`
 @*/
