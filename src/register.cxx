@@ -163,8 +163,8 @@ PetscErrorCode FinePCFinalizePackage(void)
   Programs that link libfinepc call this function after each `PetscInitialize()`. Other programs need no call:
   `-dll_append /path/libfinepc.so`, on the command line or in PETSC_OPTIONS, does the same.
 
-  It is an error if the running PETSc is not of the minor release, or does not have the index and scalar types, that finepc was
-  built with.
+  It is an error if the running PETSc is not of the minor release with which finepc was built, or does not have the same index and
+  scalar types.
 
 .seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `PCAUTO`, `KSPCGFUSED`, `KSPRRBCG`, `KSPGMRESFUSED`,
   `MATBAIJCUDA`, `MATSOLVERCUDSS`, `FinePCFinalizePackage()`

@@ -26,17 +26,17 @@ static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
 static const Option<KSP> kOptions[] = {
   /* path
 
-     Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses
-     by size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the
-     iterates of `KSPCG`, to rounding. */
+     If the requested path cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by size. On
+     several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of `KSPCG`,
+     to rounding. */
   {"-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", Field<&KSP_CGFused::path>(OneOf(KSPCGFusedPaths)),
    Invalidates::NOTHING},
 
   /* compress
 
-     Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from
-     the first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the
-     same to the last bit. The resident kernel does not compress.
+     Values are stored in single precision if all of them are exact in that precision, and columns as 16-bit distances from the
+     first column of a step if these suffice. A step is the set of entries that the threads of a warp process together. The iterates
+     are the same to the last bit. The resident kernel does not compress.
 
      Level: advanced */
   {"-ksp_cgfused_compress", "whether copies of the matrices are smaller than these where nothing is lost by it",
@@ -45,16 +45,16 @@ static const Option<KSP> kOptions[] = {
   /* communication
 
      With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the
-     iterations, as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes
-     part in every iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own
+     iterations, as everything else is on one rank: the host decides nothing, and learns of the end with a delay. With MPI the host
+     takes part in every iteration. Both exchange only what a product needs from other ranks, while the product with the rank's own
      columns runs.
 
-     NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed,
-     and a GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error
-     if NCCL was asked for. Where the general path runs, and where `-ksp_cg_single_reduction` asks for the recurrences of a single
-     reduction, all communication is by MPI, whatever is set. On one rank there is none. The view says what was used, and why.
+     NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
+     separate GPU for each rank. If one of these is missing, `KSP_CGFUSED_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, it is
+     an error. On the general path, and if `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all
+     communication is by MPI, whatever is set. On one rank there is no communication. The view says what was used, and why.
 
-     NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them. */
+     NCCL reads environment variables such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`; finepc changes none of them. */
   {"-ksp_cgfused_communication", "how several ranks make sums and exchange vectors", "KSPCGFusedSetCommunication",
    Field<&KSP_CGFused::communication>(OneOf(KSPCGFusedCommunications)), Invalidates::NOTHING},
   {"-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction",
@@ -418,81 +418,79 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   Level: beginner
 
   Notes:
-  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to
-  rounding, on several ranks with MPI those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What
-  differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`,
-  `PCCMATCH`, `PCJACOBI` or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that
-  have their operands, and the host learns of the end late; no update is made after it. Small systems run in one kernel that
-  stays. A private copy of the matrix, and of the factors, is kept for it; the view gives its size.
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding.
+  On several ranks with MPI they are those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round differently. What
+  differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`,
+  `PCJACOBI` or `PCNONE`, the scalars and the convergence test stay on the device, sums are computed in the kernels that have their
+  operands, and the host learns of the end with a delay; there are no updates after the end. Small systems run in one persistent
+  kernel. A private copy of the matrix and of the factors is kept for this; the view gives its size.
 
-  With several ranks, for the same matrices and preconditioners, with `PCCMATCH` where its exchanges are NCCL's, too, the products
-  are own ones as well (the path of several ranks), and the exchange of vectors goes on during the product with the rank's own
-  block. Where each rank has a GPU of its own and there is NCCL, NVIDIA's library for communication between GPUs, sums and
-  exchanges are part of the CUDA graph, so that an iteration runs as on one rank, with the same recurrences: two reductions, of
-  which that of the norm goes with that of z^T r. See `KSPCGFusedSetCommunication()`.
+  On several ranks, for the same matrices and preconditioners (`PCCMATCH` only if its exchanges use NCCL, too), finepc's own
+  products are used as well (the path of several ranks), and vectors are exchanged during the product with the rank's own block. If
+  each rank has a separate GPU and NCCL, NVIDIA's library for communication between GPUs, is available, sums and exchanges are part
+  of the CUDA graph, so that an iteration runs as on one rank, with the same recurrences: two reductions, where the norm is reduced
+  together with z^T r. See `KSPCGFusedSetCommunication()`.
 
-  Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration has one reduction then, by
-  recurrences as those of `KSPCGUseSingleReduction()`. The sums pass through the host's memory even where MPI takes device
-  buffers: three numbers are there sooner so. `-ksp_cg_single_reduction 0` asks for two reductions, which take NCCL or the
-  general path, and `-ksp_cg_single_reduction 1` for one, which takes MPI. The recurrences of a single reduction need a
-  symmetric matrix. Where boundary rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`),
-  they are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so
-  on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and
-  `-info` tells it.
+  Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration then has one reduction, with
+  recurrences like those of `KSPCGUseSingleReduction()`. The sums pass through host memory even if MPI accepts device buffers, since
+  this is faster for three numbers. `-ksp_cg_single_reduction 0` asks for two reductions, which use NCCL or the general path, and
+  `-ksp_cg_single_reduction 1` for one, which uses MPI. The recurrences of a single reduction need a symmetric matrix. If boundary
+  rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`), these recurrences are wrong, and `KSPCG`
+  with a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by
+  more than 1e-5 of its terms, the solve continues with two reductions, like those of `KSPCG`, and `-info` reports this.
 
   Monitors get the norm of each iteration once and in order, and convergence tests other than `KSPConvergedDefault()` and
   `KSPConvergedSkip()` end the solve with the iterate of the iteration that they accept, on every path. `KSPMonitorResidual()`
-  (`-ksp_monitor`) looks at the norm alone and gets it late; it costs what it does. Any other monitor may ask for the solution or
-the residual of its iteration (`KSPBuildSolution()`, `KSPBuildResidual()`), and a test of the program decides whether there is a
-next iteration: where one of these is set the graph runs, also for small systems, and the host decides about each iteration before
-the next one. While it does so the GPU makes the product of the next iteration ahead, which changes neither the solution nor the
-  residual. An iteration takes longer then only by what the host needs beyond that product, some 10 microseconds and the time of the
-  monitors and the test, and a solve one product more. The view says so.
+  (`-ksp_monitor`) uses only the norm and gets it with a delay; it costs only its own work. Any other monitor may ask for the
+  solution or the residual of its iteration (`KSPBuildSolution()`, `KSPBuildResidual()`), and a convergence test of the program
+  decides whether there is a next iteration. If such a monitor or test is set, the graph runs, even for small systems, and the host
+  decides after each iteration whether the next one runs. Meanwhile the GPU computes the product of the next iteration in advance,
+  which changes neither the solution nor the residual. An iteration then takes longer only by the time that the host needs beyond
+  this product, some 10 microseconds plus the time of the monitors and the test, and a solve takes one more product. The view says
+  so.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, `PCCMATCH` or two reductions on
-  several ranks with MPI, and on one rank a single one take the general path: `MatMult()` and `PCApply()` with fused vector
-  operations, and a test that the host makes in every iteration. The view says which path ran and why.
+  The general path is taken for a null space, a transposed solve, any other matrix or preconditioner, a rank without rows,
+  `PCCMATCH` or two reductions on several ranks with MPI, and a single reduction on one rank. It uses `MatMult()` and `PCApply()`
+  with fused vector operations, and the host tests for convergence in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in
-  another stream than the current one.
+  a stream other than the current one.
 
-  Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
-  as MPI's or NCCL's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
+  The order of summation depends only on sizes and the GPU, so the same solve gives the same bits: on several ranks as far as MPI's
+  or NCCL's sums do so, and on the general path as far as `MatMult()` and `PCApply()` do.
 
-  Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero. A solve that
-  would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for
-  numbers. Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has
-  converged.
+  Sums of squares are not scaled: a norm whose square overflows is not finite, and one whose square underflows is zero. A solve that
+  would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small to be
+  represented. If the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. In all these cases `KSPCG` reports convergence.
 
-  A solve that has converged by its norm is confirmed by b - A x, one product a solve. Where this is neither the residual of the
-  recurrence, to one per cent, nor small enough for the test, nor what the last digits of the solution make, the solve goes on
-  from its solution on the general path, and the view says so; it ends with `KSP_DIVERGED_BREAKDOWN` if more than half of the
-  residual is left. `KSPCG` says that it has converged. Solves in a trust region or to an objective are not confirmed, since
-  they could not go on from their solution.
+  A solve that has converged by its norm is confirmed by b - A x, which takes one product per solve. If b - A x neither agrees with
+  the residual of the recurrence, to one per cent, nor is small enough for the test, nor is explained by the last digits of the
+  solution, the solve continues from its solution on the general path, and the view says so. It ends with `KSP_DIVERGED_BREAKDOWN`
+  if more than half of the residual is left; `KSPCG` reports convergence. Solves in a trust region or to an objective are not
+  confirmed, since they could not continue from their solution.
 
-  With the natural norm and a null space of the matrix the confirmation takes an application of the preconditioner, too: r and z
-  have a product that may vanish, or be negative, where the right-hand side has a part in the null space. The norm of the rest is
-  asked, and if that is not small the solve goes on without that part. `MatSetTransposeNullSpace()`, or MAT_SYMMETRIC before
-  `MatSetNullSpace()`, makes `KSPSolve()` take it away from the beginning.
+  With the natural norm and a null space of the matrix, the confirmation also takes an application of the preconditioner, since the
+  product of r and z may vanish or be negative if the right-hand side has a component in the null space. The norm of the rest is
+  then tested; if it is not small, the solve continues without that component. `MatSetTransposeNullSpace()`, or MAT_SYMMETRIC before
+  `MatSetNullSpace()`, makes `KSPSolve()` remove the component at the beginning.
 
-  On one GPU, and on several that communicate by NCCL, `KSPMatSolve()` solves for several right-hand sides together, 8
-  at a time, or as many as `KSPSetMatSolveBatchSize()` asks for, up to 16, with `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and
-  `PCNONE`, and on one GPU with `PCCMATCH`, by a graph of kernels over interleaved vectors. Each column has its own scalars
-  and its own test, and gets the iterates of `KSPSolve()`, to rounding; A, the factors and the levels of a cycle are read
-  once for all columns. With a factor, the preconditioned norm takes the least memory and time. Columns go one by one, as
-  with `KSPCG`, anywhere else, where `PCCMATCH` has factors as smoothers or iterations on the coarsest level, and
-  where there is a monitor, a history of residual norms, a convergence test of the program, a null space, a transposed
-  solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed; the view says
-  why. `KSPCGFusedGetColumns()` tells what has become of each column.
+  On one GPU, and on several that communicate by NCCL, `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or
+  as many as `KSPSetMatSolveBatchSize()` asks for, up to 16, with `PCAFSAI`, `PCSFSAI`, `PCJACOBI` and `PCNONE`, and on one GPU with
+  `PCCMATCH`, by a graph of kernels over interleaved vectors. Each column has its own scalars and its own test, and gets the
+  iterates of `KSPSolve()`, to rounding; A, the factors and the levels of a cycle are read once for all columns. With a factor, the
+  preconditioned norm takes the least memory and time. Otherwise columns are solved one by one, as with `KSPCG`. This is also so if
+  `PCCMATCH` has factors as smoothers or iterations on the coarsest level, or if there is a monitor, a history of residual norms, a
+  convergence test of the program, a null space, a transposed solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or
+  a preconditioner that failed; the view says why. `KSPCGFusedGetColumns()` gives the outcome for each column.
 
-  With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
+  With `KSPCGSetRadius()` this is the trust-region method of Steihaug and Toint, like `KSPSTCG`, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own
-  types by name): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
-  and ends on the boundary where a step would leave the region (`KSP_CONVERGED_STEP_LENGTH`) or where the curvature along a
-  direction is not positive (`KSP_CONVERGED_NEG_CURVE`). `KSPCGGetNormD()` and `KSPCGGetObjFcn()` give the norm and the objective of
-  the x of a solve after a call of `KSPCGSetRadius()`, also one with 0, which takes the trust region away. With
-  `KSPCGSetObjectiveTarget()` a solve ends where the objective falls to the target (`KSP_CONVERGED_ATOL`). Both take the general
-  path, and a trust region takes two reductions an iteration and a zero guess.
+  types by name): it decreases x^T A x / 2 - b^T x among the x with a 2-norm of at most the radius, and ends on the boundary if a
+  step would leave the region (`KSP_CONVERGED_STEP_LENGTH`) or if the curvature along a direction is not positive
+  (`KSP_CONVERGED_NEG_CURVE`). `KSPCGGetNormD()` and `KSPCGGetObjFcn()` give the norm and the objective of the x of a solve after a
+  call of `KSPCGSetRadius()`, even one with 0, which removes the trust region. With `KSPCGSetObjectiveTarget()` a solve ends when
+  the objective falls to the target (`KSP_CONVERGED_ATOL`). Both take the general path, and a trust region takes two reductions per
+  iteration and a zero initial guess.
 
   References:
 + * - M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
@@ -504,7 +502,7 @@ the next one. While it does so the GPU makes the product of the next iteration a
 M*/
 
 /*@C
-  KSPCreate_CGFused - Makes a solver a `KSPCGFUSED`, and before that registers finepc if nothing has; for `KSPRegister()`
+  KSPCreate_CGFused - Makes a solver a `KSPCGFUSED`, after registering finepc if nothing has done so; for `KSPRegister()`
 
   Collective
 

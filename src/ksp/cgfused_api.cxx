@@ -21,9 +21,9 @@
   Level: intermediate
 
   Note:
-  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by
-  size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of
-  `KSPCG`, to rounding.
+  If the requested path cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by size. On
+  several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of `KSPCG`, to
+  rounding.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedGetPath()`, `KSPCGFusedPath`
 @*/
@@ -67,9 +67,9 @@ PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
   Level: advanced
 
   Note:
-  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the
-  first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to
-  the last bit. The resident kernel does not compress.
+  Values are stored in single precision if all of them are exact in that precision, and columns as 16-bit distances from the first
+  column of a step if these suffice. A step is the set of entries that the threads of a warp process together. The iterates are the
+  same to the last bit. The resident kernel does not compress.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
 @*/
@@ -115,15 +115,15 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
 
   Notes:
   With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the iterations,
-  as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes part in every
-  iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own columns runs.
+  as everything else is on one rank: the host decides nothing, and learns of the end with a delay. With MPI the host takes part in
+  every iteration. Both exchange only what a product needs from other ranks, while the product with the rank's own columns runs.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
-  GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if NCCL was
-  asked for. Where the general path runs, and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all
-  communication is by MPI, whatever is set. On one rank there is none. The view says what was used, and why.
+  separate GPU for each rank. If one of these is missing, `KSP_CGFUSED_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, it is an
+  error. On the general path, and if `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is
+  by MPI, whatever is set. On one rank there is no communication. The view says what was used, and why.
 
-  NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them.
+  NCCL reads environment variables such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`; finepc changes none of them.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedGetCommunication()`, `KSPCGFusedCommunication`
 @*/

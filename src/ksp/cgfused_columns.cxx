@@ -593,7 +593,7 @@ static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, con
 }
 
 /*@C
-  KSPCGFusedGetColumns - Gets what has become of each of the right-hand sides of the last `KSPMatSolve()` with `KSPCGFUSED`
+  KSPCGFusedGetColumns - Gets the outcome for each of the right-hand sides of the last `KSPMatSolve()` with `KSPCGFUSED`
 
   Not Collective
 
@@ -603,7 +603,7 @@ static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, con
   Output Parameters:
 + count   - the number of right-hand sides, 0 before the first `KSPMatSolve()`; or `NULL` if it is not wanted
 . its     - the number of iterations of each; or `NULL` if they are not wanted
-- reasons - why each of them has ended; or `NULL` if they are not wanted
+- reasons - why each of them ended; or `NULL` if they are not wanted
 
   Level: intermediate
 
@@ -611,7 +611,7 @@ static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, con
   The arrays belong to the solver, and are valid until its next `KSPMatSolve()` or `KSPReset()`.
 
   `KSPGetConvergedReason()` gives the reason of the first right-hand side that has not converged, or, if all have, of the one with
-  the most iterations, and `KSPGetIterationNumber()` the largest number. With `KSPSetMatSolveBatchSize()` they all are about the
+  the most iterations, and `KSPGetIterationNumber()` the largest number. With `KSPSetMatSolveBatchSize()` all of these refer to the
   last batch.
 
 .seealso: `KSPCGFUSED`, `KSPMatSolve()`, `KSPSetMatSolveBatchSize()`

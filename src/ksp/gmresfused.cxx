@@ -67,17 +67,17 @@ const char *const KSPGMRESFusedCommunications[] =
 static const Option<KSP> kOptions[] = {
   /* path
 
-     Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding. */
+     If the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding. */
   {"-ksp_gmresfused_path", "who decides about iterations", "KSPGMRESFusedSetPath",
    Field<&KSP_GMRESFused::path>(OneOf(KSPGMRESFusedPaths)), Invalidates::NOTHING},
 
   /* communication
 
-     With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels
-     write to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU
-     of its own for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose
-     products with a matrix on the GPUs are own ones, too, unless the path `general` is asked for.
-     `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL cannot be had; then it is an error to ask for NCCL.
+     With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in any iteration; within one machine the
+     kernels write to the other GPUs directly if they can. NCCL needs a finepc that was built with NCCL's header, libnccl.so.2, a
+     separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, which also
+     uses finepc's own products with a matrix on the GPUs, unless the path `general` is requested. If NCCL is not available,
+     `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error.
 
      The iterates are the same to rounding. */
   {"-ksp_gmresfused_communication", "how several ranks make sums and exchange vectors", "KSPGMRESFusedSetCommunication",
@@ -85,7 +85,7 @@ static const Option<KSP> kOptions[] = {
 
   /* restart
 
-     `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an
+     `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. One more vector than this number is stored, and an
      orthogonalization reads half of them twice on average.
 
      Level: beginner See also: `KSPGMRESSetRestart()` */
@@ -94,18 +94,18 @@ static const Option<KSP> kOptions[] = {
 
   /* size
 
-     With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read
-     half as often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of
-     one product a step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses
-     more than three digits in its orthogonalization, or both products together more than seven, the second product is not used;
-     and where they have lost so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is
-     one product a step, and the view says so.
+     With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read half
+     as often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one
+     product per step, to rounding; the rounding errors grow as the products become nearly dependent on the vectors before them. If
+     B u loses more than three digits in its orthogonalization, or both products together more than seven, the second product is not
+     used. If they have lost so many digits that a cycle cannot make the residual much smaller, the cycle ends. From then on there
+     is one product per step, and the view says so.
 
-     Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and
-     norms after a second product differ from those of `KSPGMRES` in the fourth digit or so.
+     If the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to only seven digits, and norms
+     after a second product differ from those of `KSPGMRES` in about the fourth digit.
 
-     A flexible solve, a preconditioner that may change by itself, and a second pass of orthogonalization make one product a step
-     in any case. What a solve begins beyond its last iteration costs a product more than with 1.
+     With a flexible solve, a preconditioner that may change by itself, or a second pass of orthogonalization, there is always one
+     product per step. The work that a solve starts beyond its last iteration costs one more product than with 1.
 
      Level: advanced */
   {"-ksp_gmresfused_step_size", "how many products with the matrix there are between two orthogonalizations",
@@ -113,18 +113,18 @@ static const Option<KSP> kOptions[] = {
 
   /* flexible
 
-     The preconditioned vectors are kept, as `KSPFGMRES` does it, which takes as much memory again as the basis. It needs the
-     preconditioner on the right, the default. Without it a solve becomes flexible by itself where the preconditioner has an
-     iterating solver inside, and where a cycle misses the true residual by far.
+     The preconditioned vectors are kept, as in `KSPFGMRES`, which takes as much memory again as the basis. A flexible solve needs
+     the preconditioner on the right, the default. Even without this option, a solve becomes flexible by itself if the
+     preconditioner contains an iterative solver, or if the residual of a cycle is far from the true residual.
 
      See also: `KSPFGMRES` */
   {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`",
    "KSPGMRESFusedSetFlexible", Field<&KSP_GMRESFused::flexible>(), Invalidates::NOTHING},
 
-  /* precision: sums are in double precision in any case
+  /* precision: sums are always in double precision
 
-     The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision a cycle
-     cannot make the residual smaller than some 1e-6 of what it was at its beginning, and the next cycle goes on from there.
+     The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision, a cycle
+     cannot reduce the residual below about 1e-6 of its value at the start of the cycle, and the next cycle continues from there.
 
      Level: advanced */
   {"-ksp_gmresfused_basis_precision", "the precision in which the basis is stored", "KSPGMRESFusedSetBasisPrecision",
@@ -483,8 +483,8 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
 . -ksp_gmresfused_restart <30> - the number of iterations of a cycle, after which a new basis begins; between 1 and 1000
 . -ksp_gmresfused_step_size <2> - how many products with the matrix there are between two orthogonalizations; between 1 and 2
 . -ksp_gmresfused_flexible <false> - whether the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
-. -ksp_gmresfused_basis_precision <double> - the precision in which the basis is stored: `single` or `double`; sums are in double
-  precision in any case
+. -ksp_gmresfused_basis_precision <double> - the precision in which the basis is stored: `single` or `double`; sums are always in
+  double precision
 . -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
 . -ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
 . -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
@@ -493,55 +493,54 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   Level: beginner
 
   Notes:
-  The preconditioner is on the right, with the unpreconditioned norm, unless `KSPSetPCSide()` asks for the left one, with the
-  preconditioned norm. `KSPGMRES` has it on the left by default.
+  The preconditioner is on the right, with the unpreconditioned norm, unless `KSPSetPCSide()` asks for the left side, with the
+  preconditioned norm. `KSPGMRES` has the preconditioner on the left by default.
 
   The iterates are those of `KSPGMRES` with modified Gram-Schmidt (`-ksp_orthogonalization mgs`, before PETSc 3.26
   `-ksp_gmres_modifiedgramschmidt`), to rounding, and so are iteration counts, reasons, monitors, history and estimates of
-  eigenvalues and singular values. What differs is how a vector is orthogonalized. One pass over the basis makes all its products
-  with the new vector and with the last one, a second one subtracts; modified Gram-Schmidt takes as many passes as there are
-  vectors, each with a sum over all ranks. This is exact, since the product of the projectors of modified Gram-Schmidt is known
-  from the products among the vectors of the basis. One sum over all ranks an iteration is enough, since the norm of the new vector
-  follows from these products by Pythagoras; where that would lose digits, the norm itself is computed, and the view counts how
-  often. An orthogonalization makes two vectors from two products, B u and B B u with B = A M or M A, so that the basis is read once
-  an iteration on average, and there is one sum over all ranks for two iterations; see `KSPGMRESFusedSetStepSize()`.
-  A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
-  `-ksp_orthogonalization_cgs_refinement_type`, before PETSc 3.26 `-ksp_gmres_cgs_refinement_type`. It is not needed for what
-  modified Gram-Schmidt solves.
+  eigenvalues and singular values. What differs is how a vector is orthogonalized. One pass over the basis computes all its products
+  with the new vector and with the last one, and a second pass subtracts; modified Gram-Schmidt takes as many passes as there are
+  vectors, each with a sum over all ranks. This is exact, since the product of the projectors of modified Gram-Schmidt is known from
+  the products among the vectors of the basis. One sum over all ranks per iteration is enough, since the norm of the new vector
+  follows from these products by Pythagoras; if that would lose digits, the norm itself is computed, and the view counts how often.
+  An orthogonalization makes two vectors from two products, B u and B B u with B = A M or M A, so that the basis is read once per
+  iteration on average, and there is one sum over all ranks for two iterations; see `KSPGMRESFusedSetStepSize()`. A second pass,
+  always or if needed, is made as in `KSPGMRES` with classical Gram-Schmidt: see `-ksp_orthogonalization_cgs_refinement_type`,
+  before PETSc 3.26 `-ksp_gmres_cgs_refinement_type`. The second pass is not needed for systems that modified Gram-Schmidt solves.
 
   With vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `PCJACOBI`,
   `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization, Givens rotations,
-  the test and the restarts follow one another without the host, which learns of the end late. With `PCCMATCH` it does so if this
-  path is asked for: some cycles are launched beyond the end then, which take longer than the general path.
-  A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. A flexible solve, a second
-  pass of orthogonalization, a transposed solve, a null space with the preconditioner on the left, and any other matrix or
-  preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI` with one block a rank,
-  and one of finepc's types on it by `KSPPREONLY`, counts as this type.
+  the test and the restarts follow one another without the host, which learns of the end with a delay. With `PCCMATCH` the GPU
+  decides only if this path is requested: some cycles are then launched beyond the end, which take longer than the general path. A
+  private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for this path. A flexible solve, a
+  second pass of orthogonalization, a transposed solve, a null space with the preconditioner on the left, and any other matrix or
+  preconditioner take the general path, with the same passes over the basis; the view says why. `PCBJACOBI` with one block per rank,
+  on which `KSPPREONLY` applies one of finepc's types, counts as this type.
 
-  Monitors, and convergence tests other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, get the norms when the GPU is some
-  iterations further on; a test that ends the solve gets the solution of its iteration. One of them that calls
-  `KSPBuildSolution()` or `KSPBuildResidual()` gets those of its iteration, for which the GPU has to wait: later solves take the
-  general path.
+  Monitors, and convergence tests other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, get the norms when the GPU is already
+  some iterations ahead; a test that ends the solve gets the solution of its iteration. A monitor or test that calls
+  `KSPBuildSolution()` or `KSPBuildResidual()` gets the solution or residual of its iteration, for which the GPU has to wait: later
+  solves take the general path.
 
-  On several ranks the GPUs decide where each rank has a GPU of its own, and rows, and there is NCCL, NVIDIA's library for
-  communication between GPUs. Each of them sends the entries of the vector that the others need while it multiplies with the columns
-  that it owns, and there is one sum over all ranks an iteration, from which all GPUs decide alike. The preconditioner must not
-  reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See `KSPGMRESFusedSetCommunication()`.
-  The general path of several ranks multiplies with the same kernels, while the entries for other ranks travel by MPI, where matrix
-  and vectors are on the GPUs and each rank has rows, unless the path `general` is asked for. A transposed solve takes
-  `MatMultTranspose()`, and a preconditioner that has `PCShellSetApplyBA()` makes the products itself. The view says which products
-  there were.
+  On several ranks the GPUs decide if each rank has a separate GPU and owns rows, and if NCCL, NVIDIA's library for communication
+  between GPUs, is available. Each GPU sends the entries of the vector that the others need while it multiplies with the columns
+  that it owns, and there is one sum over all ranks per iteration, from which all GPUs make the same decision. The preconditioner
+  must not reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See
+  `KSPGMRESFusedSetCommunication()`. If matrix and vectors are on the GPUs and each rank owns rows, the general path of several
+  ranks multiplies with the same kernels while the entries for other ranks travel by MPI, unless the path `general` is requested. A
+  transposed solve uses `MatMultTranspose()`, and a preconditioner that has `PCShellSetApplyBA()` computes the products itself. The
+  view says which products were used.
 
-  A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
-  into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
+  A user-defined Gram-Schmidt, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which accesses the
+  data of `KSPGMRES`. `KSPSetLagNorm()` has no effect, as with `KSPGMRES`: only `KSPIBCGS` has a lagged norm.
 
-  A cycle that ends well by the norm of the rotations is followed by the residual of its solution, which takes one product, and the
-  solve goes on where that is not what the rotations say: with a basis in single precision, or where the preconditioner is not the
-  same linear map each time, as `PCCMATCH` in single precision with strongly varying coefficients. It goes on as a flexible solve,
-  with the preconditioner on the right, if restarts alone would help little. Where one of PETSc's preconditioners has an iterating
-  solver inside, the solve is flexible from the beginning. The view shows all of this.
+  If a cycle has converged by the norm of the rotations, the residual of its solution is computed, which takes one product. The
+  solve continues if this residual does not agree with the rotations: with a basis in single precision, or if the preconditioner is
+  not the same linear map each time, as with `PCCMATCH` in single precision and strongly varying coefficients. It continues as a
+  flexible solve, with the preconditioner on the right, if restarts alone would help little. If one of PETSc's preconditioners
+  contains an iterative solver, the solve is flexible from the beginning. The view shows all of this.
 
-  Sums of squares are plain: a product with a vector of the basis whose square overflows or underflows ends the solve with a
+  Sums of squares are not scaled: a product with a vector of the basis whose square overflows or underflows ends the solve with a
   reason that is not convergence.
 
   References:
@@ -559,7 +558,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
 M*/
 
 /*@C
-  KSPCreate_GMRESFused - Makes a solver a `KSPGMRESFUSED`, and before that registers finepc if nothing has; for `KSPRegister()`
+  KSPCreate_GMRESFused - Makes a solver a `KSPGMRESFUSED`, after registering finepc if nothing has done so; for `KSPRegister()`
 
   Collective
 

@@ -21,7 +21,7 @@
   Level: intermediate
 
   Note:
-  Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
+  If the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetPath()`, `KSPGMRESFusedPath`
 @*/
@@ -66,11 +66,11 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
   Level: intermediate
 
   Notes:
-  With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in one; within one machine the kernels write
-  to the other GPUs themselves where they can. It needs a finepc that was built with NCCL's header, libnccl.so.2, a GPU of its own
-  for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, whose products with a matrix
-  on the GPUs are own ones, too, unless the path `general` is asked for. `KSP_GMRESFUSED_COMMUNICATION_AUTO` takes MPI where NCCL
-  cannot be had; then it is an error to ask for NCCL.
+  With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in any iteration; within one machine the
+  kernels write to the other GPUs directly if they can. NCCL needs a finepc that was built with NCCL's header, libnccl.so.2, a
+  separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, which also uses
+  finepc's own products with a matrix on the GPUs, unless the path `general` is requested. If NCCL is not available,
+  `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error.
 
   The iterates are the same to rounding.
 
@@ -116,7 +116,7 @@ PetscErrorCode KSPGMRESFusedGetCommunication(KSP ksp, KSPGMRESFusedCommunication
   Level: beginner
 
   Note:
-  `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an orthogonalization
+  `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. One more vector than this number is stored, and an orthogonalization
   reads half of them twice on average.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetRestart()`, `KSPGMRESSetRestart()`
@@ -162,17 +162,17 @@ PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
 
   Notes:
   With 2 the vectors u, B u and B B u, where B is A M or M A, give two new vectors of the basis at once. The basis is read half as
-  often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one product a
-  step, to rounding; the rounding grows as the products come close to the vectors before them. Where B u loses more than three
-  digits in its orthogonalization, or both products together more than seven, the second product is not used; and where they have
-  lost so many that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one product a step, and the
-  view says so.
+  often, and on several ranks there is one sum for two iterations. Iterates, norms and iteration counts stay those of one product
+  per step, to rounding; the rounding errors grow as the products become nearly dependent on the vectors before them. If B u loses
+  more than three digits in its orthogonalization, or both products together more than seven, the second product is not used. If
+  they have lost so many digits that a cycle cannot make the residual much smaller, the cycle ends. From then on there is one
+  product per step, and the view says so.
 
-  Where the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to seven digits only, and norms
-  after a second product differ from those of `KSPGMRES` in the fourth digit or so.
+  If the preconditioner works in single precision, as `PCBISAI` does by default, B is linear to only seven digits, and norms after a
+  second product differ from those of `KSPGMRES` in about the fourth digit.
 
-  A flexible solve, a preconditioner that may change by itself, and a second pass of orthogonalization make one product a step in
-  any case. What a solve begins beyond its last iteration costs a product more than with 1.
+  With a flexible solve, a preconditioner that may change by itself, or a second pass of orthogonalization, there is always one
+  product per step. The work that a solve starts beyond its last iteration costs one more product than with 1.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetStepSize()`
 @*/
@@ -216,9 +216,9 @@ PetscErrorCode KSPGMRESFusedGetStepSize(KSP ksp, PetscInt *size)
   Level: intermediate
 
   Note:
-  The preconditioned vectors are kept, as `KSPFGMRES` does it, which takes as much memory again as the basis. It needs the
-  preconditioner on the right, the default. Without it a solve becomes flexible by itself where the preconditioner has an iterating
-  solver inside, and where a cycle misses the true residual by far.
+  The preconditioned vectors are kept, as in `KSPFGMRES`, which takes as much memory again as the basis. A flexible solve needs the
+  preconditioner on the right, the default. Even without this option, a solve becomes flexible by itself if the preconditioner
+  contains an iterative solver, or if the residual of a cycle is far from the true residual.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetFlexible()`, `KSPFGMRES`
 @*/
@@ -254,7 +254,7 @@ PetscErrorCode KSPGMRESFusedGetFlexible(KSP ksp, PetscBool *flexible)
 
   Input Parameters:
 + ksp       - the Krylov space context
-- precision - `FINEPC_DOUBLE` (default) or `FINEPC_SINGLE`, see `FinePCPrecision`; sums are in double precision in any case
+- precision - `FINEPC_DOUBLE` (default) or `FINEPC_SINGLE`, see `FinePCPrecision`; sums are always in double precision
 
   Options Database Key:
 . -ksp_gmresfused_basis_precision <precision> - the precision in which the basis is stored
@@ -262,8 +262,8 @@ PetscErrorCode KSPGMRESFusedGetFlexible(KSP ksp, PetscBool *flexible)
   Level: advanced
 
   Note:
-  The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision a cycle cannot
-  make the residual smaller than some 1e-6 of what it was at its beginning, and the next cycle goes on from there.
+  The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision, a cycle cannot
+  reduce the residual below about 1e-6 of its value at the start of the cycle, and the next cycle continues from there.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetBasisPrecision()`, `FinePCPrecision`
 @*/

@@ -54,8 +54,8 @@ static const RRBCGTwin &Twin(PetscBool device)
 static const Option<KSP> kOptions[] = {
   /* graph
 
-     Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same.
-     On the host it makes no difference but to who tests.
+     Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On
+     the host this option makes no difference, except to who tests.
 
      Level: advanced */
   {"-ksp_rrbcg_graph", "whether the GPU decides about several iterations of a CUDA graph", "KSPRRBCGSetGraph",
@@ -559,36 +559,36 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
   Level: intermediate
 
   Notes:
-  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level
-  is exact. These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the
-  levels that follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and
-  the host learns of the end late; a monitor other than `KSPMonitorResidual()`, or a convergence test other than
-  `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
+  This method needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first
+  level is exact. The red points are eliminated, and CG runs on the Schur complement in the black points, which are half of all
+  points, preconditioned by the levels that follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence
+  test stay on the device, and the host learns of the end with a delay; a monitor other than `KSPMonitorResidual()`, or a
+  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
 
   Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
-  `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is another one, `KSP_NORM_PRECONDITIONED`: to compare both, give one of
-  these to both, such as `-ksp_norm_type unpreconditioned`. The one in iteration 0 is that of the guess as it was given. From the
-  first iteration on the residual in the red points is zero.
+  `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is different, `KSP_NORM_PRECONDITIONED`: to compare the two methods, use the
+  same norm for both, such as `-ksp_norm_type unpreconditioned`. The norm in iteration 0 is that of the initial guess as given. From
+  the first iteration on, the residual in the red points is zero.
 
   A guess is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's product, which makes the
-  residual of the guess, may run in another stream than the current one.
+  residual of the guess, may run in a stream other than the current one.
 
-  The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes
-  other ones, and about as many.
+  The iterates are those of `KSPCG` with `PCRRB`, from a guess that satisfies the equations of the red points. From any other guess
+  `KSPCG` has different iterates, and about as many.
 
   Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues
-  (`KSPSetComputeEigenvalues()`). `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the
-  first solve, while the GPU is at work on its first iterations. Monitors and convergence tests of the program may apply the
+  (`KSPSetComputeEigenvalues()`). `KSPSetUp()` sets up the preconditioner, too, and creates the vectors; the graph is made in the
+  first solve, while the GPU works on its first iterations. Monitors and convergence tests of the program may apply the
   preconditioner.
 
-  Where sums or the solution are beyond the range of numbers, the reasons are those of `KSPCGFUSED`.
+  If sums or the solution are out of range, the reasons are those of `KSPCGFUSED`.
 
-  A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of
-  directions in the black points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to
-  them unless there was a guess.
+  A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is allowed. The constants are removed
+  from directions in the black points, whereas `KSPCG` removes them in all points, which differs by constants; the solution is
+  orthogonal to the constants unless there was an initial guess.
 
-  The vectors of the method take 40 bytes an unknown on the host and 26 on a GPU, beside two work vectors of the whole system, 16
-  bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
+  The vectors of the method take 40 bytes per unknown on the host and 26 on a GPU, in addition to two work vectors of the whole
+  system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
@@ -598,7 +598,7 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
 M*/
 
 /*@C
-  KSPCreate_RRBCG - Makes a solver a `KSPRRBCG`, and before that registers finepc if nothing has; for `KSPRegister()`
+  KSPCreate_RRBCG - Makes a solver a `KSPRRBCG`, after registering finepc if nothing has done so; for `KSPRegister()`
 
   Collective
 

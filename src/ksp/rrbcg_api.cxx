@@ -22,7 +22,7 @@
 
   Note:
   Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the
-  host it makes no difference but to who tests.
+  host this option makes no difference, except to who tests.
 
 .seealso: `KSPRRBCG`, `KSPRRBCGGetGraph()`
 @*/

@@ -815,22 +815,22 @@ static PetscErrorCode Create_BAIJCUDA(Mat A)
   Notes:
   `MATBAIJCUDA` is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on
   the host: setting values, preallocation, norms, rows, submatrices, factorizations. `MatMult()`, `MatMultAdd()`,
-  `MatMultTranspose()` and `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such
-  vectors where there is a GPU. If any of the vectors is not on the GPU, or if the matrix or a vector is bound to the CPU by
+  `MatMultTranspose()` and `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` creates such
+  vectors if there is a GPU. If any of the vectors is not on the GPU, or if the matrix or a vector is bound to the CPU by
   `MatBindToCPU()` or `VecBindToCPU()`, the product is that of `MATBAIJ` on the host. The vectors of a `DM` are chosen by
   `-dm_vec_type cuda`.
 
-  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies the values; the
-  nonzeros are copied only when they have changed, too. A product with the transpose makes a copy of the transpose in addition.
+  The GPU has a copy of the matrix, in double precision. The first product after a change of the values copies the values; the
+  nonzero pattern is copied only if it has changed, too. A product with the transpose also makes a copy of the transpose.
   `MatBindToCPU()` frees the copies. The view says where products run and how many bytes the copies take.
 
-  There are kernels for each block size up to 8 and a general kernel for block sizes up to 32. Beyond that a product on the GPU is
-  an error, and the matrix or the vectors must be on the host.
+  There are kernels for each block size up to 8 and a general kernel for block sizes up to 32. For larger block sizes a product on
+  the GPU is an error, and the matrix or the vectors must be on the host.
 
   On several ranks `PetscSF` exchanges the values of other ranks while the product with the diagonal block runs. The values go from
   device to device where MPI is GPU-aware, and through the host with `-use_gpu_aware_mpi 0`.
 
-  Submatrices of a `MATBAIJCUDA` are `MATBAIJCUDA`, so that the preconditioners within `PCASM`, `PCBJACOBI` and `PCFIELDSPLIT` run
+  Submatrices of a `MATBAIJCUDA` are also `MATBAIJCUDA`, so the preconditioners within `PCASM`, `PCBJACOBI` and `PCFIELDSPLIT` run
   on the GPU, too. Their values are gathered on the host.
 
   `MatConvert()` converts from `MATBAIJ` and `MATAIJ` to `MATBAIJCUDA` and back.
@@ -850,7 +850,7 @@ M*/
 M*/
 
 /*@C
-  MatCreate_SeqBAIJCUDA - Makes a matrix a `MATSEQBAIJCUDA`, and before that registers finepc if nothing has; for `MatRegister()`
+  MatCreate_SeqBAIJCUDA - Makes a matrix a `MATSEQBAIJCUDA`, after registering finepc if nothing has done so; for `MatRegister()`
 
   Collective
 
@@ -881,7 +881,7 @@ PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 M*/
 
 /*@C
-  MatCreate_MPIBAIJCUDA - Makes a matrix a `MATMPIBAIJCUDA`, and before that registers finepc if nothing has; for `MatRegister()`
+  MatCreate_MPIBAIJCUDA - Makes a matrix a `MATMPIBAIJCUDA`, after registering finepc if nothing has done so; for `MatRegister()`
 
   Collective
 

@@ -430,29 +430,29 @@ static PetscErrorCode MatGetFactor_CUDSS(Mat A, MatFactorType type, Mat *F)
 + -mat_cudss_reorder_alg <default> - the order of elimination: default, btf_colamd, colamd, amd, nested_dissection or none
 . -mat_cudss_pivot_type <auto> - where pivots are looked for: auto, none, col, row, diagonal, local_block or bunch_kaufman
 . -mat_cudss_ir_n_steps <0> - steps of iterative refinement in each solve
-. -mat_cudss_deterministic <false> - the same bits from run to run on one kind of GPU; some kernels are slower then
-- -mat_cudss_hybrid_memory <false> - keeps the factor on the host and brings it to the GPU in parts
+. -mat_cudss_deterministic <false> - the same bits from run to run on one kind of GPU; some kernels are then slower
+- -mat_cudss_hybrid_memory <false> - keeps the factor on the host and copies it to the GPU in parts
 
   Level: beginner
 
   Notes:
-  Used by `-pc_type lu` or `-pc_type cholesky` with `-pc_factor_mat_solver_type cudss`, for a `MATSEQAIJ` or a
-  `MATSEQAIJCUSPARSE`: the matrix of one rank, also inside `PCBJACOBI`, `PCASM` and `PCREDUNDANT`, and as the coarse solver of a
-  multigrid method. The rows are taken from where the matrix is, and vectors may be on the host or on the GPU.
+  Used by `-pc_type lu` or `-pc_type cholesky` with `-pc_factor_mat_solver_type cudss`, for a `MATSEQAIJ` or a `MATSEQAIJCUSPARSE`:
+  the matrix of one rank, also inside `PCBJACOBI`, `PCASM` and `PCREDUNDANT`, and as the coarse solver of a multigrid method. The
+  rows are read where the matrix is stored, and vectors may be on the host or on the GPU.
 
-  cuDSS is no part of finepc, and is opened by its name libcudss.so.1 when a factor is first asked for. `pip install
-  nvidia-cudss-cu13`, or nvidia-cudss-cu12 for CUDA 12, installs it; the environment variable FINEPC_CUDSS_LIBRARY names the file
-  where the loader does not find it. Version 1 is needed.
+  cuDSS is not part of finepc, and is opened by its name libcudss.so.1 when a factor is first requested. `pip install
+  nvidia-cudss-cu13`, or nvidia-cudss-cu12 for CUDA 12, installs it; the environment variable FINEPC_CUDSS_LIBRARY names the file if
+  the loader does not find it. Version 1 is needed.
 
   `PCLU` computes an LU factor. `PCCHOLESKY` computes an LDL^T factor, and L L^T if the matrix has the option `MAT_SPD`; it reads
   the upper triangle, and a matrix that is not symmetric is an error.
 
-  The order of elimination and the nonzeros of the factor are kept as long as the nonzeros of the matrix stay: new values need a
-  factorization alone. `MatSolve()`, `MatMatSolve()`, which solves for all columns at once, and their transposes are there, and
-  `MatGetInertia()` after a Cholesky or LDL^T factorization.
+  The order of elimination and the nonzeros of the factor are kept as long as the nonzeros of the matrix stay the same: new values
+  need only a new factorization. `MatSolve()`, `MatMatSolve()`, which solves for all columns at once, and their transposes are
+  supported, and so is `MatGetInertia()` after a Cholesky or LDL^T factorization.
 
   Pivots that are nearly zero are a failure unless `-pc_factor_shift_type` is not none, as within `PCMG`: then cuDSS replaces them,
-and the view says how many there were. Where the GPU has not enough memory, the failure says how much is needed. A failure ends
+  and the view says how many there were. If the GPU does not have enough memory, the failure says how much is needed. A failure ends
   `KSPSolve()` with `KSP_DIVERGED_PC_FAILED`, and `-ksp_error_if_not_converged` makes it an error.
 
 .seealso: `PCLU`, `PCCHOLESKY`, `PCFactorSetMatSolverType()`, `MatGetFactor()`, `MatGetInertia()`, `FinePCInitializePackage()`
