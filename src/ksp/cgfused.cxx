@@ -412,7 +412,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
 . -ksp_cgfused_communication <auto> - how several ranks make sums and exchange vectors. `auto`: NCCL where it can run, else MPI;
   `mpi`: `MPI_Allreduce()` and a `PetscSF`; the host takes part in every iteration; `nccl`: NCCL, in the CUDA graph of the
   iterations; the host learns of the end late
-. -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks and MPI
+. -ksp_cg_single_reduction - one reduction per iteration, see `KSPCGUseSingleReduction()`; the default with several ranks and MPI
 - -ksp_cgfused_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `KSPFinePCSetBackend()`
 
   Level: beginner

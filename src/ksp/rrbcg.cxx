@@ -588,7 +588,7 @@ static PetscErrorCode Create_RRBCG(KSP ksp)
   orthogonal to the constants unless there was an initial guess.
 
   The vectors of the method take 40 bytes per unknown on the host and 26 on a GPU, in addition to two work vectors of the whole
-  system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
+  system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for this method.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
