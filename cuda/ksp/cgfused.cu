@@ -121,7 +121,8 @@ static void SetSeveral(const CGFusedWork *work, CGScalars *s)
   s->cycle   = work->nccl && work->cycle;
 }
 
-PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, CGSums *sums)
+PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, PetscBool one_by_one,
+                                 CGSums *sums)
 {
   const CGState *seen;
   cudaStream_t   stream;
@@ -130,14 +131,16 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  work->v = *v;
-  s.stage = kCGStarting;
-  s.a     = 1; /* of r = b - a A x */
+  work->v          = *v;
+  work->one_by_one = one_by_one;
+  s.stage          = kCGStarting;
+  s.a              = 1; /* of r = b - a A x */
   SetSeveral(work, &s);
   test.norm = norm;
   PetscCall(work->mailbox.Begin(s, test, stream));
   if (guess) PetscCall(CGFusedLaunchProduct(work, false, v->x, v->z, stream));
   PetscCall(CGFusedLaunchResidual(work, false, true, v->b, guess ? v->z : nullptr, stream));
+  if (!work->resident && !work->nccl) PetscCall(CGFusedCaptureIterations(work)); /* while the GPU has something to do */
   PetscCall(work->mailbox.Fetch(stream, &seen));
   *sums = work->nccl ? CGSums{seen->all.nn, seen->all.rz} : seen->sums;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -157,7 +160,7 @@ PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *work, const PetscScalar *x, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest *test, PetscBool one_by_one)
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest *test)
 {
   cudaStream_t stream;
   CGScalars    s{};
@@ -169,12 +172,11 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, *test, stream));
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));
-  work->one_by_one = one_by_one;
   if (work->resident) PetscCall(CGFusedStartResident(work, stream));
   else {
     PetscCall(CGFusedCaptureIterations(work));
     PetscCall(CGFusedLaunchDirection(work, false, false, stream)); /* p = z */
-    if (one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream));
+    if (work->one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

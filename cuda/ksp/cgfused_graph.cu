@@ -461,6 +461,7 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   if (work->one_by_one)
     PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchProduct(work, stream); }, &work->product));
   PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchIterations(work, stream); }, &work->graph));
+  PetscCallCUDA(cudaGraphUpload(work->graph, work->capture)); /* or the first launch would do it */
   memcpy((void *)&work->captured, &now, sizeof(now));
   if (work->nccl && work->cycle) {
     PetscCall(CMATCHShareGraph(work->cycle, &work->graph));

@@ -95,16 +95,16 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, cons
                                    KSPCGFusedPath);
 /* Makes the exchanges by NCCL ready, where that has been done on all ranks; collective. */
 PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *);
-/* r = b, or r = b - A x with a guess; z = M r and its sums, for which it waits. The vectors stay those of the work. */
-PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, CGSums *);
+/*
+   r = b, or r = b - A x with a guess; z = M r and its sums, for which it waits. The vectors stay those of the work. `one_by_one`
+   says how the iterations will follow: one by one, a call that advances makes one of them, and x and r are those of this iteration
+   until the next call; of the next one only the product A p is made ahead, while the host decides. This takes the graph.
+*/
+PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, PetscBool one_by_one, CGSums *);
 /* y = A x after the iterations, for which it does not wait. */
 PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *x, PetscScalar *y);
-/*
-   Begins the iterations that follow such a start, with beta = r.z. One by one, a call that advances makes one iteration, and x and
-   r are those of this iteration until the next call; of the next one only the product A p is made ahead, while the host decides.
-   This takes the graph.
-*/
-PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *, PetscBool one_by_one);
+/* Begins the iterations that follow such a start, with beta = r.z. */
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
 /*
    Goes on with the iterations and waits for some of them: to be called until stop is not CG_RUNNING any more. It gives the records
    of the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations that

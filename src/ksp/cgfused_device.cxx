@@ -305,7 +305,8 @@ static PetscErrorCode Start_CGFused(KSP ksp, CGSums *sums)
 
   PetscFunctionBegin;
   PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
-    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, FusedNormOf(ksp), sums);
+    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, FusedNormOf(ksp), (PetscBool)(cg->one_by_one != nullptr),
+                             sums);
   }));
   if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
   norm = CGNormFrom(ksp, sums->nn, sums->rz);
@@ -338,7 +339,7 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
   PetscReal       a_before = 1;
 
   PetscFunctionBegin;
-  PetscCall(WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedBegin_CUDA(cg->work, beta, &test, one_by_one); }));
+  PetscCall(WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedBegin_CUDA(cg->work, beta, &test); }));
   do {
     PetscCall(
       WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value); }));

@@ -562,6 +562,10 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph
   *made = new emulator::Work(*graph);
   return cudaSuccess;
 }
+inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+  return cudaSuccess;
+}
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
   delete graph;
