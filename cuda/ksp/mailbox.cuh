@@ -21,6 +21,7 @@
 
 #include "buffer.cuh"
 #include "cgscalars.cuh"
+#include "sparse/transfer.cuh"
 
 constexpr int kCGInFlight = 2; /* launches that the host is ahead at most; each has a copy of the state of its own */
 
@@ -87,7 +88,7 @@ public:
   PetscErrorCode CreatePinned()
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMallocHost(&seen_, kCGInFlight * sizeof(State)));
+    PetscCall(PinnedTake(kCGInFlight * sizeof(State), (void **)&seen_));
     pinned_ = true;
     memset((void *)seen_, 0, kCGInFlight * sizeof(State));
     PetscCall(CreateEvents());
@@ -117,7 +118,7 @@ public:
       if (event) PetscCallCUDA(cudaEventDestroy(event));
       event = nullptr;
     }
-    if (pinned_) PetscCallCUDA(cudaFreeHost(seen_));
+    if (pinned_) PetscCall(PinnedGive(kCGInFlight * sizeof(State), seen_));
     pinned_ = false;
     seen_   = nullptr;
     state_.Free();

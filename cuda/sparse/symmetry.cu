@@ -1,4 +1,6 @@
 /* CUDA twin of src/sparse/symmetry_host.cxx: a group of lanes takes a row, and entries find their partners. */
+#include <cmath>
+
 #include <cub/cub.cuh>
 
 #include "scratch.cuh"
@@ -43,7 +45,7 @@ __device__ PetscReal Noise(const CSRView &A, LocalInt row)
    A number of a pair and its values, which the entries a_ij and a_ji have with opposite signs if they are equal: then they add up
    to 0. The numbers of the entries of a matrix add up to 0 by accident with a probability of 2^-64.
 */
-__device__ Count Weight(LocalInt i, LocalInt j, PetscScalar a)
+__device__ Count Number(LocalInt i, LocalInt j, PetscScalar a)
 {
   Count h = ((Count)min(i, j) << 32 | (unsigned)max(i, j)) + (Count)__double_as_longlong(a) * 0x9e3779b97f4a7c15ull;
   h       = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull; /* as in splitmix64 */
@@ -54,7 +56,7 @@ __device__ Count Weight(LocalInt i, LocalInt j, PetscScalar a)
 
 /* The sum of the numbers of all entries that are not 0. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
+__global__ void __launch_bounds__(kBlockSize) AddNumbers(CSRView A, Count *sum)
 {
   __shared__ Count of_block;
   const LocalInt   row  = (LocalInt)(GridThread() / GroupSize);
@@ -63,11 +65,58 @@ __global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
   __syncthreads();
   if (row < A.n)
     for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
-      if (A.j[k] != row && A.a[k] != 0) mine += Weight(row, A.j[k], A.a[k]);
+      if (A.j[k] != row && A.a[k] != 0) mine += Number(row, A.j[k], A.a[k]);
   mine = GroupSum<kWarpSize>(mine);
   if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, mine);
   __syncthreads();
   if (threadIdx.x == 0 && of_block) atomicAdd(sum, of_block);
+}
+
+/* 1 / sqrt(|a_ii|), or 1 without such an entry. In most rows it is the one in the middle. */
+__global__ void __launch_bounds__(kBlockSize) FindScales(CSRView A, float *scale)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row >= A.n) return;
+  const LocalInt  begin = A.i[row], middle = begin + (A.i[row + 1] - begin) / 2;
+  const LocalInt  k = middle < A.i[row + 1] && A.j[middle] == row ? middle : Place(A, row, row);
+  const PetscReal a = k < 0 ? 0 : fabs(A.a[k]);
+  scale[row]        = a > 0 && isfinite(a) ? (float)rsqrt(a) : 1.f;
+}
+
+/* The entries of the scaled matrix with random weights, those above the diagonal less those below, and their squares */
+struct Values {
+  double sum, squares;
+};
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) AddValues(CSRView A, const float *scale, Values *values)
+{
+  __shared__ Values of_block;
+  const LocalInt    row  = (LocalInt)(GridThread() / GroupSize);
+  Values            mine = {};
+  if (threadIdx.x == 0) of_block = Values{};
+  __syncthreads();
+  if (row < A.n) {
+    const double own = scale[row];
+    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
+      const LocalInt j = A.j[k];
+      if (j == row) continue;
+      const unsigned weight = (unsigned)min(row, j) * 0x9e3779b1u + (unsigned)max(row, j) * 0x85ebca77u;
+      const double   value  = A.a[k] * (own * (double)scale[j]) * (double)((weight ^ weight >> 15) * 0x2c1b3c6du | 1u);
+      mine.sum += row < j ? value : -value;
+      mine.squares += value * value;
+    }
+  }
+  mine.sum     = GroupSum<kWarpSize>(mine.sum);
+  mine.squares = GroupSum<kWarpSize>(mine.squares);
+  if (threadIdx.x % kWarpSize == 0) {
+    atomicAdd(&of_block.sum, mine.sum);
+    atomicAdd(&of_block.squares, mine.squares);
+  }
+  __syncthreads();
+  if (threadIdx.x) return;
+  atomicAdd(&values->sum, of_block.sum);
+  atomicAdd(&values->squares, of_block.squares);
 }
 
 /* What an entry counts for that has no partner, of a row with so much rounding: whether it is a one-sided coupling. */
@@ -166,6 +215,38 @@ __global__ void CarryRows(CSRView A, const PetscScalar *values, LocalInt *count,
   if (count) count[row] = found;
 }
 
+/* Whether A is symmetric to the last bit. */
+PetscErrorCode IsExact(const CSRView &A, CSRSymmetry *work, bool *exact, cudaStream_t stream)
+{
+  Count sum;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(sum), stream));
+  AddNumbers<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, (Count *)work);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&sum, work, sizeof(sum), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  *exact = !sum;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether A is symmetric but for rounding. The sums are added up in any order, by which they are off by 1e-14 at most. */
+PetscErrorCode IsRounded(const CSRView &A, CSRSymmetry *work, bool *rounded, cudaStream_t stream)
+{
+  Buffer<float> scale;
+  Values        values;
+
+  PetscFunctionBegin;
+  static_assert(sizeof(values) <= sizeof(*work), "they are in its place");
+  PetscCall(scale.Allocate(A.n));
+  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(values), stream));
+  FindScales<<<BlocksFor(A.n), kBlockSize, 0, stream>>>(A, scale.data());
+  AddValues<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, scale.data(), (Values *)work);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&values, work, sizeof(values), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  *rounded = std::isfinite(values.squares) && std::abs(values.sum) <= kSymmetryOfSums * std::sqrt(values.squares);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 } // namespace
 
 PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
@@ -173,31 +254,31 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *v
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  const PetscInt64 rounded = symmetry->rounded;
+  const PetscInt64 differs = symmetry->differs;
   *symmetry                = CSRSymmetry{};
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
-  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
-  if (!values &&
-      !rounded) { /* many matrices are symmetric to the last bit, which is seen in less time than it takes to find partners */
-    AddWeights<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, (Count *)&work->unpaired);
-    FinePCCheckLaunch();
-    PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    if (!symmetry->unpaired) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
+  if (!values) { /* most matrices are symmetric, which is seen in less time than it takes to find partners */
+    bool exact = false, rounded = false;
+    if (differs == 0) PetscCall(IsExact(*A, work, &exact, stream));
+    if (exact) PetscFunctionReturn(PETSC_SUCCESS);
+    symmetry->differs = 1;
+    if (differs <= 1) PetscCall(IsRounded(*A, work, &rounded, stream));
+    if (rounded) PetscFunctionReturn(PETSC_SUCCESS);
   }
+  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   if (!values) {
     CheckPairs<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, work);
     FinePCCheckLaunch();
     PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    symmetry->rounded = 1;
+    symmetry->differs = 2;
     if (!symmetry->unpaired) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   }
   CheckSymmetry<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, values, work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  symmetry->rounded = 1;
+  symmetry->differs = 2;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

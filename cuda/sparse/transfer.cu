@@ -32,6 +32,13 @@ struct Pieces {
   bool        failed = false;                /* there was no memory for it */
 } pieces;
 
+/* What PinnedGive() has kept */
+struct Spare {
+  size_t bytes  = 0;
+  void  *memory = nullptr;
+};
+Spare spares[kPinnedMost];
+
 void *page        = nullptr; /* see PinnedPage() */
 bool  page_failed = false;
 
@@ -238,9 +245,40 @@ void *PinnedPage()
   return page;
 }
 
+PetscErrorCode PinnedTake(size_t bytes, void **memory)
+{
+  PetscFunctionBegin;
+  for (Spare &spare : spares) {
+    if (!spare.memory || spare.bytes != bytes) continue;
+    *memory = spare.memory;
+    spare   = Spare{};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCallCUDA(cudaMallocHost(memory, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PinnedGive(size_t bytes, void *memory)
+{
+  PetscFunctionBegin;
+  if (!memory) PetscFunctionReturn(PETSC_SUCCESS);
+  for (Spare &spare : spares) {
+    if (spare.memory) continue;
+    spare = Spare{bytes, memory};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCallCUDA(cudaFreeHost(memory));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TransferFinalize_CUDA()
 {
   PetscFunctionBegin;
+  for (Spare &spare : spares) {
+    if (spare.memory) (void)cudaFreeHost(spare.memory);
+    (void)cudaGetLastError(); /* the program may have reset the device */
+    spare = Spare{};
+  }
   delete crew;
   crew = nullptr;
   if (page) (void)cudaFreeHost(page);

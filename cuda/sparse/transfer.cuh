@@ -12,3 +12,11 @@ PetscErrorCode ArraysTransfer(int count, const ArrayTask[], bool to_device, cuda
 /* A little pinned memory for results that the host waits for, which goes at the end, or null if there is none. */
 constexpr size_t kPinnedPage = 4096;
 void            *PinnedPage();
+
+/*
+   Pinned memory. What is given back is kept for the next solver, up to kPinnedMost pieces: the driver takes as long as some
+   iterations to pin memory and to free it. Nothing may use it any more when it is given back.
+*/
+constexpr int  kPinnedMost = 8;
+PetscErrorCode PinnedTake(size_t bytes, void **memory);
+PetscErrorCode PinnedGive(size_t bytes, void *memory);
