@@ -77,6 +77,10 @@ inline PetscErrorCode VecCreateMPICUDAWithArrays(MPI_Comm comm, PetscInt, PetscI
 {
   SETERRQ(comm, PETSC_ERR_SUP, "This PETSc has no CUDA");
 }
+inline PetscErrorCode VecCUDAReplaceArray(Vec v, const PetscScalar[])
+{
+  SETERRQ(PetscObjectComm((PetscObject)v), PETSC_ERR_SUP, "This PETSc has no CUDA");
+}
   #endif
 #endif
 

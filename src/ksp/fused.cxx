@@ -385,10 +385,35 @@ static PetscErrorCode MakeWorkVecs(KSP ksp, PetscInt count)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Gives vectors that have no memory on the GPU yet some of finepc's pool, which they own then: PETSc would take it by cudaMalloc()
+   when they are first used, which lasts as long as some iterations.
+*/
+static PetscErrorCode GiveMemory(PetscInt count, Vec vecs[])
+{
+  PetscFunctionBegin;
+  for (PetscInt k = 0; k < count; k++) {
+    PetscOffloadMask mask;
+    PetscBool        cuda, bound;
+    PetscInt         n;
+    void            *memory;
+
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)vecs[k], &cuda, VECSEQCUDA, VECMPICUDA, ""));
+    PetscCall(VecBoundToCPU(vecs[k], &bound));
+    PetscCall(VecGetOffloadMask(vecs[k], &mask));
+    PetscCall(VecGetLocalSize(vecs[k], &n));
+    if (!cuda || bound || mask != PETSC_OFFLOAD_UNALLOCATED || !n) continue;
+    PetscCall(ArrayCreate(n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, &memory));
+    PetscCall(VecCUDAReplaceArray(vecs[k], (const PetscScalar *)memory));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode FusedSetWorkVecs(KSP ksp, PetscInt count)
 {
   PetscFunctionBegin;
-  const PetscErrorCode code = MakeWorkVecs(ksp, count);
+  PetscErrorCode code = MakeWorkVecs(ksp, count);
+  if (!code && kPetscHasCUDA) code = GiveMemory(count, ksp->work);
   if (code) { /* PETSc leaves an array that is not complete, which nobody may destroy */
     ksp->work  = nullptr;
     ksp->nwork = 0;
