@@ -336,6 +336,36 @@ TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
       }
 }
 
+TEST_CASE("symmetry: rounding is seen at once, and one pair among many", "[csr]")
+{
+  constexpr LocalInt n = 20000;
+  for (const Backend &backend : Backends())
+    for (double apart : {0., 1e-6, 1.}) { /* of one pair, beside rounding */
+      CAPTURE(backend.name, apart);
+      Random                                                     random(7);
+      std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+      for (LocalInt row = 0; row < n; row++)
+        for (LocalInt column = std::max(0, row - 3); column < std::min(n, row + 4); column++) {
+          const double scale = row < n / 2 && column < n / 2 ? 1e7 : 1; /* two materials */
+          double       value = (row == column ? 4 : -1. / (1 + std::abs(row - column))) * scale;
+          if (row < column) value *= 1 + random.Between(-2e-16, 2e-16);
+          if (row == n - 5 && column == n - 4) value *= 1 + apart;
+          rows[row].push_back({column, value});
+        }
+      const HostMatrix A = FromRows(rows);
+      const CSRCopy    copy(A, backend.where);
+      const bool       device = PetscMemTypeDevice(backend.where);
+      void            *work   = nullptr;
+      CSRSymmetry      s{};
+      MUST(ArrayCreate(sizeof(CSRSymmetry), backend.where, &work));
+      MUST((device ? CSRSymmetry_CUDA : CSRSymmetry_Host)(&copy.view, 0, nullptr, (CSRSymmetry *)work, &s));
+      MUST(ArrayDestroy(backend.where, &work));
+      CHECK(s.one_sided == 0);
+      CHECK(s.unequal == (apart > 0));
+      if (device) CHECK(s.differs == (apart > 0 ? 2 : 1));
+    }
+}
+
 TEST_CASE("copy to the host keeps precision and values", "[csr]")
 {
   for (const Backend &backend : Backends())

@@ -9,9 +9,11 @@
 
 /*
    a_ij and a_ji count as equal if they differ by at most kSymmetry of the larger one, or by at most kSymmetryNoise of a_ii, which
-   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively.
+   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively. The CUDA twin scales A to a unit
+   diagonal and adds up its entries with random weights: if the sums above and below the diagonal differ by no more than
+   kSymmetryOfSums of the root of the sum of squares it does not look at pairs, of which one in many may differ by a little more.
 */
-constexpr PetscReal kSymmetry = 1e-8, kSymmetryNoise = 1e-14;
+constexpr PetscReal kSymmetry = 1e-8, kSymmetryNoise = 1e-14, kSymmetryOfSums = 1e-12;
 
 /* Entries that are not finite are not counted. */
 struct CSRSymmetry {
@@ -20,8 +22,9 @@ struct CSRSymmetry {
   PetscReal  largest;   /* the largest |a_ij - a_ji| / max(|a_ij|, |a_ji|) of these pairs */
   PetscInt64 foreign;   /* couplings of the kind of `one_sided` among rows that other ranks count */
 
-  /* of the CUDA twin: whether it is not symmetric to the last bit, which is not tried the next time, and for its work */
-  PetscInt64 rounded, unpaired;
+  /* of the CUDA twin: 0 if A is symmetric to the last bit, 1 but for rounding, else 2, which is where it begins the next time; and
+     for its work */
+  PetscInt64 differs, unpaired;
 };
 
 /*
