@@ -261,6 +261,7 @@ struct CMATCHReport {
      nodes all of whose unknowns are alone, `lonely` blocks of the next operator without a transpose, and `steps` those of slices */
   unsigned long long modes[kCMATCHMostModes], steps;
   LocalInt           coupled, dead, raised, whole, lonely, smallest_aggregate;
+  LocalInt           unkept, padding; /* rows of a pattern that were longer than what is kept of each */
 };
 
 constexpr int      kCMATCHNoneByte = 0x7f; /* of each byte of kCMATCHNone */

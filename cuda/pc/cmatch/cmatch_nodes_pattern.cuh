@@ -4,7 +4,8 @@
      ForColumns(i, f)  calls f(column) for all columns of row i, which the lanes of a warp share; some may come several times
 
    A warp collects the columns of a row in a table in shared memory, of which small ones come first. Rows that do not fit take
-   tables in global memory, which have room for all columns.
+   tables in global memory, which have room for all columns. What it finds is kept until all rows are counted, unless the row is
+   much longer than others: then it is found twice.
 */
 #pragma once
 
@@ -17,6 +18,7 @@ namespace
 
 constexpr int    kPatternBits  = 9;                /* the logarithm of the largest table in shared memory */
 constexpr size_t kPatternBytes = (size_t)64 << 20; /* of the tables in global memory */
+constexpr int    kKeepGroup    = 8;                /* lanes that copy a row that is kept */
 
 /* Some rows, or with a list those in it, and the tables of their warps, in shared memory if `tables` is null */
 struct PatternRows {
@@ -31,7 +33,22 @@ struct Pattern {
   LocalInt *width;          /* [slices + 1] steps of slices of these rows, or null */
   LocalInt *wide;           /* [rows] the rows that did not fit, report->wide of them */
   LocalInt *j;
+
+  LocalInt  most   = 0;       /* columns of a row that is kept */
+  LocalInt *kept   = nullptr; /* [rows][most] */
+  LocalInt *unkept = nullptr; /* [rows] rows that were longer, report->unkept of them */
 };
+
+/* Writes the columns of a compact table in their order. */
+__device__ __forceinline__ void WriteSorted(const LocalInt *table, int count, LocalInt *to)
+{
+  for (int t = threadIdx.x % kWarpSize; t < count; t += kWarpSize) {
+    const LocalInt column = table[t];
+    int            place  = 0;
+    for (int other = 0; other < count; other++) place += table[other] < column;
+    to[place] = column;
+  }
+}
 
 /* Counts the columns of rows, or with Fill writes them. Warps take rows in turns. */
 template <bool Fill, typename Source>
@@ -53,16 +70,12 @@ __global__ void __launch_bounds__(kBlockSize) FindColumns(Source source, Pattern
     __syncwarp();
     fits            = !__any_sync(kFullWarp, !fits);
     const int count = fits ? CMATCHCompact(table, size) : 0;
-    if (Fill) {
-      for (int t = lane; t < count; t += kWarpSize) {
-        const LocalInt column = table[t];
-        int            place  = 0;
-        for (int other = 0; other < count; other++) place += table[other] < column;
-        out.j[out.start[i] + place] = column;
-      }
-    } else if (lane == 0) {
+    if (Fill) WriteSorted(table, count, out.j + out.start[i]);
+    else if (count <= out.most) WriteSorted(table, count, out.kept + (size_t)i * out.most);
+    if (!Fill && lane == 0) {
       out.length[i] = count;
       if (!fits) out.wide[atomicAdd(&report->wide, 1)] = i;
+      else if (out.most && count > out.most) out.unkept[atomicAdd(&report->unkept, 1)] = i;
       atomicAdd(&found, (unsigned)count);
       atomicMax(&longest, (unsigned)count);
     }
@@ -74,6 +87,16 @@ __global__ void __launch_bounds__(kBlockSize) FindColumns(Source source, Pattern
     atomicAdd(&report->entries, (unsigned long long)found);
     atomicMax(&report->longest, (LocalInt)longest);
   }
+}
+
+/* The rows that were kept. A group takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CopyKept(LocalInt rows, Pattern out)
+{
+  const LocalInt i = (LocalInt)(GridThread() / kKeepGroup);
+  if (i >= rows || out.length[i] > out.most) return;
+  const LocalInt *const from = out.kept + (size_t)i * out.most;
+  LocalInt *const       to   = out.j + out.start[i];
+  for (LocalInt t = threadIdx.x % kKeepGroup; t < out.length[i]; t += kKeepGroup) to[t] = from[t];
 }
 
 /* The steps of slices of rows. A thread takes a slice. */
@@ -121,12 +144,17 @@ PetscErrorCode FindPattern(CMATCHSetup *s, const Source &source, LocalInt rows, 
   PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
   PetscCallCUDA(cudaMemsetAsync(&s->report->longest, 0, sizeof(s->report->longest), s->stream));
   PetscCallCUDA(cudaMemsetAsync(out.length + rows, 0, sizeof(LocalInt), s->stream));
-  tier[0] = PatternRows{rows, nullptr, nullptr, bits};
+  PetscCallCUDA(cudaMemsetAsync(&s->report->unkept, 0, sizeof(s->report->unkept), s->stream));
+  tier[0]  = PatternRows{rows, nullptr, nullptr, bits};
+  out.most = 1 << (bits - 1);
+  PetscCall(s->arena.Take((size_t)rows * out.most, &out.kept));
+  PetscCall(s->arena.Take(rows, &out.unkept));
   while (true) {
     PetscCall(s->arena.Take(tier[tiers].count, &out.wide));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
     PetscCall(LaunchFindColumns<false>(s, source, tier[tiers], out));
     tiers++;
+    out.most = 0; /* of the rows that did not fit, nothing is kept */
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, out.length, start, rows + 1, s->stream);
     }));
@@ -149,7 +177,12 @@ PetscErrorCode FindPattern(CMATCHSetup *s, const Source &source, LocalInt rows, 
   PetscCheck(!width || s->seen.steps <= (unsigned long long)LOCAL_INT_MAX / kCMATCHSlice, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "Rows of such different lengths need more memory than 32 bits can count");
   PetscCall(make((LocalInt)s->seen.entries, &out.j));
-  for (int t = 0; t < tiers; t++) PetscCall(LaunchFindColumns<true>(s, source, tier[t], out));
+  out.most = 1 << (bits - 1);
+  CopyKept<<<BlocksFor((long long)rows * kKeepGroup), kBlockSize, 0, s->stream>>>(rows, out);
+  FinePCCheckLaunch();
+  tier[0] = PatternRows{s->seen.unkept, out.unkept, nullptr, bits};
+  for (int t = 0; t < tiers; t++)
+    if (tier[t].count) PetscCall(LaunchFindColumns<true>(s, source, tier[t], out));
   s->seen.wide = tier[tiers - 1].tables ? tier[tiers - 1].count : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
