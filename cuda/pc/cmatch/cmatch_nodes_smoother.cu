@@ -104,28 +104,29 @@ __global__ void __launch_bounds__(kBlockSize) SumParts(int count, const double *
 
 /* The vector of which A makes the residual at the beginning; `first` is the number of the first unknown. A thread takes an entry.
  */
+template <typename X>
 __global__ void __launch_bounds__(kBlockSize)
-  BeginVector(LocalInt n, LocalInt k, long long first, const double *diagonal, const unsigned char *alone, double *x)
+  BeginVector(LocalInt n, LocalInt k, long long first, const double *diagonal, const unsigned char *alone, X *x)
 {
   const long long u = GridThread(), number = first + u;
   if (u >= n) return;
   const double h = (double)(int)CMATCHMix((LocalInt)(number & LOCAL_INT_MAX), (LocalInt)((number + 7) & LOCAL_INT_MAX)) * 0x1p-31;
-  x[u]           = (alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]); /* CMATCHSeed() */
+  x[u]           = (X)((alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u])); /* CMATCHSeed() */
 }
 
-/* y = A x, and the parts of x . y. Blocks take slices in turns. */
-template <typename T, int K>
+/* y = A x, in the precision of x, and the parts of x . y. Blocks take slices in turns. */
+template <typename T, int K, typename X>
 __global__ void __launch_bounds__(kCMATCHSliceThreads)
-  MultiplyVector(CMATCHSlices<T> A, const double *__restrict__ x, double *y, double *partial)
+  MultiplyVector(CMATCHSlices<T> A, const X *__restrict__ x, double *y, double *partial)
 {
-  __shared__ double part[kCMATCHSliceThreads];
-  double            sum = 0;
+  __shared__ X part[kCMATCHSliceThreads];
+  double       sum = 0;
   for (LocalInt slice = (LocalInt)blockIdx.x; slice * kCMATCHSlice < A.n; slice += (LocalInt)gridDim.x) {
     CMATCHSliceRow<T, K> row(A, slice);
-    const double         product = row.AddUp(row.Multiply(x), part);
+    const double         product = (double)row.AddUp(row.Multiply(x), part);
     if (row.mine) {
       y[row.u] = product;
-      sum += x[row.u] * product;
+      sum += (double)x[row.u] * product;
     }
     __syncthreads(); /* the parts have been read */
   }
@@ -165,18 +166,22 @@ __global__ void __launch_bounds__(kBlockSize)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* p = z + rz / rz_before p, or p = z without rz_before. A thread takes an entry. */
+/* p = z + rz / rz_before p, or p = z without rz_before; `rounded` gets it, too, if it is another array. A thread takes an entry. */
+template <typename X>
 __global__ void __launch_bounds__(kBlockSize)
-  StepDirection(LocalInt n, const double *rz, const double *rz_before, const double *z, double *p)
+  StepDirection(LocalInt n, const double *rz, const double *rz_before, const double *z, double *p, X *rounded)
 {
   const long long u    = GridThread();
   const double    beta = rz_before ? Quotient(kSumBlocks, rz, rz_before) : 0;
-  if (u < n) p[u] = rz_before ? z[u] + beta * p[u] : z[u];
+  if (u >= n) return;
+  const double p_u = rz_before ? z[u] + beta * p[u] : z[u];
+  p[u]             = p_u;
+  if ((void *)rounded != p) rounded[u] = (X)p_u;
 }
 
 /*
-   The estimate, with the operator of the cycle, whose values are rounded to T; CMATCHRoundEstimate() leaves no trace of that. The
-   host reads nothing before the last step.
+   The estimate, with the operator of the cycle, whose values are rounded to T, as the vectors that it multiplies;
+   CMATCHRoundEstimate() leaves no trace of that. The host reads nothing before the last step.
 */
 template <typename T, int K>
 PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
@@ -192,20 +197,23 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   PetscReal           of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
   Vectors             v{};
   double             *partial = nullptr;
+  T                  *x       = nullptr;
 
   PetscFunctionBegin;
   for (double **vector : {&v.r, &v.z, &v.p, &v.q}) PetscCall(s->arena.Take(n, vector));
+  if constexpr (std::is_same_v<T, double>) x = v.p;
+  else PetscCall(s->arena.Take(n, &x));
   PetscCall(s->arena.Take(parts.size(), &partial));
   PetscCallCUDA(cudaMemsetAsync(partial, 0, parts.size() * sizeof(double), s->stream));
   const auto rz = [&](LocalInt step) { return step < 0 ? nullptr : partial + 2 * step * kSumBlocks; };
   const auto pq = [&](LocalInt step) { return step < 0 ? nullptr : partial + (2 * step + 1) * kSumBlocks; };
-  BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, 0, t->diagonal, t->alone, v.q);
-  MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, v.q, v.r, pq(0));
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, 0, t->diagonal, t->alone, x);
+  MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, x, v.r, pq(0));
   for (LocalInt step = 0;; step++) {
     StepResidual<K><<<blocks, kBlockSize, 0, s->stream>>>(L.n, L.k, t->inverse, rz(step - 1), pq(step - 1), v, rz(step));
     if (step == kSteps) break;
-    StepDirection<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, rz(step), rz(step - 1), v.z, v.p);
-    MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, v.p, v.q, pq(step));
+    StepDirection<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, rz(step), rz(step - 1), v.z, v.p, x);
+    MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, x, v.q, pq(step));
     FinePCCheckLaunch();
   }
   FinePCCheckLaunch();
@@ -253,7 +261,7 @@ public:
       if (step == kSteps || !(nccl_ || rz[step] > 0)) break;
       if (n_)
         StepDirection<<<BlocksFor(n_), kBlockSize, 0, s_->stream>>>(n_, Part(2 * step), step ? Part(2 * step - 2) : nullptr, v.z,
-                                                                    v.p);
+                                                                    v.p, v.p);
       FinePCCheckLaunch();
       PetscCall(Multiply(v.p, v.q, Part(2 * step + 1)));
       PetscCall(Sum(Part(2 * step + 1), &pq[step]));
