@@ -28,8 +28,12 @@ constexpr int    kSlots       = 2; /* pieces of a thread: one is copied by the h
 struct Pieces {
   char       *memory = nullptr;
   cudaEvent_t done[kMostThreads * kSlots]{}; /* the piece may be used again */
+  cudaEvent_t turn   = nullptr;              /* what one stream waits for in another */
   int         device = -1;                   /* to which the events belong */
   bool        failed = false;                /* there was no memory for it */
+
+  cudaStream_t aside = nullptr; /* of a copy beside the stream */
+  bool         begun = false;   /* such a copy has not been waited for */
 } pieces;
 
 /* What PinnedGive() has kept */
@@ -56,6 +60,9 @@ PetscErrorCode MakePieces()
   PetscCallCUDA(cudaGetDevice(&pieces.device));
   for (cudaEvent_t &event : pieces.done)
     if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) pieces.failed = true;
+  if (cudaEventCreateWithFlags(&pieces.turn, cudaEventDisableTiming) != cudaSuccess ||
+      cudaStreamCreateWithFlags(&pieces.aside, cudaStreamNonBlocking) != cudaSuccess)
+    pieces.failed = true;
   if (!pieces.failed && cudaMallocHost((void **)&pieces.memory, kMostThreads * kSlots * kPiece) != cudaSuccess)
     pieces.failed = true;
   if (!pieces.failed) PetscFunctionReturn(PETSC_SUCCESS);
@@ -69,7 +76,8 @@ struct Transfer {
   int          tasks;
   bool         to_device;
   cudaStream_t stream;
-  int          device, threads;
+  int          device;
+  int          first, threads; /* the threads that make the copy, the caller being number 0 */
 
   static size_t PiecesOf(const ArrayTask &array) { return (array.bytes + kPiece - 1) / kPiece; }
 
@@ -109,7 +117,7 @@ struct Transfer {
     return error;
   }
 
-  /* Every threads-th piece. */
+  /* Every threads-th piece, from that of this number. */
   cudaError_t Run(int thread) const
   {
     cudaError_t  error = cudaSetDevice(device);
@@ -148,26 +156,53 @@ public:
   /* Makes the copy with up to so many threads, of which the caller is one. */
   cudaError_t Run(Transfer transfer, int most)
   {
-    while ((int)threads_.size() + 1 < most) try {
+    const cudaError_t before = Wait();
+
+    transfer.first   = 0;
+    transfer.threads = 1 + Hire(most - 1);
+    Start(transfer, transfer.threads - 1);
+    const cudaError_t error = transfer.Run(0), others = Wait();
+    error_ = before; /* of a copy that has been begun: it has yet to be waited for */
+    return error ? error : others;
+  }
+  /* Begins the copy with up to so many threads, or none. */
+  bool Begin(Transfer transfer, int most)
+  {
+    transfer.first   = 1;
+    transfer.threads = Hire(most);
+    if (transfer.threads) Start(transfer, transfer.threads);
+    return transfer.threads > 0;
+  }
+  cudaError_t Wait()
+  {
+    while (busy_) std::this_thread::yield();
+    return error_;
+  }
+
+private:
+  /* As many of so many threads as there can be */
+  int Hire(int count)
+  {
+    while ((int)threads_.size() < count) try {
         threads_.emplace_back(&Crew::Work, this, (int)threads_.size() + 1, copies_);
       } catch (const std::exception &) { /* there may be no more threads */
-        most = (int)threads_.size() + 1;
+        return (int)threads_.size();
       }
-    transfer.threads = most;
+    return count;
+  }
+
+  void Start(const Transfer &transfer, int busy)
+  {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       transfer_ = transfer;
       error_    = cudaSuccess;
-      busy_     = most - 1;
+      busy_     = busy;
       copies_++;
     }
     wake_.notify_all();
-    const cudaError_t error = transfer.Run(0);
-    while (busy_) std::this_thread::yield();
-    return error ? error : error_;
   }
 
-private:
   void Work(int thread, long long seen)
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -176,9 +211,9 @@ private:
       if (end_) return;
       const Transfer transfer = transfer_;
       seen                    = copies_;
-      if (thread >= transfer.threads) continue;
+      if (thread - transfer.first >= transfer.threads) continue;
       lock.unlock();
-      const cudaError_t error = transfer.Run(thread);
+      const cudaError_t error = transfer.Run(thread - transfer.first);
       lock.lock();
       if (error) error_ = error;
       busy_--;
@@ -208,29 +243,75 @@ bool IsPageable(const void *host)
 
 } // namespace
 
-PetscErrorCode ArraysTransfer(int count, const ArrayTask task[], bool to_device, cudaStream_t stream, bool *done)
+/* The transfer of these arrays if it pays to make it by several threads, which there are then. */
+static PetscErrorCode Plan(int count, const ArrayTask task[], bool to_device, Transfer *transfer, bool *pays)
 {
   constexpr size_t kLarge = 4 * kPiece;
-  Transfer         transfer{{}, 0, to_device, stream, 0, 1};
-  size_t           bytes = 0;
+  size_t           bytes  = 0;
 
   PetscFunctionBegin;
-  *done = false;
+  *transfer           = Transfer{};
+  transfer->to_device = to_device;
+  *pays               = false;
   PetscAssert(count <= kArrayTasks, PETSC_COMM_SELF, PETSC_ERR_PLIB, "Too many arrays are copied together");
   for (int k = 0; k < count; k++) {
     bytes += task[k].bytes;
-    if (task[k].bytes) transfer.task[transfer.tasks++] = task[k];
+    if (task[k].bytes) transfer->task[transfer->tasks++] = task[k];
   }
   if (bytes < kLarge) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int k = 0; k < transfer.tasks; k++)
-    if (!IsPageable(to_device ? transfer.task[k].from : transfer.task[k].to)) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int k = 0; k < transfer->tasks; k++)
+    if (!IsPageable(to_device ? transfer->task[k].from : transfer->task[k].to)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MakePieces());
-  PetscCallCUDA(cudaGetDevice(&transfer.device));
-  if (!pieces.memory || pieces.device != transfer.device) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaGetDevice(&transfer->device));
+  if (!pieces.memory || pieces.device != transfer->device) PetscFunctionReturn(PETSC_SUCCESS);
   if (!crew) crew = new (std::nothrow) Crew;
-  if (!crew) PetscFunctionReturn(PETSC_SUCCESS);
+  *pays = crew != nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArraysTransfer(int count, const ArrayTask task[], bool to_device, cudaStream_t stream, bool *done)
+{
+  Transfer transfer;
+
+  PetscFunctionBegin;
+  PetscCall(Plan(count, task, to_device, &transfer, done));
+  if (!*done) PetscFunctionReturn(PETSC_SUCCESS);
+  transfer.stream = stream;
   PetscCallCUDA(crew->Run(transfer, (int)std::min((size_t)Threads(), transfer.Count())));
-  *done = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* `second` waits for what the first stream has been given. */
+static PetscErrorCode Follow(cudaStream_t first, cudaStream_t second)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaEventRecord(pieces.turn, first));
+  PetscCallCUDA(cudaStreamWaitEvent(second, pieces.turn, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArraysBegin(int count, const ArrayTask task[], cudaStream_t stream, bool *begun)
+{
+  Transfer transfer;
+
+  PetscFunctionBegin;
+  PetscCall(ArraysAwait(stream));
+  PetscCall(Plan(count, task, true, &transfer, begun));
+  if (Threads() == 1) *begun = false; /* its threads would be in the way of the caller */
+  if (!*begun) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Follow(stream, pieces.aside)); /* the memory may have been in use before */
+  transfer.stream = pieces.aside;
+  *begun = pieces.begun = crew->Begin(transfer, (int)std::min((size_t)Threads(), transfer.Count()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArraysAwait(cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (!pieces.begun) PetscFunctionReturn(PETSC_SUCCESS);
+  pieces.begun = false;
+  PetscCallCUDA(crew->Wait());
+  PetscCall(Follow(pieces.aside, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -287,6 +368,8 @@ PetscErrorCode TransferFinalize_CUDA()
   page_failed = false;
   if (pieces.memory) {
     for (cudaEvent_t &event : pieces.done) (void)cudaEventDestroy(event); /* the program may have reset the device */
+    (void)cudaEventDestroy(pieces.turn);
+    (void)cudaStreamDestroy(pieces.aside);
     (void)cudaFreeHost(pieces.memory);
     (void)cudaGetLastError();
   }

@@ -9,6 +9,14 @@
 */
 PetscErrorCode ArraysTransfer(int count, const ArrayTask[], bool to_device, cudaStream_t stream, bool *done);
 
+/*
+   Begins copies to the device beside the stream, with threads that do nothing else, if that pays; otherwise *begun is false, and
+   nothing has been done. The arrays stay as they are until ArraysAwait(), after which the stream has the copies. There is one such
+   copy at a time, and other large copies wait for it.
+*/
+PetscErrorCode ArraysBegin(int count, const ArrayTask[], cudaStream_t stream, bool *begun);
+PetscErrorCode ArraysAwait(cudaStream_t stream);
+
 /* A little pinned memory for results that the host waits for, which goes at the end, or null if there is none. */
 constexpr size_t kPinnedPage = 4096;
 void            *PinnedPage();

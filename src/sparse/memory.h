@@ -20,7 +20,7 @@ struct ArrayTask {
   const void *from;
   size_t      bytes;
 };
-constexpr int kArrayTasks = 3; /* that are copied together, at most */
+constexpr int kArrayTasks = 8; /* that are copied together, at most */
 /* Copies so many arrays from one kind of memory to the other, or within one. */
 PetscErrorCode ArraysCopy(int count, const ArrayTask[], PetscMemType to_where, PetscMemType from_where);
 

@@ -3,6 +3,7 @@
 
 #include "cmatch_nodes_pattern.cuh"
 #include "cmatch_nodes_rows.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -314,8 +315,8 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* -------------------------------------------- steps ------------------------------------------- */
 
-/* Checks A and the modes, and finds the scale of A and of these. */
-PetscErrorCode Check(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A, const CMATCHModes &modes, Exponents *exponents)
+/* Checks A and finds its scale. */
+PetscErrorCode CheckMatrix(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
 {
   CMATCHSetup   *s        = t->s;
   const LocalInt n        = A.own.n;
@@ -327,20 +328,28 @@ PetscErrorCode Check(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A, const CMAT
   if (n) {
     CheckRows<<<BlocksFor((long long)n * kRowGroup), kBlockSize, 0, s->stream>>>(A.own, CMATCHSign(*s->params), s->report);
     if (A.foreign.nnz) CheckForeign<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, A.foreign, s->report);
-    CheckModes<<<PetscMin(BlocksFor(n), 4 * s->H->processors), kBlockSize, 0, s->stream>>>(n, modes.m, modes.B, s->report);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(s));
   }
   if (!A.ghost) memcpy(&largest, &s->seen.largest, sizeof(largest));
   if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
   s->H->scale = std::ldexp(CMATCHSign(*s->params), kCMATCHExponent - exponent);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The scales of modes, as CheckModes() has found them. */
+Exponents ScalesOfModes(const CMATCHSetup &s, const CMATCHModes &modes)
+{
+  Exponents exponents;
+  double    largest;
+
   for (LocalInt c = 0; c < modes.m; c++) {
     if (modes.largest) largest = modes.largest[c];
-    else memcpy(&largest, &s->seen.modes[c], sizeof(largest));
-    exponents->of[c] = 0;
-    if (largest > 0) std::frexp(largest, &exponents->of[c]);
+    else memcpy(&largest, &s.seen.modes[c], sizeof(largest));
+    exponents.of[c] = 0;
+    if (largest > 0) std::frexp(largest, &exponents.of[c]);
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return exponents;
 }
 
 /* The pattern of the finest level */
@@ -561,13 +570,12 @@ PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *t, const CMATCHNodesMatri
 {
   CMATCHSetup   *s = t->s;
   const LocalInt n = A.own.n;
-  Exponents      exponents;
 
   PetscFunctionBegin;
   t->N->coupled = 0;
-  PetscCall(Check(t, A, modes, &exponents));
+  PetscCall(CheckMatrix(t, A));
   t->N->level[0].k = modes.k;
-  if (s->seen.failure >> 40 == kCMATCHStageCheck) PetscFunctionReturn(PETSC_SUCCESS); /* others may come before those of modes */
+  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
   if (!t->keep) PetscCall(CreateFinest(t, A, modes.k));
   const LocalInt  with_ghosts = n + s->H->level[0].ghosts * modes.k;
   const long long entries     = (long long)with_ghosts * modes.m;
@@ -582,8 +590,12 @@ PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *t, const CMATCHNodesMatri
                                                                             t->diagonal + n);
     FinePCCheckLaunch();
   }
+  PetscCall(CMATCHAwaitModes_CUDA(n, &modes, (double *)modes.B)); /* which had until now to arrive */
+  CheckModes<<<PetscMin(BlocksFor(n), 4 * s->H->processors), kBlockSize, 0, s->stream>>>(n, modes.m, modes.B, s->report);
+  FinePCCheckLaunch();
   PetscCall(CMATCHReadReport(s));
   if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  const Exponents exponents = ScalesOfModes(*s, modes);
   ScaleModes<<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, modes.m, modes.B, exponents, t->B);
   FinePCCheckLaunch();
   if (!t->keep || s->H->levels > 1 || s->H->several) PetscCall(MakeGraph(t));
@@ -740,6 +752,47 @@ PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *modes, Local
   PetscCall(DeviceGetStream(&stream));
   PutMode<<<BlocksFor(rows), kBlockSize, 0, stream>>>(rows, *modes, c, from, unknown, B);
   FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *modes, int count, const LocalInt mode[],
+                                    const PetscScalar *const from[], double *B)
+{
+  const size_t             of_mode = rows * sizeof(PetscScalar);
+  CMATCHComingModes *const coming  = modes->coming;
+  ArrayTask                task[kCMATCHMostModes];
+  cudaStream_t             stream;
+  bool                     begun;
+
+  PetscFunctionBegin;
+  if (!rows || !count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  PetscCall(ArrayCreate_CUDA(count * of_mode, (void **)&coming->arrived));
+  coming->count = count;
+  for (int k = 0; k < count; k++) {
+    coming->mode[k] = mode[k];
+    task[k]         = {coming->arrived + (size_t)k * rows, from[k], of_mode};
+  }
+  PetscCall(ArraysBegin(count, task, stream, &begun));
+  if (begun) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArraysCopy_CUDA(count, task, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(CMATCHAwaitModes_CUDA(rows, modes, B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHAwaitModes_CUDA(LocalInt rows, const CMATCHModes *modes, double *B)
+{
+  CMATCHComingModes *const coming = modes->coming;
+  cudaStream_t             stream;
+
+  PetscFunctionBegin;
+  if (!coming || !coming->arrived) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceGetStream(&stream));
+  const PetscErrorCode code = ArraysAwait(stream);
+  for (int k = 0; !code && k < coming->count; k++)
+    PetscCall(CMATCHPutMode_CUDA(rows, modes, coming->mode[k], coming->arrived + (size_t)k * rows, -1, B));
+  PetscCall(ArrayDestroy_CUDA((void **)&coming->arrived));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -77,6 +77,13 @@ constexpr LocalInt  kCMATCHNodesIterations = 8;
 constexpr PetscReal kCMATCHNodesMargin     = 1.2;
 constexpr PetscReal kCMATCHNodesOmega      = 4. / 3;
 
+/* Modes that the host has and that are being sent to the GPU, where they arrive one after the other. */
+struct CMATCHComingModes {
+  PetscScalar *arrived = nullptr; /* [count][rows] on the GPU; null if nothing is on its way */
+  int          count   = 0;
+  LocalInt     mode[kCMATCHMostModes];
+};
+
 /* The modes of the rank's rows. */
 struct CMATCHModes {
   LocalInt      k; /* unknowns of a node of the finest level, 2 .. kCMATCHMostUnknowns */
@@ -86,6 +93,8 @@ struct CMATCHModes {
   /* On several ranks B has rows of ghosts, too, and there are, for own rows and those of ghosts, */
   const double *diagonal = nullptr; /* [rows] the diagonal entries of A, in the same memory, */
   const double *largest  = nullptr; /* and [m] the largest magnitudes in the columns of B on all ranks, on the host. */
+
+  CMATCHComingModes *coming = nullptr; /* what of B is there only after CMATCHAwaitModes_CUDA(), or null */
 };
 
 /*
@@ -246,6 +255,14 @@ PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *, co
 /* B of mode c becomes `from` on the GPU; without that 1, or with unknown >= 0, 1 in the rows of this unknown, and 0 in others. */
 PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *, LocalInt c, const PetscScalar *from, LocalInt unknown,
                                   double *B);
+
+/*
+   Begins to send `count` modes of these numbers, which the host has as arrays, to the GPU: they are in B after the next call, until
+   which the arrays may not change. B is the array of the modes.
+*/
+PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *, int count, const LocalInt mode[],
+                                    const PetscScalar *const from[], double *B);
+PetscErrorCode CMATCHAwaitModes_CUDA(LocalInt rows, const CMATCHModes *, double *B);
 
 /* What else a set-up on several ranks takes of own rows: the diagonal entries of A, and the largest magnitude of each mode. */
 PetscErrorCode CMATCHTakeModes_CUDA(const CSRView *A, LocalInt m, const double *B, double *diagonal, double largest[]);

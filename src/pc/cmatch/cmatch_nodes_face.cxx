@@ -110,10 +110,17 @@ public:
     }
   };
 
-  explicit CMATCHKeptModes(const Source &source) : view{source.k, 0, nullptr}, source_(source), where_(source.where) { }
+  explicit CMATCHKeptModes(const Source &source) : view{source.k, 0, nullptr}, source_(source), where_(source.where)
+  {
+    view.coming = &coming_;
+  }
   CMATCHKeptModes(const CMATCHKeptModes &)            = delete;
   CMATCHKeptModes &operator=(const CMATCHKeptModes &) = delete;
-  ~CMATCHKeptModes() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &B_)); }
+  ~CMATCHKeptModes()
+  {
+    PetscCallAbort(PETSC_COMM_SELF, Await());
+    PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &B_));
+  }
 
   LocalInt       rows() const { return source_.rows; }
   const Source  &source() const { return source_; }
@@ -144,7 +151,12 @@ public:
         ((double *)B_)[(size_t)row * view.m + c] = from ? PetscRealPart(from[row]) : unknown < 0 || row % view.k == unknown;
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (from && PetscMemTypeDevice(where_) != PetscMemTypeDevice(memory)) {
+    if (from && PetscMemTypeDevice(where_) && !PetscMemTypeDevice(memory)) {
+      sent_mode_[sent_]   = c;
+      sent_from_[sent_++] = from;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if (from && !PetscMemTypeDevice(where_)) {
       const size_t of_mode = rows() * sizeof(PetscScalar);
       PetscCall(ArrayCreate(of_mode, where_, &copy));
       PetscErrorCode code = ArrayCopy(copy, from, of_mode, where_, memory);
@@ -157,12 +169,32 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* Sends what Put() was given on the host to the GPU; until Await() the arrays may not change. */
+  PetscErrorCode Send()
+  {
+    PetscFunctionBegin;
+    if (sent_) PetscCall(CMATCHSendModes_CUDA(rows(), &view, sent_, sent_mode_, sent_from_, (double *)B_));
+    sent_ = 0;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode Await()
+  {
+    PetscFunctionBegin;
+    if (coming_.arrived) PetscCall(CMATCHAwaitModes_CUDA(rows(), &view, (double *)B_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   CMATCHModes view;
 
 private:
   const Source       source_;
   const PetscMemType where_;
   void              *B_ = nullptr;
+
+  CMATCHComingModes  coming_;
+  int                sent_ = 0; /* modes that Send() sends */
+  LocalInt           sent_mode_[kCMATCHMostModes];
+  const PetscScalar *sent_from_[kCMATCHMostModes];
 };
 
 /*
@@ -200,6 +232,7 @@ static PetscErrorCode TakeNullSpace(MatNullSpace space, CMATCHKeptModes *modes)
     PetscCall(VecRestoreArrayReadAndMemType(vectors[from], &array));
     PetscCall(code);
   }
+  PetscCall(modes->Send());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -307,6 +340,7 @@ PetscErrorCode PCCMATCHTakeModes(PC pc, const CSRView *A, const CMATCHNodesChoic
   ForgetNearNull(cmatch);
   PetscCall(GetSpaces(pc, &spaces));
   PetscCall(GetModes(pc, spaces, choice.coordinates, &modes));
+  PetscCall(modes.Await());
   *keep          = (PetscBool)CanKeepNodes(cmatch, true, A, modes.view);
   const size_t m = (size_t)modes.view.m;
   to->m          = modes.view.m;
@@ -428,7 +462,9 @@ PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&cmatch->kept_modes->view);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  const PetscErrorCode arrived = cmatch->kept_modes->Await(); /* the program may change its vectors from now on */
   PetscCall(code);
+  PetscCall(arrived);
   cmatch->modes_bytes = cmatch->kept_modes->bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
