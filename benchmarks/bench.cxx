@@ -763,13 +763,15 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
     if (run == 0) PetscCall(MeasureMemory(config, before, result));
     if (run > 0 && solver->limit.over) break; /* half a run counts only where there is no other */
     PetscCall(MeasureHistory(config, solver->ksp, result));
-    if (run > 0) {
+    for (PetscInt solve = 1; run > 0 && solve < config.solves && !solver->limit.over; solve++) {
       Timing again;
 
       PetscCall(SolverSolve(config, solver, &again));
-      if (!solver->limit.over) timing.again = again.solve;
+      if (solver->limit.over) break;
+      PetscCallMPI(MPI_Bcast(&again.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+      timing.later.push_back({again.solve, again.iterations});
     }
-    PetscCallMPI(MPI_Bcast(&timing.again, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+    if (!timing.later.empty()) timing.again = timing.later[0].seconds;
     PetscCallMPI(MPI_Bcast(&timing.setup, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     PetscCallMPI(MPI_Bcast(&timing.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     result->runs.push_back(timing);

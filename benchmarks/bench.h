@@ -67,11 +67,18 @@ struct Option {
   bool        has_value;
 };
 
+/* A further solve with the same KSP */
+struct Again {
+  PetscLogDouble seconds;
+  PetscInt       iterations;
+};
+
 /* One set-up and solve with a fresh KSP */
 struct Timing {
-  PetscLogDouble     setup         = 0.; /* seconds */
-  PetscLogDouble     solve         = 0.;
-  PetscLogDouble     again         = 0.; /* the same solve a second time, with what the first one has left behind */
+  PetscLogDouble     setup = 0.; /* seconds */
+  PetscLogDouble     solve = 0.;
+  PetscLogDouble     again = 0.; /* the same solve a second time, with what the first one has left behind */
+  std::vector<Again> later;      /* that one and those after it */
   PetscInt           iterations    = 0;
   PetscReal          true_residual = 0.; /* ||b - A x|| / ||b||, recomputed */
   KSPConvergedReason reason        = KSP_CONVERGED_ITERATING;
@@ -126,6 +133,7 @@ struct Config {
   std::vector<Option>      command_line; /* options that are not the benchmark's own */
   PetscInt                 repeats        = 3;
   PetscInt                 applies        = 100;
+  PetscInt                 solves         = 2; /* of each warm run, with one KSP */
   PetscInt                 columns        = 0; /* right-hand sides that are solved together, too; 0 for none */
   PetscInt                 max_it         = 20000;
   PetscInt                 history_points = 1000;

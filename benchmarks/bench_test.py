@@ -231,6 +231,17 @@ def a_set_ends_with_its_time(bench):
     assert all(timing["reason"] == "DIVERGED_ITS" for timing in result["warm"]), result
 
 
+def a_warm_run_solves_as_often_as_asked(bench):
+    for ranks in bench.all_ranks():
+        for option, count in (("", 1), ("-solves 4", 3)):
+            bench.run(f"-systems poisson2d5:9 -backend host -only jacobi -repeats 2 {option} -json solves.json", ranks, check=True)
+            result = json.loads(Path(bench.folder, "solves.json").read_text())["systems"][0]["results"][0]
+            assert not result["first"]["later"] and len(result["warm"]) == 2, result
+            for run in result["warm"]:
+                assert [again["iterations"] for again in run["later"]] == count * [run["iterations"]], run
+                assert run["later"][0]["s"] == run["solve_again_s"] > 0, run
+
+
 def what_cannot_be_written_keeps_the_old_file(bench):
     arguments = "-systems poisson2d5:9 -backend host -only jacobi -repeats 0 -json kept.json"
     bench.run(arguments.replace("poisson2d5:9", "poisson2d5:9,poisson2d5:10"))
@@ -278,8 +289,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Benchmark(arguments.bench, arguments.mpiexec, folder)
         for test in (each_bad_system_is_named, a_wrong_command_line_runs_nothing, default_sets_suit_the_system,
-                     an_iteration_has_the_bytes_of_its_parts, a_set_ends_with_its_time, what_cannot_be_written_keeps_the_old_file,
-                     a_signal_leaves_no_file, ranks_make_the_same_matrix, scipy_is_asked_for):
+                     an_iteration_has_the_bytes_of_its_parts, a_set_ends_with_its_time,
+                     a_warm_run_solves_as_often_as_asked, what_cannot_be_written_keeps_the_old_file, a_signal_leaves_no_file,
+                     ranks_make_the_same_matrix, scipy_is_asked_for):
             start = time.time()
             test(bench)
             print(f"{test.__name__}: ok, {time.time() - start:.0f} s", flush=True)

@@ -126,6 +126,8 @@ static PetscErrorCode ConfigFromOptions(Config *config)
   PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", choice, choice, sizeof(choice),
                                nullptr));
   PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
+  PetscCall(PetscOptionsBoundedInt("-solves", "Solves of each warm run with the same KSP", "", config->solves, &config->solves,
+                                   nullptr, 2));
   PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies,
                                    &config->applies, nullptr, 0));
   PetscCall(PetscOptionsRangeInt("-columns", "Right-hand sides that KSPMatSolve() solves for, too, 0 for none", "", config->columns,

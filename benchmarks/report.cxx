@@ -131,11 +131,19 @@ PetscErrorCode ReportRow(const Config &config, const System &system, const Resul
 
 static Json TimingJson(const Timing &timing)
 {
-  Json json;
+  Json json, later = Json::array();
 
+  for (const auto &again : timing.later) {
+    Json one;
+
+    one["s"]          = Rounded(again.seconds);
+    one["iterations"] = again.iterations;
+    later.push_back(one);
+  }
   json["setup_s"]       = Rounded(timing.setup);
   json["solve_s"]       = Rounded(timing.solve);
   json["solve_again_s"] = Rounded(timing.again);
+  json["later"]         = later; /* the second solve with the same KSP, and those after it */
   json["iterations"]    = timing.iterations;
   json["true_residual"] = Rounded(timing.true_residual);
   json["reason"]        = KSPConvergedReasons[timing.reason];
