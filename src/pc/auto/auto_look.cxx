@@ -31,11 +31,12 @@ static constexpr int kProbeSteps = 8;
 /* Entries beyond this, and diagonal entries below its inverse, are not usual. */
 static constexpr double kLarge = 1e100;
 
-/* Consecutive rows of the sample: i [count + 1] are places in j and a. */
+/* Consecutive rows of the sample: i [count + 1] are places in j and a. Of the first entries `mirror` has the places in a of their
+ * mirror images, -1 for none. */
 struct Chunk {
   LocalInt           first, count;
-  const LocalInt    *i, *j;
-  const PetscScalar *a;
+  const LocalInt    *i = nullptr, *j = nullptr, *mirror = nullptr;
+  const PetscScalar *a = nullptr;
 };
 
 /* What is added up, in the order in which ranks send it. */
@@ -128,39 +129,49 @@ struct Rows {
   PetscMemType          where = PETSC_MEMTYPE_HOST;
   std::vector<LocalInt> own_i, own_j; /* where the host has no pattern otherwise */
 
-  LocalInt Length(LocalInt row) const { return (i[row / bs + 1] - i[row / bs]) * bs; }
-  LocalInt Column(LocalInt row, LocalInt entry) const { return j[i[row / bs] + entry / bs] * bs + entry % bs; }
-  LocalInt Place(LocalInt row, LocalInt entry) const { return (i[row / bs] + entry / bs) * bs * bs + entry % bs * bs + row % bs; }
+  /* The place of the value in row r and column c of block k. */
+  LocalInt Place(LocalInt k, LocalInt r, LocalInt c) const { return (k * bs + c) * bs + r; }
   /* The place of the entry in this row and column, or -1; columns may have any order. */
   LocalInt Find(LocalInt row, LocalInt column) const
   {
-    const LocalInt *begin = j + i[row / bs], *end = j + i[row / bs + 1], *found = std::lower_bound(begin, end, column / bs);
+    const LocalInt  block = bs == 1 ? row : row / bs, wanted = bs == 1 ? column : column / bs; /* divisions take time */
+    const LocalInt *begin = j + i[block], *end = j + i[block + 1], *found = begin;
 
-    if (found == end || *found != column / bs) found = std::find(begin, end, column / bs);
-    return found == end ? -1 : Place(row, (LocalInt)(found - begin) * bs + column % bs);
+    for (std::ptrdiff_t count = end - begin; count > 1;) { /* and so do branches that the processor does not foresee */
+      const std::ptrdiff_t half = count / 2;
+
+      found += found[half] <= wanted ? half : 0;
+      count -= half;
+    }
+    if (found == end || *found != wanted) found = std::find(begin, end, wanted);
+    return found == end ? -1 : Place((LocalInt)(found - j), row - block * bs, column - wanted * bs);
   }
+  /* Whether the host has them entry by entry. */
+  bool Lent() const { return bs == 1 && !PetscMemTypeDevice(where); }
 };
 
-/* Some rows of them. */
+/* Some rows of them: those of the matrix itself where they are lent, and otherwise copies. */
 struct Sample {
   std::vector<Chunk>       chunks;
+  std::vector<LocalInt>    mirror;   /* of all chunks */
   std::vector<LocalInt>    i, j, at; /* starts of rows, columns, and places of values; those of mirror images are behind them */
-  std::vector<LocalInt>    mirror;   /* of the first entries of each chunk: their places in the values, -1 for none */
   std::vector<PetscScalar> a;
 };
 
 /* Compares the entries of a row with their mirror images, as CSRSymmetry_Host() does. */
-static void CompareRow(const Sample &s, LocalInt row, LocalInt begin, LocalInt end, Sums *sums)
+static void CompareRow(const Chunk &c, LocalInt k, Sums *sums)
 {
-  PetscReal noise = 0;
+  const LocalInt row   = c.first + k;
+  PetscReal      noise = 0;
 
-  for (LocalInt e = begin; e < end; e++)
-    if (s.j[e] == row) noise = kSymmetryNoise * PetscAbsReal(PetscRealPart(s.a[e]));
-  for (LocalInt e = begin; e < end; e++) {
-    const PetscReal value = PetscRealPart(s.a[e]);
+  for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++)
+    if (c.j[e] == row) noise = kSymmetryNoise * PetscAbsReal(PetscRealPart(c.a[e]));
+  for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++) {
+    const PetscReal value = PetscRealPart(c.a[e]);
 
-    if (s.j[e] == row || PetscAbsReal(value) <= noise) continue;
-    const PetscReal other  = s.mirror[e] < 0 ? 0 : PetscRealPart(s.a[s.mirror[e]]),
+    if (c.j[e] == row || PetscAbsReal(value) <= noise) continue;
+    const LocalInt  mirror = c.mirror[e - c.i[0]];
+    const PetscReal other  = mirror < 0 ? 0 : PetscRealPart(c.a[mirror]),
                     larger = std::max(PetscAbsReal(value), PetscAbsReal(other));
 
     if (other == 0) sums->one_sided++;
@@ -171,49 +182,64 @@ static void CompareRow(const Sample &s, LocalInt row, LocalInt begin, LocalInt e
   }
 }
 
+/* The rows of a chunk, entry by entry. */
+static void AddRows(const Rows &A, const Chunk &c, Sample *s)
+{
+  for (LocalInt row = c.first; row < c.first + c.count; row++) {
+    const LocalInt block = row / A.bs;
+
+    s->i.push_back((LocalInt)s->j.size());
+    for (LocalInt k = A.i[block]; k < A.i[block + 1]; k++)
+      for (LocalInt column = 0; column < A.bs; column++) {
+        s->j.push_back(A.j[k] * A.bs + column);
+        s->at.push_back(A.Place(k, row - block * A.bs, column));
+      }
+  }
+  s->i.push_back((LocalInt)s->j.size());
+}
+
+/* Finds the mirror images of the first entries of a chunk. */
+static void AddMirrors(const Rows &A, const Chunk &c, LocalInt mirrors, Sample *s)
+{
+  for (LocalInt k = 0; k < c.count && c.i[k] - c.i[0] < mirrors; k++)
+    for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++) {
+      const LocalInt place = A.Find(c.j[e], c.first + k);
+
+      s->mirror.push_back(place < 0 || A.Lent() ? place : (LocalInt)s->at.size());
+      if (place >= 0 && !A.Lent()) s->at.push_back(place);
+    }
+}
+
 /* Chooses rows, and gets what the sample has of them. */
 static PetscErrorCode TakeSample(const Rows &A, Sample *s)
 {
-  const LocalInt mean   = A.n ? (LocalInt)PetscMax(A.entries / A.n, 1) : 1;
-  const LocalInt sample = PetscMax(kSampleEntries / mean, kSampleRows);
-  const bool     all    = A.n <= sample;
-  const LocalInt chunks = all ? 1 : kChunks, length = all ? A.n : sample / kChunks;
-  const LocalInt mirrors = kMirrors / chunks;
+  const LocalInt      mean   = A.n ? (LocalInt)PetscMax(A.entries / A.n, 1) : 1;
+  const LocalInt      sample = PetscMax(kSampleEntries / mean, kSampleRows);
+  const bool          all = A.n <= sample, lent = A.Lent();
+  const LocalInt      chunks = all ? 1 : kChunks, length = all ? A.n : sample / kChunks;
+  std::vector<size_t> begin; /* of each chunk in the mirror images */
 
   PetscFunctionBegin;
-  s->j.reserve(2 * kSampleEntries);
-  s->at.reserve(2 * kSampleEntries + kMirrors);
   for (LocalInt c = 0; c < chunks && A.n; c++) {
     const LocalInt first = (LocalInt)((PetscInt64)(A.n - length) * c / PetscMax(chunks - 1, 1)) / A.bs * A.bs;
 
-    s->chunks.push_back(Chunk{first, length, nullptr, nullptr, nullptr});
-    for (LocalInt row = first; row < first + length; row++) {
-      s->i.push_back((LocalInt)s->j.size());
-      for (LocalInt e = 0; e < A.Length(row); e++) {
-        s->j.push_back(A.Column(row, e));
-        s->at.push_back(A.Place(row, e));
-      }
-    }
-    s->i.push_back((LocalInt)s->j.size());
+    s->chunks.push_back(Chunk{first, length});
+    if (!lent) AddRows(A, s->chunks.back(), s);
   }
-  s->mirror.assign(s->j.size(), -1);
-  for (size_t c = 0, k = 0; c < s->chunks.size(); c++, k++)
-    for (LocalInt row = 0; row < length; row++, k++)
-      for (LocalInt e = s->i[k]; e < s->i[k + 1] && s->i[k] - s->i[k - (size_t)row] < mirrors; e++) {
-        const LocalInt place = A.Find(s->j[e], s->chunks[c].first + row);
-
-        if (place < 0) continue;
-        s->mirror[e] = (LocalInt)s->at.size();
-        s->at.push_back(place);
-      }
-  s->a.resize(s->at.size());
-  PetscCall(ArrayGather(s->at.size(), s->at.data(), A.a, A.where, s->a.data()));
+  s->mirror.reserve(2 * kMirrors);
   for (size_t c = 0; c < s->chunks.size(); c++) {
     Chunk &chunk = s->chunks[c];
 
-    chunk.i = s->i.data() + c * ((size_t)length + 1);
-    chunk.j = s->j.data();
-    chunk.a = s->a.data();
+    chunk.i = lent ? A.i + chunk.first : s->i.data() + c * ((size_t)length + 1);
+    chunk.j = lent ? A.j : s->j.data();
+    begin.push_back(s->mirror.size());
+    AddMirrors(A, chunk, kMirrors / chunks, s);
+  }
+  s->a.resize(s->at.size());
+  PetscCall(ArrayGather(s->at.size(), s->at.data(), A.a, A.where, s->a.data()));
+  for (size_t c = 0; c < s->chunks.size(); c++) {
+    s->chunks[c].mirror = s->mirror.data() + begin[c];
+    s->chunks[c].a      = lent ? A.a : s->a.data();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -233,8 +259,11 @@ static LocalInt GuessBlockSize(const std::vector<Chunk> &chunks, LocalInt n)
       for (LocalInt k = (size - c.first % size) % size; k + size <= c.count; k += size) {
         if (blocks >= kGuessBlocks || entries >= kGuessEntries) break;
         columns.clear();
-        for (LocalInt e = c.i[k]; e < c.i[k + size]; e++) columns.push_back(c.j[e] / size);
-        entries += (PetscInt64)columns.size();
+        for (LocalInt e = c.i[k]; e < c.i[k + size]; e++) {
+          const LocalInt column = c.j[e] / size;
+          if (columns.empty() || columns.back() != column) columns.push_back(column); /* there is less to sort */
+        }
+        entries += c.i[k + size] - c.i[k];
         std::sort(columns.begin(), columns.end());
         blocks += std::unique(columns.begin(), columns.end()) - columns.begin();
       }
@@ -264,7 +293,7 @@ static PetscErrorCode LookAtRows(const Rows &A, Seen *seen)
     for (LocalInt k = 0; k < c.count; k++) {
       LookAtRow(c, k, &seen->sums, &distances);
       seen->longest = PetscMax(seen->longest, c.i[k + 1] - c.i[k]);
-      if (c.i[k] - c.i[0] < mirrors) CompareRow(s, c.first + k, c.i[k], c.i[k + 1], &seen->sums);
+      if (c.i[k] - c.i[0] < mirrors) CompareRow(c, k, &seen->sums);
     }
   seen->block_size    = GuessBlockSize(s.chunks, A.n);
   const LocalInt line = distances.Line(&seen->points);
