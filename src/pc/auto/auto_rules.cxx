@@ -169,29 +169,66 @@ static PetscErrorCode Append(const std::string &names, unsigned words, const std
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *choice)
+/* A line of choices. */
+struct Choice {
+  unsigned    needs, excludes;
+  std::string names, why, measured;
+};
+
+struct Rules {
+  std::vector<AUTOCandidate> candidates;
+  std::vector<Choice>        choices;
+};
+
+static PetscErrorCode ReadRules(Rules *rules)
 {
-  std::vector<AUTOCandidate> all;
-  Text                       in(kRules);
-  bool                       chosen = false;
+  Text in(kRules);
 
   PetscFunctionBegin;
-  *choice = AUTOChoice{};
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> fields = FieldsOf(line);
     unsigned                       needs, excludes;
 
     if (fields.empty() || line[0] == '#') continue;
-    if (fields[0] == "candidate") PetscCall(ReadCandidate(fields, &all));
-    if (fields[0] != "choice" || chosen) continue;
+    if (fields[0] == "candidate") PetscCall(ReadCandidate(fields, &rules->candidates));
+    if (fields[0] != "choice") continue;
     PetscCheck(fields.size() == 5, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A choice of auto_rules.txt has not 5 fields");
     PetscCall(ReadWords(fields[1], &needs, &excludes));
-    chosen = Holds(needs, excludes, words);
-    if (!chosen) continue;
-    choice->why      = fields[3];
-    choice->measured = fields[4];
-    PetscCall(Append(fields[2], words, all, choice));
+    rules->choices.push_back(Choice{needs, excludes, fields[2], fields[3], fields[4]});
   }
-  PetscCall(Append("/ jacobi none", words, all, choice));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Reads them once: on a GPU that would take as long as some iterations. */
+static PetscErrorCode GetRules(const Rules **rules)
+{
+  static Rules kept;
+
+  PetscFunctionBegin;
+  if (kept.choices.empty()) {
+    Rules read;
+
+    PetscCall(ReadRules(&read));
+    kept = std::move(read);
+  }
+  *rules = &kept;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *choice)
+{
+  const Rules *rules = nullptr;
+
+  PetscFunctionBegin;
+  *choice = AUTOChoice{};
+  PetscCall(GetRules(&rules));
+  const auto holds = [&](const Choice &line) { return Holds(line.needs, line.excludes, words); };
+  const auto found = std::find_if(rules->choices.begin(), rules->choices.end(), holds);
+  if (found != rules->choices.end()) {
+    choice->why      = found->why;
+    choice->measured = found->measured;
+    PetscCall(Append(found->names, words, rules->candidates, choice));
+  }
+  PetscCall(Append("/ jacobi none", words, rules->candidates, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
