@@ -172,6 +172,33 @@ TEST_CASE("the rules choose by what the matrix is", "[auto]")
   }
 }
 
+TEST_CASE("of values on the GPU the same is seen as of those on the host", "[auto]")
+{
+  const auto seen = [](Mat A, bool only_device) {
+    AUTOProperties p;
+    if (only_device)
+      for (const double factor : {2., 0.5}) MUST(MatScale(A, factor)); /* there, so that the host has other values */
+    MUST(AUTOLook(A, &p));
+    return std::vector<PetscInt64>{p.entries, p.looked_at, p.beside, p.not_positive, p.dominated, p.negative_diagonal, p.zero_diagonal,
+                                   p.alone, p.pairs, p.unequal, p.one_sided, p.not_usual, p.longest_row, p.stencil, p.block_size,
+                                   p.anisotropic, p.symmetric, p.definite, p.indefinite};
+  };
+  for (const Backend &backend : Backends()) {
+    const bool device = PetscMemTypeDevice(backend.where);
+    for (const HostMatrix &H : {Shared("bcsstk16"), Shared("memplus"), Poisson(30, 24), Convection(20, 20, 5)}) {
+      const MatObject A = CreateMat(H, MATAIJ), B = CreateMat(H, device ? MATAIJCUSPARSE : MATAIJ);
+      CAPTURE(backend.where, H.n);
+      CHECK(seen(A, false) == seen(B, device));
+      if (H.n > 1000) continue; /* chunks of blocks begin elsewhere */
+      MatObject blocks, of_host;
+      MUST(MatSetBlockSize(A, 4));
+      MUST(MatConvert(A, MATBAIJ, MAT_INITIAL_MATRIX, of_host.put()));
+      MUST(MatConvert(of_host, device ? MATBAIJCUDA : MATBAIJ, MAT_INITIAL_MATRIX, blocks.put()));
+      CHECK(seen(of_host, false) == seen(blocks, device));
+    }
+  }
+}
+
 TEST_CASE("a symmetric indefinite matrix with a positive diagonal is seen to be so, a definite one is not", "[auto][mpi]")
 {
   /* dominated rows, but for a few pairs whose coupling is stronger than their diagonal; and a shift, whose modes are smooth */
