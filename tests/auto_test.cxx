@@ -179,9 +179,10 @@ TEST_CASE("of values on the GPU the same is seen as of those on the host", "[aut
     if (only_device)
       for (const double factor : {2., 0.5}) MUST(MatScale(A, factor)); /* there, so that the host has other values */
     MUST(AUTOLook(A, &p));
-    return std::vector<PetscInt64>{p.entries, p.looked_at, p.beside, p.not_positive, p.dominated, p.negative_diagonal, p.zero_diagonal,
-                                   p.alone, p.pairs, p.unequal, p.one_sided, p.not_usual, p.longest_row, p.stencil, p.block_size,
-                                   p.anisotropic, p.symmetric, p.definite, p.indefinite};
+    return std::vector<PetscInt64>{p.entries,           p.looked_at,     p.beside,      p.not_positive, p.dominated,
+                                   p.negative_diagonal, p.zero_diagonal, p.alone,       p.pairs,        p.unequal,
+                                   p.one_sided,         p.not_usual,     p.longest_row, p.stencil,      p.block_size,
+                                   p.anisotropic,       p.symmetric,     p.definite,    p.indefinite};
   };
   for (const Backend &backend : Backends()) {
     const bool device = PetscMemTypeDevice(backend.where);
@@ -245,6 +246,39 @@ TEST_CASE("a symmetric indefinite matrix with a positive diagonal is seen to be 
     CHECK(Of(s.ksp)->seen.definite);
     CHECK(!Of(s.ksp)->seen.indefinite);
   }
+}
+
+TEST_CASE("steps that tell whether a matrix is definite are taken by the solver where it can", "[auto][mpi]")
+{
+  struct Case {
+    const char *solver, *definite, *indefinite; /* and the candidate for each matrix */
+    bool        takes_steps;
+  };
+  const std::string ilu = Ranks() > 1 ? "bjacobi_ilu" : "ilu";
+  for (const Case &c : {Case{"cg", "jacobi", "", true}, Case{"cgfused", "jacobi", "", true},
+                        Case{"minres", "jacobi", "jacobi_abs", false}, Case{"gmres", "jacobi", ilu.c_str(), false}})
+    for (const double shift : {-0.01, -1.}) { /* the smallest eigenvalue of Poisson's is 0.17 */
+      CAPTURE(c.solver, shift);
+      const bool definite = shift > -0.1;
+      HostMatrix H        = Poisson(12, 12, 12);
+      for (LocalInt row = 0; row < H.n; row++)
+        for (LocalInt k = H.i[row]; k < H.i[row + 1]; k++)
+          if (H.j[k] == row) H.a[k] += shift;
+      System s(H, std::string(kTrue) + "-ksp_max_it 3 -ksp_type " + c.solver, {}, PETSC_COMM_WORLD);
+      MUST(KSPSetUp(s.ksp));
+      CHECK(Of(s.ksp)->seen.doubtful);
+      CHECK(!Of(s.ksp)->seen.indefinite);
+      CHECK(Taken(s.ksp) == "jacobi");
+      s.Solve();
+      CHECK(Of(s.ksp)->seen.doubtful == c.takes_steps); /* so few tell nothing */
+      CHECK((c.takes_steps || Of(s.ksp)->records[0].what.name == (definite ? c.definite : c.indefinite)));
+      MUST(KSPSetTolerances(s.ksp, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT, 1000));
+      MUST(VecSet(s.x, 0));
+      s.Solve();
+      CHECK(!Of(s.ksp)->seen.doubtful);
+      CHECK(Of(s.ksp)->seen.indefinite == !definite);
+      CHECK((ReasonOf(s.ksp) > 0) == (definite || !c.takes_steps));
+    }
 }
 
 TEST_CASE("auto converges where the residual says so, with a candidate that rounds what it is applied to", "[auto][mpi]")

@@ -271,13 +271,63 @@ static int NextOf(PC_AUTO *s)
   return next;
 }
 
+static PetscErrorCode Order(PC);
+
+/* Takes the steps that tell whether the matrix is definite, which take as long as some iterations. */
+static PetscErrorCode Probe_AUTO(PC pc)
+{
+  PC_AUTO       *s = (PC_AUTO *)pc->data;
+  PetscLogDouble begin, end;
+
+  PetscFunctionBegin;
+  PetscCall(PetscTime(&begin));
+  PetscCall(AUTOProbe(pc->pmat, &s->seen));
+  PetscCall(PetscTime(&end));
+  s->look_seconds += end - begin;
+  if (!s->seen.indefinite) PetscFunctionReturn(PETSC_SUCCESS);
+  s->next = -1;
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Those steps come before a set-up that costs something. One that costs nothing may be followed by a solver that takes them. */
+static PetscErrorCode ProbeBeforeSetUp(PC pc)
+{
+  PC_AUTO  *s    = (PC_AUTO *)pc->data;
+  const int told = s->next;
+
+  PetscFunctionBegin;
+  if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
+  const int next = NextOf(s);
+  s->next        = told;
+  if (next >= 0 && s->records[next].what.set_up > 0) PetscCall(Probe_AUTO(pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AUTOMakeSure(PC pc)
+{
+  PC_AUTO *s = (PC_AUTO *)pc->data;
+  bool     found;
+
+  PetscFunctionBegin;
+  if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Probe_AUTO(pc));
+  if (!s->seen.indefinite) PetscFunctionReturn(PETSC_SUCCESS);
+  AUTOForgetSolve(s);
+  if (s->acting >= 0) PetscCall(AUTODrop(pc, s->acting));
+  s->acting = -1;
+  PetscCall(AUTOTakeNext(pc, &found));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode AUTOTakeNext(PC pc, bool *found)
 {
-  PC_AUTO  *s   = (PC_AUTO *)pc->data;
-  const int old = s->acting;
+  PC_AUTO *s = (PC_AUTO *)pc->data;
 
   PetscFunctionBegin;
   *found = false;
+  PetscCall(ProbeBeforeSetUp(pc));
+  const int old = s->acting;
   for (int k = NextOf(s); k >= 0 && !*found; k = *found ? k : NextOf(s)) {
     if (s->acting >= 0) PetscCall(AUTODrop(pc, s->acting)); /* first, for the sake of memory */
     s->acting = -1;

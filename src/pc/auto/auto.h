@@ -32,7 +32,8 @@ struct AUTOProperties {
   PetscInt   stencil       = 0; /* 5 or 9 points */
   bool       anisotropic   = false;
   bool       symmetric = false, definite = false;
-  bool       indefinite = false; /* the look, or a solve, has found a direction of negative curvature */
+  bool       doubtful   = false; /* it looks definite, and nothing but steps of a Krylov method can tell whether it is */
+  bool       indefinite = false; /* such steps have found a direction of negative curvature */
 };
 
 /* A preconditioner that may be taken. */
@@ -61,6 +62,9 @@ PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *);
 double AUTOSetUpFor(const AUTOCandidate &, double entries_a_row);
 /* Looks at the matrix; collective. */
 PetscErrorCode AUTOLook(Mat, AUTOProperties *);
+/* Takes kProbeSteps steps where it is doubtful whether the matrix is definite; collective. */
+constexpr int  kProbeSteps = 8;
+PetscErrorCode AUTOProbe(Mat, AUTOProperties *);
 /*
    Counts in all rows what the look has counted in its sample of entries that are not usual and of the diagonal, unless these are
    blocks on a GPU; collective.
@@ -114,6 +118,8 @@ PetscErrorCode AUTOTake(PC, int k, bool *works);
 /* Takes the next candidate that works and has not been tried in this solve; false if none is left. */
 PetscErrorCode AUTOTakeNext(PC, bool *found);
 PetscErrorCode AUTODrop(PC, int k);
+/* Makes sure, before a solve, that the matrix is definite, and takes another candidate if it is not. Collective. */
+PetscErrorCode AUTOMakeSure(PC);
 /* The first candidate that has not been tried in this solve and has not failed before, or -1. */
 int AUTOFirstFresh(const PC_AUTO *);
 /* Of those that have been left in this solve the one whose rest costs least, or -1. */

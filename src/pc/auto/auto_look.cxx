@@ -26,8 +26,6 @@ static constexpr double kAnisotropy = 100, kAnisotropicShare = 0.05;
 /* Blocks of a size that is guessed are as full as this, in so many blocks with so many entries. */
 static constexpr double   kFull         = 0.7;
 static constexpr LocalInt kLargestGuess = 6, kGuessBlocks = 200, kGuessEntries = 2048;
-/* Steps of Lanczos' method. */
-static constexpr int kProbeSteps = 8;
 /* Entries beyond this, and diagonal entries below its inverse, are not usual. */
 static constexpr double kLarge = 1e100;
 
@@ -568,7 +566,14 @@ static PetscErrorCode Probe(Mat A, bool *indefinite)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether nothing but steps of a Krylov method can tell that a matrix which looks definite is so. */
+PetscErrorCode AUTOProbe(Mat A, AUTOProperties *p)
+{
+  PetscFunctionBegin;
+  if (p->doubtful) PetscCall(Probe(A, &p->indefinite));
+  p->doubtful = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode IsDoubtful(Mat A, const AUTOProperties &p, bool *doubtful)
 {
   PetscBool known, is;
@@ -630,8 +635,6 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   p->one_sided         = s.one_sided;
   p->anisotropic       = p->stencil && (double)s.anisotropic > kAnisotropicShare * (double)s.rows;
   PetscCall(Conclude(A, p));
-  bool doubtful = false;
-  PetscCall(IsDoubtful(A, *p, &doubtful));
-  if (doubtful) PetscCall(Probe(A, &p->indefinite));
+  PetscCall(IsDoubtful(A, *p, &p->doubtful));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -197,6 +197,7 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
   record.solves += *outcome == AUTOOutcome::ENDED;
   if (record.pc && *outcome == AUTOOutcome::ENDED) PetscCall(PCReuseNoteSolve(record.pc, ksp->its, end - begin));
   if (ksp->reason == KSP_DIVERGED_INDEFINITE_MAT) s->seen.indefinite = true;
+  if (ksp->its >= kProbeSteps || s->seen.indefinite) s->seen.doubtful = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -318,13 +319,16 @@ PetscErrorCode AroundSolve_AUTO(PC pc, KSP ksp, SolveFn solve)
 
 PetscErrorCode PCPreSolve_AUTO(PC pc, KSP ksp, Vec, Vec)
 {
-  PC_AUTO *s       = (PC_AUTO *)pc->data;
-  bool     is_free = true;
+  PC_AUTO  *s       = (PC_AUTO *)pc->data;
+  bool      is_free = true;
+  PetscBool probes; /* it ends where a direction has negative curvature */
 
   PetscFunctionBegin;
   s->solver = ((PetscObject)ksp)->type_name;
   PetscCall(IsFree(ksp, &is_free));
   if (is_free != s->free) PetscCall(AUTOSetFree(pc, is_free));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &probes, KSPCG, KSPCGFUSED, ""));
+  if (!probes) PetscCall(AUTOMakeSure(pc));
   PetscCall(WatchSolve(pc, ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
