@@ -154,6 +154,20 @@ static PetscErrorCode RunToLook(Course *c, KSP ksp, bool *goes_on)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A run of GMRES that ends with a cycle loses nothing. */
+static PetscErrorCode WholeCycles(KSP ksp, PetscInt *its)
+{
+  PetscInt  restart;
+  PetscBool gmres;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPGMRESFUSED, &gmres));
+  if (!gmres) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPGMRESGetRestart(ksp, &restart));
+  if (*its < PETSC_INT_MAX - restart) *its = (*its + restart - 1) / restart * restart;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
 {
   PC_AUTO          *s      = (PC_AUTO *)pc->data;
@@ -170,7 +184,10 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
   else if (!fused) PetscCall(RunWithLooks(&c, ksp));
   else if (record.what.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
-  else PetscCall(RunToLook(&c, ksp, &goes_on));
+  else {
+    PetscCall(WholeCycles(ksp, &c.next));
+    PetscCall(RunToLook(&c, ksp, &goes_on));
+  }
   *outcome = c.left ? AUTOOutcome::LEFT : goes_on ? AUTOOutcome::GOES_ON : AUTOOutcome::ENDED;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
