@@ -584,6 +584,24 @@ TEST_CASE("the bounds of the program stay its own", "[auto]")
   CHECK(RecordOf(nan.ksp, "sfsai").set_ups == 0);
 }
 
+TEST_CASE("two candidates that come to their limit do not take turns for ever", "[auto][mpi]")
+{
+  (void)Failing();
+  for (const bool works : {true, false}) {
+    CAPTURE(works);
+    AUTOCandidate fallback = Candidate("fallback", works ? "-pc_type jacobi" : "-pc_type stagnates", works ? 100000 : 23, 1, 1);
+    fallback.fallback      = true;
+    System s(Poisson(40, 40), std::string(kTrue) + "-ksp_type gmres -ksp_pc_side right -ksp_max_it 500",
+             {Candidate("one", "-pc_type stagnates", 17), Candidate("other", "-pc_type stagnates", 19), fallback},
+             PETSC_COMM_WORLD);
+    s.Solve();
+    CHECK((ReasonOf(s.ksp) > 0) == works);
+    CHECK(RecordOf(s.ksp, "one").its == (works ? 17 : 500)); /* where nothing works each gets what the program allows */
+    CHECK(RecordOf(s.ksp, "other").its == (works ? 19 : 500));
+    CHECK(RecordOf(s.ksp, "fallback").set_ups == 1);
+  }
+}
+
 TEST_CASE("where no candidate works, a solve fails, and the next one begins anew", "[auto]")
 {
   System s(Poisson(40, 40), std::string(kTrue) + "-ksp_max_it 20", Failing());

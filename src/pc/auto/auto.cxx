@@ -145,8 +145,9 @@ void AUTOForgetSolve(PC_AUTO *s)
 {
   s->next = -1;
   for (AUTORecord &record : s->records) {
-    record.now  = false;
-    record.left = 0;
+    record.now     = false;
+    record.left    = 0;
+    record.limited = false;
   }
 }
 
@@ -220,6 +221,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   const bool frozen = *works && PCReuseIsFrozen(record.pc);
   record.now        = true;
   record.left       = 0;
+  record.limited    = false;
   record.failed     = !*works;
   record.set_ups++;
   PetscCall(AUTOCost(pc, frozen ? 0 : refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
@@ -246,18 +248,22 @@ int AUTOFirstFresh(const PC_AUTO *s)
   return -1;
 }
 
-int AUTOBestLeft(const PC_AUTO *s)
+int AUTOBestLeft(const PC_AUTO *s, bool limited)
 {
   int        best = -1;
   const auto cost = [&](int k) { return s->records[k].left + s->records[k].what.set_up; };
 
-  for (int k = 0; k < (int)s->records.size(); k++)
-    if (s->records[k].left > 0 && k != s->acting && Suits(s, s->records[k]) && (best < 0 || cost(k) < cost(best))) best = k;
+  for (int k = 0; k < (int)s->records.size(); k++) {
+    const AUTORecord &record = s->records[k];
+
+    if (record.left <= 0 || record.limited != limited || k == s->acting || !Suits(s, record)) continue;
+    if (best < 0 || cost(k) < cost(best)) best = k;
+  }
   return best;
 }
 
 /* The candidate that the course of the solve has told, or the first one that has not been tried in this solve; then those that
- * were left, those to fall back to, and those that have failed before. */
+ * were left, those to fall back to, those that were left at their limit, and those that have failed before. */
 static int NextOf(PC_AUTO *s)
 {
   int next = s->next;
@@ -265,9 +271,11 @@ static int NextOf(PC_AUTO *s)
   s->next = -1;
   if (next < 0) next = AUTOFirstFresh(s);
   if (next < 0) next = AUTOBestLeft(s);
-  for (const bool failed : {false, true})
+  for (const bool failed : {false, true}) {
     for (size_t k = 0; k < s->records.size() && next < 0; k++)
       if (!s->records[k].now && s->records[k].failed == failed && Suits(s, s->records[k])) next = (int)k;
+    if (next < 0 && !failed) next = AUTOBestLeft(s, true);
+  }
   return next;
 }
 

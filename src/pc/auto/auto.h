@@ -77,10 +77,11 @@ struct AUTORecord {
   PC            pc     = nullptr;                 /* while it is in use */
   PetscInt      solves = 0, its = 0, set_ups = 0; /* `its` of the last solve */
   double        solve_cost = 0, set_up_cost = 0;  /* of the last ones: iterations with jacobi, or seconds */
-  bool          failed = false;                   /* in a set-up or in a solve */
-  bool          now    = false;                   /* it has been tried in the solve that runs */
-  double        left   = 0;                       /* it has been left in that solve, since this is what the rest seemed to cost */
-  PetscInt      check  = 0;                       /* iterations after which the course of the solve is looked at, 0 for the usual */
+  bool          failed  = false;                  /* in a set-up or in a solve */
+  bool          now     = false;                  /* it has been tried in the solve that runs */
+  double        left    = 0;                      /* it has been left in that solve, since this is what the rest seemed to cost */
+  bool          limited = false;                  /* it has been left at its limit, and goes on if nothing else works */
+  PetscInt      check   = 0;                      /* iterations after which the course of the solve is looked at, 0 for the usual */
   std::string   why;                              /* it failed, or was left */
 };
 
@@ -122,8 +123,8 @@ PetscErrorCode AUTODrop(PC, int k);
 PetscErrorCode AUTOMakeSure(PC);
 /* The first candidate that has not been tried in this solve and has not failed before, or -1. */
 int AUTOFirstFresh(const PC_AUTO *);
-/* Of those that have been left in this solve the one whose rest costs least, or -1. */
-int AUTOBestLeft(const PC_AUTO *);
+/* Of those that have been left in this solve, at their limit or before, the one whose rest costs least, or -1. */
+int AUTOBestLeft(const PC_AUTO *, bool limited = false);
 /* Another solve begins. */
 void AUTOForgetSolve(PC_AUTO *);
 /* How a run of the solver has ended: by itself, to be followed by another candidate, or only to be looked at. */

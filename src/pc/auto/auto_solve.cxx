@@ -120,9 +120,6 @@ static PetscErrorCode EndTrial(PC pc, bool solved)
 
 /* ------------------------------------------- solves ------------------------------------------- */
 
-/* What the rest of a candidate that has come to its limit counts, beside what it has taken. */
-static constexpr double kAtLimit = 1000;
-
 /* The most iterations that the candidate gets. */
 static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
 {
@@ -230,8 +227,9 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
     if (ended) {
       const bool limited = why == KSP_DIVERGED_ITS && its == last.what.limit && its < settings.max_it;
 
-      last.failed = !limited;
-      if (limited) last.left = kAtLimit * its * last.what.iteration; /* it may go on where nothing else works */
+      last.failed  = !limited;
+      last.limited = limited;
+      if (limited) last.left = its * last.what.iteration;
       last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(its) + " iterations";
     }
     PetscCall(AUTOTakeNext(pc, &found));
