@@ -20,6 +20,27 @@ namespace
 
 constexpr const char *kTogether = "-finepc_consolidate true -finepc_backend host ", *kAlone = "-finepc_backend host ";
 
+/*
+   Matrices that the GPU has, with what has ranks come together that may have a GPU each, and the options of one rank whose matrix
+   the host has. Where PETSc has no CUDA, blocks are on the host, and are taken for some of the GPU.
+*/
+constexpr const char *kTogetherThere = "-finepc_consolidate true -test_groups 1 -finepc_backend host ",
+                     *kAloneThere    = "-finepc_backend device ";
+/* The emulator runs one block at a time, and so no path on which some of them wait for others. */
+const std::string kPaths = DeviceIsEmulated() ? "-ksp_cgfused_path graph -ksp_gmresfused_path general " : "";
+
+/* Where a matrix can be, by its type, and with which options of several ranks and of one. */
+struct Where {
+  MatType     type;
+  std::string together, alone;
+};
+std::vector<Where> Places()
+{
+  std::vector<Where> places = {{MATAIJ, kTogether, kAlone}};
+  if (kPetscHasCUDA && DeviceFound()) places.push_back({MATAIJCUSPARSE, kTogetherThere, kAloneThere});
+  return places;
+}
+
 /* A solver of A with these options, all of which are found when it is set up. */
 struct Solver {
   Options   options;
@@ -156,6 +177,94 @@ TEST_CASE("consolidated: the leader works on its GPU", "[consolidated][offload][
   }
 }
 
+TEST_CASE("consolidated: the matrix is on the GPU", "[consolidated][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return SkipTest();
+  const HostMatrix H = DeviceIsEmulated() ? Poisson(12, 5, 2) : Poisson(24, 15, 4);
+  for (const bool blocks : {false, true})
+    for (const Pair &c : {Pair{KSPCGFUSED, PCNONE, ""}, Pair{KSPCGFUSED, PCJACOBI, "-ksp_initial_guess_nonzero "},
+                          Pair{KSPCGFUSED, PCAFSAI, "-ksp_norm_type natural "}, Pair{KSPCGFUSED, PCCMATCH, ""},
+                          Pair{KSPGMRESFUSED, PCBISAI, ""}, Pair{KSPCG, PCSFSAI, ""}, Pair{KSPGMRES, PCCMATCH, ""}}) {
+      CAPTURE(blocks, c.solver, c.type, c.more);
+      if (!blocks && !kPetscHasCUDA) continue;
+      const std::string more = kPaths + c.more;
+      const auto        make = [&](bool there, MPI_Comm comm) {
+        if (blocks) return InBlocks(H, there ? MATBAIJCUDA : MATBAIJ, comm, 2);
+        return CreateMat(H, there ? MATAIJCUSPARSE : MATAIJ, comm);
+      };
+      const bool      fused = std::string(c.solver) == KSPCGFUSED || std::string(c.solver) == KSPGMRESFUSED;
+      const MatObject whole = make(false, PETSC_COMM_SELF), A = make(true, PETSC_COMM_WORLD);
+      const auto      check = [&](const Run &got, const Run &expected) {
+        CHECK(got.reason == expected.reason);
+        if (fused && !blocks) CHECK(SameRuns(got, expected));
+        CHECK(std::abs(got.iterations - expected.iterations) <= 1);
+        CHECK(VectorDifference(got.x, expected.x) <= 1e-6);
+      };
+      const Solver one(whole, c.solver, c.type, kAloneThere + more);
+      const Run    first = PartOf(RunOf(one.ksp), A);
+      MUST(MatScale(whole, 2));
+      const Run    scaled = PartOf(RunOf(one.ksp), A);
+      const Solver s(A, c.solver, c.type, kTogetherThere + more);
+      check(RunOf(s.ksp), first);
+      CHECK(GroupsOf(A) == 1);
+      CheckView(s, fused ? "ranks have come together on 1, which solves for all" : "ranks have come together on 1, which has the");
+      check(RunOf(s.ksp), first); /* with what is there */
+      MUST(MatScale(A, 2));
+      check(RunOf(s.ksp), scaled);
+      MUST(KSPReset(s.ksp));
+      MUST(KSPSetOperators(s.ksp, A, A));
+      check(RunOf(s.ksp), scaled);
+    }
+}
+
+TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolidated][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return SkipTest();
+  char      name[kGroupText];
+  PetscBool share;
+  MUST(RanksShareGPU(PETSC_COMM_WORLD, DeviceName_CUDA(sizeof(name), name), name, &share));
+  const auto matrix = [] { return InBlocks(Poisson(24, 20), MATBAIJCUDA, PETSC_COMM_WORLD, 2); };
+  const auto check  = [](Mat A, PCType type, const std::string &options, bool together, const char view[]) {
+    const Solver s(A, KSPCGFUSED, type, kPaths + options);
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(AreTogether(A) == together);
+    CheckView(s, view);
+  };
+  check(matrix(), PCJACOBI, "-finepc_consolidate auto", share, share ? "ranks have come together on" : "path: general");
+  check(matrix(), PCJACOBI, "-finepc_consolidate false", false, "path: general");
+  check(matrix(), PCBJACOBI, kTogetherThere, true, "the ranks did not come together: the preconditioner is one of all ranks");
+  if (!kPetscHasCUDA) return;
+  const MatObject bound = matrix();
+  MUST(MatBindToCPU(bound, PETSC_TRUE));
+  check(bound, PCJACOBI, kTogetherThere, false, "path: general");
+}
+
+/* The two of them use one matrix, and each is there without the other. */
+TEST_CASE("consolidated: two solvers of a matrix on the GPU, and ranks in two communicators", "[consolidated][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return SkipTest();
+  MPI_Comm half;
+  MPI_Comm_split(PETSC_COMM_WORLD, 2 * Rank() / Ranks(), 0, &half);
+  for (MPI_Comm comm : {PETSC_COMM_WORLD, half}) {
+    PetscMPIInt size;
+    MPI_Comm_size(comm, &size);
+    const MatObject A = InBlocks(Poisson(24, 20), MATBAIJCUDA, comm, 2);
+    const Solver    first(A, KSPCGFUSED, PCCMATCH, kTogetherThere + kPaths);
+    const Run       run = RunOf(first.ksp);
+    CHECK(run.reason == KSP_CONVERGED_RTOL);
+    CHECK(AreTogether(A) == (size > 1));
+    {
+      const Solver second(A, KSPGMRESFUSED, PCAFSAI, kTogetherThere + kPaths);
+      CHECK(VectorDifference(RunOf(second.ksp).x, run.x) <= 1e-6);
+    }
+    CHECK(SameRuns(RunOf(first.ksp), run));
+  }
+  MPI_Comm_free(&half);
+}
+
 TEST_CASE("consolidated: two groups, and ranks without rows", "[consolidated][mpi][two][four]")
 {
   if (Ranks() == 1) return SkipTest();
@@ -185,15 +294,18 @@ TEST_CASE("consolidated: two groups, and ranks without rows", "[consolidated][mp
 TEST_CASE("consolidated: new values, other nonzeros, another size", "[consolidated][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();
-  for (const char *groups : {"1", "2"})
-    for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""},
-                          Pair{KSPGMRESFUSED, PCBISAI, ""}, Pair{KSPCG, PCSFSAI, ""}}) {
-      CAPTURE(groups, c.solver, c.type);
-      const HostMatrix H = Poisson(20, 20, 3);
-      const MatObject  A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
-      const Solver     s(A, c.solver, c.type, kTogether + std::string("-test_groups ") + groups);
-      const auto       check = [&](Mat B) {
-        const Options   options(kTogether + std::string("-test_groups ") + groups);
+  for (const Where &place : Places())
+    for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, "1"}, Pair{KSPCGFUSED, PCAFSAI, "1"}, Pair{KSPCGFUSED, PCCMATCH, "1"},
+                          Pair{KSPGMRESFUSED, PCBISAI, "1"}, Pair{KSPCG, PCSFSAI, "1"}, Pair{KSPCGFUSED, PCJACOBI, "2"},
+                          Pair{KSPCGFUSED, PCAFSAI, "2"}, Pair{KSPCGFUSED, PCCMATCH, "2"}, Pair{KSPGMRESFUSED, PCBISAI, "2"},
+                          Pair{KSPCG, PCSFSAI, "2"}}) {
+      CAPTURE(place.type, c.more, c.solver, c.type);
+      const HostMatrix  H       = Poisson(20, 20, 3);
+      const MatObject   A       = CreateMat(H, place.type, PETSC_COMM_WORLD);
+      const std::string grouped = place.together + "-test_groups " + c.more;
+      const Solver      s(A, c.solver, c.type, grouped);
+      const auto        check = [&](Mat B) {
+        const Options   options(grouped);
         const VecObject x = RightVec(B, 7), b = RightVec(B, 2), r = RightVec(B, 3);
         const Run       got = RunOf(s.ksp, b, x);
         CHECK(got.reason == KSP_CONVERGED_RTOL);
@@ -212,10 +324,10 @@ TEST_CASE("consolidated: new values, other nonzeros, another size", "[consolidat
       MUST(MatScale(A, 4));
       const Run scaled = check(A);
       CHECK(scaled.iterations == shifted.iterations);
-      const MatObject B = CreateMat(RandomGraph(1200, 5, 3), MATAIJ, PETSC_COMM_WORLD);
+      const MatObject B = CreateMat(RandomGraph(1200, 5, 3), place.type, PETSC_COMM_WORLD);
       MUST(MatAXPY(A, 0.01, B, DIFFERENT_NONZERO_PATTERN));
       check(A);
-      const MatObject D = CreateMat(Poisson(17, 13), MATAIJ, PETSC_COMM_WORLD);
+      const MatObject D = CreateMat(Poisson(17, 13), place.type, PETSC_COMM_WORLD);
       MUST(KSPReset(s.ksp));
       MUST(KSPSetOperators(s.ksp, D, D));
       check(D);
@@ -287,11 +399,11 @@ TEST_CASE("consolidated: null spaces and vectors near them", "[consolidated][mpi
       else sum += H.a[k];
     H.a[diagonal] = -sum;
   }
-  for (PCType type : {PCJACOBI, PCCMATCH})
-    for (bool vector : {false, true}) {
-      CAPTURE(type, vector);
-      const auto matrix = [&](MPI_Comm comm) {
-        MatObject    A = CreateMat(H, MATAIJ, comm);
+  for (const Where &place : Places())
+    for (const auto &[type, vector] : {std::pair(PCJACOBI, false), {PCJACOBI, true}, {PCCMATCH, false}, {PCCMATCH, true}}) {
+      CAPTURE(place.type, type, vector);
+      const auto matrix = [&](MatType kind, MPI_Comm comm, bool vector) {
+        MatObject    A = CreateMat(H, kind, comm);
         VecObject    v;
         MatNullSpace space;
         MUST(MatCreateVecs(A, v.put(), nullptr));
@@ -303,8 +415,8 @@ TEST_CASE("consolidated: null spaces and vectors near them", "[consolidated][mpi
         MUST(MatNullSpaceDestroy(&space));
         return A;
       };
-      const MatObject whole = matrix(PETSC_COMM_SELF), A = matrix(PETSC_COMM_WORLD);
-      const auto      solve = [&](Mat B, const char options[]) {
+      const MatObject whole = matrix(MATAIJ, PETSC_COMM_SELF, vector), A = matrix(place.type, PETSC_COMM_WORLD, vector);
+      const auto      solve = [&](Mat B, PCType type, const std::string &options) {
         const Solver    s(B, KSPCGFUSED, type, options);
         const VecObject b = RightVec(B, 2);
         MatNullSpace    space;
@@ -312,7 +424,7 @@ TEST_CASE("consolidated: null spaces and vectors near them", "[consolidated][mpi
         MUST(MatNullSpaceRemove(space, b));
         return RunOf(s.ksp, b);
       };
-      const Run expected = PartOf(solve(whole, kAlone), A), got = solve(A, kTogether);
+      const Run expected = PartOf(solve(whole, type, place.alone), A), got = solve(A, type, place.together);
       CHECK(AreTogether(A));
       CHECK(got.reason == KSP_CONVERGED_RTOL);
       CHECK(got.iterations == expected.iterations);
@@ -338,36 +450,38 @@ TEST_CASE("consolidated: monitors that look at the norm, and histories, on all r
 TEST_CASE("consolidated: monitors and tests of the program, on all ranks in each iteration", "[consolidated][mpi][two][four]")
 {
   if (Ranks() == 1) return SkipTest();
-  const HostMatrix H     = Poisson(20, 15, 4);
-  const MatObject  whole = CreateMat(H, MATAIJ), A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
-  for (const Pair &c :
-       {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, "-ksp_initial_guess_nonzero "},
-        Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_restart 7 "}, Pair{KSPGMRESFUSED, PCCMATCH, "-ksp_pc_side right "}})
-    for (const bool test : {false, true}) {
-      CAPTURE(c.solver, c.type, c.more, test);
-      Recorder   mine, theirs;
-      const auto run = [&](const Solver &s, Recorder *recorder) {
-        recorder->stop_at = 4;
-        if (test) MUST(KSPSetConvergenceTest(s.ksp, RecordTest, recorder, nullptr));
-        else MUST(KSPMonitorSet(s.ksp, RecordMonitor, recorder, nullptr));
-        return RunOf(s.ksp);
-      };
-      const Run    expected = PartOf(run(Solver(whole, c.solver, c.type, kAlone + std::string(c.more)), &theirs), A);
-      const Solver s(A, c.solver, c.type, kTogether + std::string(c.more));
-      CHECK(SameRuns(run(s, &mine), expected));
-      CHECK(expected.reason == (test ? KSP_CONVERGED_ATOL : KSP_CONVERGED_RTOL));
-      CheckView(s, test ? "each iteration waits for the convergence test of the program" : "each iteration waits for the monitors");
-      REQUIRE(mine.calls.size() == theirs.calls.size());
-      for (size_t k = 0; k < mine.calls.size(); k++) {
-        Run at;
-        at.x = theirs.calls[k].x;
-        CHECK(mine.calls[k].it == theirs.calls[k].it);
-        CHECK(mine.calls[k].norm == theirs.calls[k].norm);
-        CHECK(mine.calls[k].x == PartOf(at, A).x);
-        at.x = theirs.calls[k].r;
-        CHECK(VectorDifference(mine.calls[k].r, PartOf(at, A).x) <= 1e-5);
+  const HostMatrix H = Poisson(20, 15, 4);
+  for (const Where &place : Places())
+    for (const Pair &c :
+         {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, "-ksp_initial_guess_nonzero "},
+          Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_restart 7 "}, Pair{KSPGMRESFUSED, PCCMATCH, "-ksp_pc_side right "}})
+      for (const bool test : {false, true}) {
+        CAPTURE(place.type, c.solver, c.type, c.more, test);
+        const MatObject whole = CreateMat(H, MATAIJ), A = CreateMat(H, place.type, PETSC_COMM_WORLD);
+        Recorder        mine, theirs;
+        const auto      run = [&](const Solver &s, Recorder *recorder) {
+          recorder->stop_at = 4;
+          if (test) MUST(KSPSetConvergenceTest(s.ksp, RecordTest, recorder, nullptr));
+          else MUST(KSPMonitorSet(s.ksp, RecordMonitor, recorder, nullptr));
+          return RunOf(s.ksp);
+        };
+        const Run    expected = PartOf(run(Solver(whole, c.solver, c.type, place.alone + c.more), &theirs), A);
+        const Solver s(A, c.solver, c.type, place.together + c.more);
+        CHECK(SameRuns(run(s, &mine), expected));
+        CHECK(expected.reason == (test ? KSP_CONVERGED_ATOL : KSP_CONVERGED_RTOL));
+        CheckView(s,
+                  test ? "each iteration waits for the convergence test of the program" : "each iteration waits for the monitors");
+        REQUIRE(mine.calls.size() == theirs.calls.size());
+        for (size_t k = 0; k < mine.calls.size(); k++) {
+          Run at;
+          at.x = theirs.calls[k].x;
+          CHECK(mine.calls[k].it == theirs.calls[k].it);
+          CHECK(mine.calls[k].norm == theirs.calls[k].norm);
+          CHECK(mine.calls[k].x == PartOf(at, A).x);
+          at.x = theirs.calls[k].r;
+          CHECK(VectorDifference(mine.calls[k].r, PartOf(at, A).x) <= 1e-5);
+        }
       }
-    }
 }
 
 TEST_CASE("consolidated: a monitor that fails on one rank, and solves with and without a test", "[consolidated][mpi][two]")

@@ -64,10 +64,11 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* A solve whose vectors are sent has those that it works with on the GPU alone, unless something else asks for them. */
+/* A solve whose vectors are sent, or go to another rank, makes those that it works with only where something else asks for them. */
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
   PetscBool given, sent = PETSC_FALSE;
+  MatGroup *group = nullptr;
   Mat       A;
 
   PetscFunctionBegin;
@@ -77,10 +78,11 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
     ((KSP_CGFused *)ksp->data)->consolidated.outer = ksp; /* which leaves A in a reset */
     if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
     PetscCall(FusedIsSent(ksp, &sent));
+    PetscCall(MatGetGroup(A, &group));
   }
   PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work)); /* another type of solver may have made others */
   ksp->nwork = 0;
-  if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
+  if (!sent && !group) PetscCall(CGFusedNeedWorkVecs(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

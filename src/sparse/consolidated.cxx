@@ -361,7 +361,6 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
     g->pattern = pattern;
     if (news == 2) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
     g->state = -1; /* until all is there */
-    PetscCall(MatIsOffloaded(A, &g->offloaded));
     PetscCall(Pin(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
     PetscCall(GetAIJ(A, g, &aij));
     PetscCall(WriteAll(aij, news == 2, g));

@@ -295,8 +295,9 @@ static constexpr PetscInt kOffloadRows = 50000;
 
 struct Decision {
   PetscBool     made, offloaded, failed;
-  PetscBool     small; /* too few rows keep it from a GPU */
-  PetscBool     fixed; /* for all who use the matrix: it is one of the leaders */
+  PetscBool     small;     /* too few rows keep it from a GPU */
+  PetscBool     fixed;     /* for all who use the matrix: it is one of the leaders */
+  PetscBool     of_device; /* the GPU has the rows, and it is about whether ranks come together alone */
   FinePCBackend asked;
   Consolidate   together; /* what was asked of ranks that share a GPU */
   char          why[kDeviceText];
@@ -327,6 +328,8 @@ PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &shown, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)A)));
   }
   if (shown) PetscCall(PetscViewerASCIIPrintf(viewer, "%son the host: %s\n", indent, decision->why));
+  if (decision && decision->of_device && decision->why[0])
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%sthe ranks share a GPU, but did not come together: %s\n", indent, decision->why));
   if (decision && decision->offloaded) PetscCall(DeviceView(viewer, indent));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -367,6 +370,15 @@ static PetscErrorCode IsOfHost(Mat A, PetscBool *is)
                        */
   PetscCall(
     PetscObjectTypeCompareAny((PetscObject)A, is, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, MATMPISBAIJ, ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether A is of a type of several ranks whose rows the GPU has, unless it is bound to the CPU, which may be so on some ranks. */
+static PetscErrorCode IsOfDevice(Mat A, PetscBool *is)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, is, MATMPIAIJCUSPARSE, MATMPIBAIJCUDA, ""));
+  if (!kHasCUDA) *is = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -413,7 +425,8 @@ struct Question {
   PetscInt      rows; /* of all ranks */
   FinePCBackend asked;
   Consolidate   consolidate;
-  MatGroup     *group; /* of ranks that come together, or null */
+  PetscBool     of_device; /* the GPU has the rows */
+  MatGroup     *group;     /* of ranks that come together, or null */
 
   PetscInt PerGPU() const { return rows / (group ? group->group.groups : size); }
 };
@@ -445,8 +458,8 @@ static PetscErrorCode IsSmall(const Question &q, char why[], PetscBool *small)
 */
 static PetscErrorCode ComeTogether(Question *q, char why[])
 {
-  char      name[kGroupText] = "", why_not[kGroupText];
-  PetscBool share            = PETSC_FALSE;
+  char      name[kGroupText] = "", why_not[kGroupText] = "";
+  PetscBool share = PETSC_FALSE;
 
   PetscFunctionBegin;
   if (q->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
@@ -455,7 +468,8 @@ static PetscErrorCode ComeTogether(Question *q, char why[])
     PetscCall(MatGroupCreate(q->A, name, &q->group, why_not));
     if (!q->group) PetscCall(PetscInfo(q->A, "ranks do not come together: %s\n", why_not));
   }
-  if (share && !q->group && q->asked == FINEPC_BACKEND_AUTO) PetscCall(PetscStrncpy(why, "ranks share a GPU", kDeviceText));
+  if (share && !q->group && q->asked == FINEPC_BACKEND_AUTO)
+    PetscCall(PetscStrncpy(why, q->of_device ? why_not : "ranks share a GPU", kDeviceText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -487,6 +501,29 @@ static PetscErrorCode Decide(Question *q, Decision *decision)
   }
   if (why[0] && (q->consolidate != Consolidate::ON || q->asked == FINEPC_BACKEND_DEVICE)) PetscCall(MatGroupRelease(&q->group));
   PetscCheck(!why[0] || q->asked != FINEPC_BACKEND_DEVICE, q->comm, PETSC_ERR_SUP, "The backend device is not possible: %s", why);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Decides whether ranks come together to use rows that the GPU has, or why not, though they share a GPU. The leaders have copies of
+   all rows there then.
+*/
+static PetscErrorCode DecideTogether(Question *q, char why[])
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  if (q->size == 1 || q->consolidate == Consolidate::OFF) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatBoundToCPU(q->A, &bound));
+  if (bound && kPetscHasCUDA) PetscCall(PetscStrncpy(why, "the matrix is bound to the CPU", kDeviceText));
+  PetscCall(NCCLAgree(q->comm, why, why[0] ? PETSC_SUCCESS : DeviceLookFor_CUDA(why), "look for its GPU"));
+  if (why[0]) { /* then its products are on the host, or on that of some rank */
+    why[0] = 0;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(ComeTogether(q, why));
+  if (q->group) PetscCall(LookForRoomOnAll(*q, why));
+  if (why[0]) PetscCall(MatGroupRelease(&q->group));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -552,7 +589,7 @@ static PetscErrorCode IsAssembled(Mat A, PetscBool *assembled)
 static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, Decision *decision)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)A);
-  Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, nullptr};
+  Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, PETSC_FALSE, nullptr};
   PetscBool      assembled;
 
   PetscFunctionBegin;
@@ -562,15 +599,20 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, 
   PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
   PetscCallMPI(MPI_Comm_size(comm, &q.size));
   PetscCall(MatGetSize(A, &q.rows, nullptr));
-  PetscCall(Decide(&q, decision));
+  PetscCall(IsOfDevice(A, &q.of_device));
+  if (q.of_device) q.asked = FINEPC_BACKEND_AUTO; /* the backend is for rows that the host has */
+  PetscCall(q.of_device ? DecideTogether(&q, decision->why) : Decide(&q, decision));
+  const PetscBool on_device = (PetscBool)!decision->why[0];
   if (decision->failed) PetscCall(Warn(decision->why));
+  if (q.group) q.group->offloaded = on_device;
   if (q.group) PetscCall(KeepGroup(A, q.group));
   decision->made      = PETSC_TRUE;
   decision->asked     = asked->backend;
   decision->together  = asked->consolidate;
-  decision->offloaded = (PetscBool)!decision->why[0];
-  PetscCall(PetscInfo(user, "rows of the matrix, which the host has, are used on the %s%s%s%s\n",
-                      decision->offloaded ? "GPU" : "host", q.group ? " of one rank for several" : "", decision->why[0] ? ": " : "",
+  decision->of_device = q.of_device;
+  decision->offloaded = (PetscBool)(on_device && !q.of_device);
+  PetscCall(PetscInfo(user, "rows of the matrix, which the %s has, are used on the %s%s%s%s\n", q.of_device ? "GPU" : "host",
+                      on_device || q.of_device ? "GPU" : "host", q.group ? " of one rank for several" : "", on_device ? "" : ": ",
                       decision->why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -578,10 +620,14 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, 
 PetscErrorCode MatMayFallBack(Mat A, PetscBool *may)
 {
   Decision *decision = nullptr;
+  MatGroup *group;
 
   PetscFunctionBegin;
+  *may = PETSC_FALSE;
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  *may = (PetscBool)(decision && decision->offloaded && !decision->fixed && decision->asked == FINEPC_BACKEND_AUTO);
+  if (!decision || decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetGroup(A, &group));
+  *may = (PetscBool)(decision->of_device ? group != nullptr : decision->offloaded && decision->asked == FINEPC_BACKEND_AUTO);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -597,6 +643,11 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
   *fell = (PetscBool)(worst == PETSC_ERR_MEM);
   if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
+  if (decision->of_device) { /* each rank has its rows there, and uses them by itself */
+    PetscCall(PetscObjectCompose((PetscObject)A, kGroup, nullptr));
+    PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together, nullptr};
   PetscCall(MakeDecision(A, user, &host, decision));
   decision->asked  = FINEPC_BACKEND_AUTO;
@@ -668,7 +719,7 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   Decision *decision = nullptr;
   MatUsers *users    = nullptr;
   Asked    *of       = nullptr;
-  PetscBool is_of_host;
+  PetscBool of_host, of_device;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
@@ -688,11 +739,12 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   PetscCall(Use(A, users, of));
   if (decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
   if (!kHasCUDA && of->backend != FINEPC_BACKEND_DEVICE && of->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(IsOfHost(A, &is_of_host));
-  const bool other = decision->asked != of->backend && of->backend != FINEPC_BACKEND_AUTO; /* auto takes what is there */
-  if (!is_of_host) *decision = Decision{};
-  else if (!decision->made || other || (decision->together != of->consolidate && of->consolidate != Consolidate::AUTO))
-    PetscCall(MakeDecision(A, user, of, decision));
+  PetscCall(IsOfHost(A, &of_host));
+  PetscCall(IsOfDevice(A, &of_device));
+  const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
+    unites        = of->consolidate != Consolidate::AUTO && of->consolidate != decision->together;
+  if (!of_host && !of_device) *decision = Decision{};
+  else if (!decision->made || decision->of_device != of_device || asks || unites) PetscCall(MakeDecision(A, user, of, decision));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
