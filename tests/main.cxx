@@ -83,7 +83,10 @@ PetscErrorCode SetDefaultOptions()
   PetscCall(PetscOptionsSetValue(nullptr, MemoryOption(), "true"));
   /* what the host has is for the host, unless a case asks for something else */
   if (!given || !std::strstr(given, "finepc_backend")) PetscCall(PetscOptionsSetValue(nullptr, "-finepc_backend", "host"));
-  PetscCall(PetscOptionsHasName(nullptr, nullptr, "-finepc_backend", &found)); /* there may be no case that looks for it */
+  /* and ranks that share a GPU take their turns there */
+  if (!given || !std::strstr(given, "consolidate")) PetscCall(PetscOptionsSetValue(nullptr, "-finepc_consolidate", "false"));
+  for (const char *name : {"-finepc_backend", "-finepc_consolidate"}) /* there may be no case that looks for them */
+    PetscCall(PetscOptionsHasName(nullptr, nullptr, name, &found));
   if (!given || !std::strstr(given, "gpu_aware_mpi")) PetscCall(PetscOptionsSetValue(nullptr, "-use_gpu_aware_mpi", "false"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

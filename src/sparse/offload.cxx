@@ -158,6 +158,9 @@ static PetscErrorCode GetOwn(PetscObject object, FinePCBackend *backend)
 has chosen the GPU and its memory ends in the set-up, or when a fused solver begins a solve, the host does it, with a warning, and
 has the matrix from then on. A matrix whose rows are on the GPU, such as `MATAIJCUSPARSE`, is used there in any case.
 
+  Ranks that share a GPU come together, wherever the matrix is: one of them has the rows of all on the GPU. `-finepc_consolidate
+false` keeps them apart, and `true` has ranks come together that have a GPU each, or none.
+
 .seealso: `FinePCBackend`, `PCFinePCGetBackend()`, `KSPFinePCSetBackend()`, `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`
 @*/
 PetscErrorCode PCFinePCSetBackend(PC pc, FinePCBackend backend)
@@ -514,6 +517,7 @@ static PetscErrorCode DecideTogether(Question *q, char why[])
 
   PetscFunctionBegin;
   if (q->size == 1 || q->consolidate == Consolidate::OFF) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!kPetscHasCUDA && q->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS); /* such a type is on the host */
   PetscCall(MatBoundToCPU(q->A, &bound));
   if (bound && kPetscHasCUDA) PetscCall(PetscStrncpy(why, "the matrix is bound to the CPU", kDeviceText));
   PetscCall(NCCLAgree(q->comm, why, why[0] ? PETSC_SUCCESS : DeviceLookFor_CUDA(why), "look for its GPU"));

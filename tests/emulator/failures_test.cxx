@@ -242,6 +242,43 @@ TEST_CASE("failures: memory of one GPU ends, and the hosts of all ranks take ove
   CHECK(warnings.Text() == (Rank() ? "" : once));
 }
 
+/* With matrices that count as ones on the GPU: each rank goes on with its own rows. */
+TEST_CASE("failures: no memory of the GPU for ranks that would come together there", "[failures][mpi][two]")
+{
+  if (Ranks() != 2) return SkipTest();
+  const Warnings warnings;
+  for (const char *types : {"-ksp_type cgfused -pc_type jacobi", "-ksp_type cgfused -pc_type sfsai", "-ksp_type cg -pc_type sfsai"})
+    for (const long n : {0, 1, 7}) { /* from the beginning, or from this allocation on */
+      CAPTURE(types, n);
+      const std::string options = std::string(types) + " -ksp_cgfused_path graph -ksp_max_it 2 -test_groups 1 -finepc_consolidate ";
+      const MatObject   rows    = CreateMat(Poisson(20, 18), MATAIJ, PETSC_COMM_WORLD);
+      MatObject         A, B;
+      Run               expected;
+      MUST(MatSetBlockSize(rows, 2));
+      for (MatObject *M : {&A, &B}) MUST(MatConvert(rows, MATBAIJCUDA, MAT_INITIAL_MATRIX, M->put()));
+      {
+        const Options apart(options + "false");
+        expected = RunOf(Solver(B, apart));
+      }
+      const Options        together(options + "true");
+      const KSPObject      ksp = Solver(A, together);
+      const emulator::Left left(n ? (size_t)1 << 30 : 1000);
+      const Errors         errors;
+      {
+        const emulator::FailingAllocation failing(Rank() ? 0 : n);
+        CheckRun(RunOf(ksp), expected);
+        CHECK((Rank() || !n || failing.Failed()));
+      }
+      CHECK(errors.text.empty());
+      const std::string view = ViewText(ksp);
+      if (!Rank())
+        CHECK(Contains(view, std::string("the ranks share a GPU, but did not come together: the ") +
+                               (n ? "memory of the GPU was not enough\n" : "GPU has 0.001 MB of memory left, and ")));
+      CheckRun(RunOf(ksp), expected);
+    }
+  CHECK(warnings.Text().empty());
+}
+
 /* Wherever the memory of one GPU ends, all ranks have an error, and none waits for another one. */
 TEST_CASE("failures: memory of one GPU ends while all ranks make a hierarchy of nodes", "[failures][mpi]")
 {
