@@ -155,7 +155,7 @@ PETSC_EXTERN const char *const KSPCGFusedPaths[];
 
   Values:
 + `KSP_CGFUSED_COMMUNICATION_AUTO` (auto) - NCCL where it can run, else MPI
-. `KSP_CGFUSED_COMMUNICATION_MPI` (mpi) - `MPI_Allreduce()` and a `PetscSF`; the host takes part in every iteration
+. `KSP_CGFUSED_COMMUNICATION_MPI` (mpi) - `MPI_Allreduce()` and the products of the matrix; the host decides about iterations
 - `KSP_CGFUSED_COMMUNICATION_NCCL` (nccl) - NCCL, in the CUDA graph of the iterations; the host learns of the end late
 
   Level: intermediate

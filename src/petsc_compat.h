@@ -383,17 +383,6 @@ PetscErrorCode KSPCopyNewerSettings([[maybe_unused]] Solver from, [[maybe_unused
   return PETSC_SUCCESS;
 }
 
-/* PCSetDiagonalScale(), which went with 3.26. */
-template <typename Preconditioner>
-bool PCScalesByDiagonal([[maybe_unused]] Preconditioner pc)
-{
-#if PETSC_VERSION_LT(3, 26, 0)
-  return pc->diagonalscale;
-#else
-  return false;
-#endif
-}
-
 /* The matrix, and the state of its values, from which a preconditioner was set up last. */
 template <typename Preconditioner>
 PetscErrorCode PCSetUpState(Preconditioner pc, PetscObjectId *id, PetscObjectState *state)

@@ -83,13 +83,14 @@ void CheckPath(KSP ksp, const Place &place)
   CHECK(PathOf(ksp).substr(0, wanted.size()) == wanted);
 }
 
-/* The same for a solve on several ranks. The first rank looks, since the view is there. */
-void CheckRanksPath(KSP ksp, const Backend &backend)
+/* The same for a solve on several ranks, which may use NCCL. The first rank looks, since the view is there. */
+void CheckRanksPath(KSP ksp, const Backend &backend, bool nccl)
 {
   const std::string line = PathOf(ksp); /* collective */
   if (Rank() == 0 && Ranks() > 1)
-    CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: that of several ranks: "
-                                                           : "path: general: the matrix is on the host"));
+    CHECK(Contains(line, !PetscMemTypeDevice(backend.where) ? "path: general: the matrix is on the host"
+                         : nccl                             ? "path: that of several ranks: "
+                                                            : "path: general: several ranks by MPI"));
 }
 
 /* After a solve with a monitor or a test of the program: with own products the graph ran, and the view says who had to be waited
@@ -1598,7 +1599,7 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi][two][slow]")
       Compare(RunOf(fused), RunOf(cg), 1e-9);
       const std::string line   = PathOf(fused);                                                 /* collective */
       const bool        by_mpi = Contains(reduction, "1") || size == 1 || !WhyNoNCCL().empty(); /* which has one reduction */
-      const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !(by_mpi && Contains(reduction, "0"));
+      const bool        own    = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !by_mpi;
       if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: that of several ranks: " : "path: general: "));
     }
 }
@@ -1617,7 +1618,7 @@ TEST_CASE("cgfused: several ranks and much to exchange", "[cgfused][mpi]")
           const Run         mine = RunOf(fused);
           Compare(mine, RunOf(cg), 1e-9);
           CHECK(SameRuns(mine, RunOf(fused)));
-          CheckRanksPath(fused, backend);
+          CheckRanksPath(fused, backend, false);
         }
 }
 
@@ -1635,7 +1636,7 @@ TEST_CASE("cgfused: several ranks and KSPCG as it comes", "[cgfused][mpi]")
         CHECK(mine.reason == theirs.reason);
         CHECK(mine.iterations == theirs.iterations);
         CHECK(VectorDifference(mine.x, theirs.x) <= 1e-6);
-        CheckRanksPath(fused, backend);
+        CheckRanksPath(fused, backend, Ranks() > 1 && WhyNoNCCL().empty());
       }
 }
 
@@ -1657,7 +1658,7 @@ TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cg
       ReplaceByCOO(A, Ring(n, width));
       for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
       Compare(RunOf(fused), RunOf(cg), 1e-10);
-      CheckRanksPath(fused, backend);
+      CheckRanksPath(fused, backend, false);
     }
   }
 }
@@ -1687,7 +1688,7 @@ TEST_CASE("cgfused: several ranks and nonzeros that change in place", "[cgfused]
         REQUIRE(changed == (Mat)A);
         MUST(MatDuplicate(A, MAT_COPY_VALUES, copy.put()));
         Compare(RunOf(fused), RunOf(MakeKSP(copy, all, pc)), 1e-9);
-        CheckRanksPath(fused, backend);
+        CheckRanksPath(fused, backend, false);
       }
     }
 }
@@ -1700,45 +1701,21 @@ TEST_CASE("cgfused: several ranks that need nothing of each other", "[cgfused][m
     const std::string all   = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 3";
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCNONE, all);
     Compare(RunOf(fused), RunOf(MakeKSP(A, all, PCNONE)), 1e-9);
-    CheckRanksPath(fused, backend);
+    CheckRanksPath(fused, backend, false);
   }
 }
 
-/*
-   The exchange keeps the stream of its first use, so that another stream must not overtake it. The residual of a guess is by
-   PETSc's product, which may have a stream of its own. On one rank all products would be, which is refused.
-*/
-TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
+/* Its products are PETSc's, which may have another stream. */
+TEST_CASE("cgfused: the general path refuses another stream", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();
-  const int size = Ranks();
-  for (const char *guess : {"", " -ksp_initial_guess_nonzero"}) {
-    CAPTURE(guess);
-    const std::string all    = std::string("-ksp_cg_single_reduction 1 -ksp_rtol 1e-8") + guess;
-    const MatObject   A      = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
-    const KSPObject   first  = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
-                    second   = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
-    const VecObject b        = RightVec(A, 2);
-    const Run       expected = RunOf(first, b);
-    for (int round = 0; round < 3; round++)
-      for (KSP ksp : {(KSP)first, (KSP)second})
-        for (bool other : {true, false}) {
-          CAPTURE(round, ksp == second, other);
-          const VecObject                    x    = RightVec(A, 5);
-          const std::unique_ptr<OtherStream> here = other ? std::make_unique<OtherStream>() : nullptr;
-          if (size == 1 && other) { /* a KSP whose solve has met an error is not used again */
-            const KSPObject refused = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
-            Errors          errors;
-            CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
-            CHECK(Contains(errors.text, "PETSC_STREAM_DEFAULT"));
-            continue;
-          }
-          MUST(KSPSolve(ksp, b, x));
-          if (other) here->Synchronize();
-          CHECK(IterationsOf(ksp) == expected.iterations);
-          CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
-        }
-  }
+  const MatObject   A   = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject   ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, "-ksp_cg_single_reduction 1");
+  const VecObject   b = RightVec(A, 2), x = RightVec(A, 5);
+  const OtherStream other;
+  Errors            errors;
+  CHECK(KSPSolve(ksp, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "PETSC_STREAM_DEFAULT"));
 }
 
 TEST_CASE("cgfused: several ranks, a matrix that changes, other sizes and preconditioners", "[cgfused][mpi][two]")
@@ -1755,7 +1732,7 @@ TEST_CASE("cgfused: several ranks, a matrix that changes, other sizes and precon
         Compare(mine, RunOf(cg), rounding);
         CHECK((VectorDifference(mine.x, last.x) > 1e-6) == changed);
         last = mine;
-        CheckRanksPath(fused, backend);
+        CheckRanksPath(fused, backend, false);
       };
       compare(true);
       compare(false);
@@ -1817,7 +1794,7 @@ TEST_CASE("cgfused: several ranks call monitors and tests as KSPCG", "[cgfused][
       const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
       const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, all);
       CompareCalls(fused, MakeKSP(A, all, pc));
-      CheckRanksPath(fused, backend);
+      CheckRanksPath(fused, backend, false);
     }
 }
 
@@ -1914,7 +1891,7 @@ Run CompareCommunications(Mat A, PCType pc, const std::string &options, double r
   Compare(mine, theirs, rounding);
   Compare(RunOf(mpi), mine, rounding);
   CHECK(SameRuns(mine, RunOf(nccl)));
-  CheckRanksPath(nccl, DeviceBackend());
+  CheckRanksPath(nccl, DeviceBackend(), true);
   CheckCommunication(nccl, "nccl, version ");
   CheckCommunication(mpi, "mpi: it was asked for");
   return theirs;
@@ -2092,32 +2069,6 @@ TEST_CASE("cgfused: NCCL and ranks of uneven size", "[cgfused][mpi][gpu][nccl]")
       }
 }
 
-/* Kernels for what MPI brings of r and t; the ranks may share a GPU. */
-TEST_CASE("cgfused: factors that reach other ranks, by MPI", "[cgfused][mpi][gpu]")
-{
-  NEEDS_DEVICE();
-  const int size = Ranks();
-  if (size == 1) return; /* there are no other ranks */
-  for (const HostMatrix &H : {Poisson(20, 19), RandomGraph(1000, 9, 4), RandomArrow(300, 4), Plate()})
-    for (PCType pc : {PCAFSAI, PCSFSAI})
-      for (const char *norm : kNorms)
-        for (const char *precision : {"single", "double"}) {
-          CAPTURE(H.n, pc, norm, precision);
-          const std::string prefix = std::string("-pc_") + pc, all = Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5 " + prefix +
-                                                                     "_overlap 1 " + prefix + "_factor_precision " + precision;
-          const MatObject A     = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
-          const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + " -ksp_cgfused_communication mpi"),
-                          cg    = MakeKSP(A, all, pc);
-          for (double factor : {1., 0.5}) { /* new values, and the same again */
-            ChangeValues(A, factor);
-            const Run mine = RunOf(fused);
-            Compare(mine, RunOf(cg), 1e-8);
-            CHECK(SameRuns(mine, RunOf(fused)));
-            CheckCommunication(fused, "mpi: it was asked for");
-          }
-        }
-}
-
 TEST_CASE("cgfused: NCCL and factors that reach other ranks", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
@@ -2232,7 +2183,7 @@ TEST_CASE("cgfused: NCCL and matching AMG on several ranks, new values and new h
   MUST(PCCMATCHSetCommunication(PCOf(fused), PC_CMATCH_COMMUNICATION_AUTO));
   compare();
   MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_MPI));
-  general("multigrid on several ranks, which takes NCCL");
+  general("several ranks by MPI");
   MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_AUTO));
   compare();
   for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCCMATCHSetReach(PCOf(ksp), PC_CMATCH_LOCAL));
@@ -2395,8 +2346,9 @@ TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][m
 {
   NEEDS_DEVICE();
   const int                size = Ranks();
-  std::vector<std::string> ways = {"auto", "mpi", "mpi -pc_afsai_overlap 1 -pc_sfsai_overlap 1"};
-  if (size > 1 && WhyNoNCCL().empty()) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
+  const bool               nccl = size > 1 && WhyNoNCCL().empty();
+  std::vector<std::string> ways = {"auto"};
+  if (nccl) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
   for (const std::string &communication : ways)
     for (PCType pc : kTypes) {
       CAPTURE(communication, pc);
@@ -2405,6 +2357,6 @@ TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][m
       if (Contains(communication, "overlap")) all += "-pc_afsai_overlap 1 -pc_sfsai_overlap 1 ";
       const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
       Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
-      CheckRanksPath(fused, DeviceBackend());
+      CheckRanksPath(fused, DeviceBackend(), nccl);
     }
 }

@@ -75,18 +75,3 @@ PetscMemType ExchangedMemory()
 {
   return PETSC_MEMTYPE_CUDA;
 }
-
-const MatType SolversOnDevice::rows = MATAIJCUSPARSE, SolversOnDevice::blocks = MATBAIJCUDA;
-
-SolversOnDevice::SolversOnDevice()
-{
-}
-
-SolversOnDevice::~SolversOnDevice()
-{
-}
-
-PetscErrorCode SolversOnDevice::Place(Mat) const
-{
-  return PETSC_SUCCESS;
-}

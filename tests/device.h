@@ -15,16 +15,3 @@ bool DeviceWorks();
 double DeviceBytesInUse();
 /* The memory that exchanges between ranks are told to be in, where it is the GPU's. */
 PetscMemType ExchangedMemory();
-
-/* While this is there, solvers find vectors and matrices on the GPU, if the matrices are of these types and were placed. */
-class SolversOnDevice {
-public:
-  SolversOnDevice();
-  ~SolversOnDevice();
-  SolversOnDevice(const SolversOnDevice &)            = delete;
-  SolversOnDevice &operator=(const SolversOnDevice &) = delete;
-
-  static const MatType rows, blocks;
-
-  PetscErrorCode Place(Mat) const;
-};

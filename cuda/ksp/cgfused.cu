@@ -93,11 +93,11 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->exchange->ghosts, changes->A));
   PetscCall(CGFusedUseNCCL(work, op->nccl));
   if (op->ghosts1 && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1, op->nccl));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2, op->nccl));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
   if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->exchange));
-  if (op->nccl && op->ghosts1) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, op->ghosts1->exchange));
-  if (op->nccl && op->ghosts2) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, op->ghosts2->exchange));
+  if (op->ghosts1) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, op->ghosts1->exchange));
+  if (op->ghosts2) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, op->ghosts2->exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,7 +4,6 @@
      cgfused.cu           a solve on one rank, as the host sees it: prepare, start, begin, advance
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
-     cgfused_ranks.cu     an iteration of a rank among several that the host decides about
      cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them, also for block vectors
      fused.cuh            what several solvers have in common
      cgfused_vectors.cu   the vector operations one by one, for products by others
@@ -72,10 +71,7 @@ struct CGFusedWork : ExchangeRanks {
   CGFusedCaptured captured{};
 
   /* a rank among several */
-  CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2; with NCCL it is in the graph */
-  long         solves  = 0;
-  cudaStream_t stream  = nullptr; /* of the last solve */
-  bool         foreign = false;   /* solves have had more than one stream, or one that PETSc's do not wait for */
+  CGGhosts ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
 };
 
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
@@ -89,17 +85,10 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, LocalInt n)
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGFusedMayStartEarly(bool *early);
 /*
-   w = A p and p.w by the rank's own columns, and entries of p to other ranks where kernels write to these. On one rank a follows
-   from it; before the first iteration the sum is only kept.
+   w = A p and p.w, on several ranks with the exchange, the columns of other ranks and the sum over all of them. On one rank a
+   follows from it; before the first iteration the sum is only kept.
 */
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
-/* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
 PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
-/* t = D (r + W1 r), and z = t + W2 t with its sums, by the rank's own columns; `shared`: with NCCL's kernels beside it. */
-PetscErrorCode CGFusedLaunchFirst(CGFusedWork *, bool early, bool shared, const PetscScalar *r, cudaStream_t);
-PetscErrorCode CGFusedLaunchSecond(CGFusedWork *, bool early, bool shared, const PetscScalar *r, PetscScalar *z, cudaStream_t);
-/* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
-PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the `start`. */
 PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, bool start, const PetscScalar *from, const PetscScalar *w,
                                      cudaStream_t);
@@ -129,8 +118,8 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 /* ------------------------------------ a rank among several ------------------------------------ */
 
 /* CGGhostsKeep() for a factor, or for none. */
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const PCInverseGhosts *, bool nccl);
-/* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const PCInverseGhosts *);
+/* w = w + B ghosts, with the change of p.w, and the rank's sum. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* t = t + D W1 ghosts, by the entries of W1 in columns of other ranks. */
 PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *, bool early, PetscScalar *t, cudaStream_t);

@@ -22,16 +22,9 @@ struct AddToOperator {
   /* One thread calls it with the sums over all rows. */
   __device__ void Finish(CGState *state, const double (&sums)[kSums]) const
   {
-    const double delta = state->own_delta + sums[0];
-    if (state->s.several) {
-      double all[1]    = {delta};
-      state->own.delta = delta;
-      if (state->s.direct) SumOverRanks(state->peers, all, &state->all.delta);
-    } else { /* for the host, which adds them over the ranks */
-      state->dots[0] = state->sums.rz;
-      state->dots[1] = state->sums.nn;
-      state->dots[2] = delta;
-    }
+    double all[1]    = {state->own_delta + sums[0]};
+    state->own.delta = all[0];
+    if (state->s.direct) SumOverRanks(state->peers, all, &state->all.delta);
   }
 };
 
@@ -48,7 +41,7 @@ struct AddToFirst {
 
 /*
    z = z + W2 ghosts, with the changes of the sums z.z and z.r, which the product with the rank's own columns has left for all
-   ranks, or for the host.
+   ranks.
 */
 struct AddToSecond {
   static constexpr int kSums = 2;
@@ -66,8 +59,7 @@ struct AddToSecond {
   __device__ void Finish(CGState *state, const double (&sums)[kSums]) const
   {
     const double nn = state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : 0;
-    if (state->s.several) LeaveSums(state, state->own.nn + nn, state->own.rz + sums[1]);
-    else state->sums = CGSums{state->sums.nn + nn, state->sums.rz + sums[1]};
+    LeaveSums(state, state->own.nn + nn, state->own.rz + sums[1]);
   }
 };
 
@@ -82,7 +74,7 @@ static PetscErrorCode Launch_CGFused(CGFusedWork *work, bool early, const CGGhos
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhosts *from, bool nccl)
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhosts *from)
 {
   CGGhostRows &rows = ghosts->rows;
 
@@ -90,7 +82,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhost
   ghosts->used = from;
   if (!from) PetscFunctionReturn(PETSC_SUCCESS);
   const size_t count = from->exchange.count;
-  if (nccl && ghosts->arrived.size() < count) PetscCall(ghosts->arrived.Allocate(count));
+  if (ghosts->arrived.size() < count) PetscCall(ghosts->arrived.Allocate(count));
   rows.count  = from->touched;
   rows.lanes  = CGGhostLanes(from->touched, from->W.nnz);
   rows.single = (PetscBool)(from->W.precision == FINEPC_SINGLE);
@@ -98,7 +90,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhost
   rows.i      = from->W.i;
   rows.j      = from->W.j;
   rows.a      = from->W.a;
-  rows.values = nccl ? ghosts->arrived.data() : from->exchange.ghosts;
+  rows.values = ghosts->arrived.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -314,7 +314,8 @@ PetscErrorCode CGFusedMayStartEarly(bool *early)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+/* w = A p and p.w by the rank's own columns, and entries of p to other ranks where kernels write to these. */
+static PetscErrorCode LaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
@@ -333,7 +334,7 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
 
   PetscFunctionBegin;
   if (work->nccl) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
-  PetscCall(CGFusedLaunchOperator(work, early, p, w, stream));
+  PetscCall(LaunchOperator(work, early, p, w, stream));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
   PetscCall(CGFusedLaunchGhosts(work, early, p, w, stream));
@@ -341,7 +342,8 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchFirst(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, cudaStream_t stream)
+/* t = D (r + W1 r), and z = t + W2 t with its sums, by the rank's own columns; `shared`: with NCCL's kernels beside it. */
+static PetscErrorCode LaunchFirst(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
@@ -354,7 +356,7 @@ PetscErrorCode CGFusedLaunchFirst(CGFusedWork *work, bool early, bool shared, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchSecond(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, PetscScalar *z,
+static PetscErrorCode LaunchSecond(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, PetscScalar *z,
                                    cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -368,7 +370,8 @@ PetscErrorCode CGFusedLaunchSecond(CGFusedWork *work, bool early, bool shared, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
+/* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
+static PetscErrorCode LaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
 {
   CGState *const state  = work->mailbox.state();
   double *const partial = work->partial.data(), *const t = work->t.data();
@@ -385,11 +388,11 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
   const bool by_nccl1 = crosses1 && work->ghosts1.ByMessages(), by_nccl2 = crosses2 && work->ghosts2.ByMessages();
   if (crosses1) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, r, stream));
-  PetscCall(CGFusedLaunchFirst(work, early && !by_nccl1, by_nccl1, r, stream));
+  PetscCall(LaunchFirst(work, early && !by_nccl1, by_nccl1, r, stream));
   if (crosses1) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
   if (crosses2) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, t, stream));
-  PetscCall(CGFusedLaunchSecond(work, early && !by_nccl1 && !by_nccl2, by_nccl2, r, z, stream));
+  PetscCall(LaunchSecond(work, early && !by_nccl1 && !by_nccl2, by_nccl2, r, z, stream));
   if (crosses2) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
   if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, early, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -411,7 +414,7 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, bool start, 
   PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r, partial,
                         state));
   if (start && several && work->cycle) PetscCall(NCCLSum(work->nccl, &state->nn, &state->all.rr, 1, stream));
-  if (!diagonal) PetscCall(CGFusedLaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
+  if (!diagonal) PetscCall(LaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
   if (several && !work->peers) {
     if (work->cycle) PetscCall(NCCLSum(work->nccl, &state->own.rr, &state->all.rr, 3, stream));
     else PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));

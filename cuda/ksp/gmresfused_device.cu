@@ -551,39 +551,6 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESRankBegin_CUDA(GMRESFusedWork *work, const GMRESBasis *basis)
-{
-  cudaStream_t stream;
-  GMRESScalars s{};
-
-  PetscFunctionBegin;
-  PetscCall(DeviceGetStream(&stream));
-  work->basis = *basis;
-  s.stage     = kCGRunning; /* to the end: the host makes the decisions */
-  PetscCall(work->mailbox.Begin(s, CGTest{}, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode GMRESRankProduct_CUDA(GMRESFusedWork *work, const PetscScalar *x, PetscScalar *y)
-{
-  cudaStream_t stream;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceGetStream(&stream));
-  PetscCall(LaunchOwnProduct(work, nullptr, x, nullptr, y, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *work, PetscScalar *y)
-{
-  cudaStream_t stream;
-
-  PetscFunctionBegin;
-  PetscCall(DeviceGetStream(&stream));
-  PetscCall(GMRESLaunchGhosts(work, 0, nullptr, y, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus *status)
 {
   PetscFunctionBegin;

@@ -1,7 +1,6 @@
 /*
    What the fused GMRES has beside the kernels of one rank, on several ranks with NCCL: a product sends the entries of its vector
-   that other ranks need, and adds the columns that these own; and sums over the ranks that no other kernel makes. With MPI the host
-   makes the exchange and the sums, and what is left here is the product with the columns of other ranks.
+   that other ranks need, and adds the columns that these own; and sums over the ranks that no other kernel makes.
 
    Where kernels write to other GPUs, they send and receive by words, in the turn of the next sum over the ranks. There is one
    between two exchanges by the same words: a step has one, and so has a restart behind its product. The second product of a step
@@ -113,10 +112,8 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
     PetscCall(CGGhostsKeep(&work->ghosts[0], rows, op->exchange->ghosts, changed));
   } else PetscCall(CGGhostsKeep(&work->ghosts[0], *op->B, op->exchange->ghosts, changed));
   for (LocalInt s = 1; s < op->step; s++) CGGhostsShare(work->ghosts[0], &work->ghosts[s]);
-  if (op->nccl)
-    for (LocalInt s = 0; s < op->step; s++)
-      PetscCall(CGGhostsMakeRoom(work, &work->ghosts[s], op->exchange->lists, op->exchange->id));
-  else work->early = false; /* kernels of PETSc come between ours */
+  for (LocalInt s = 0; s < op->step; s++)
+    PetscCall(CGGhostsMakeRoom(work, &work->ghosts[s], op->exchange->lists, op->exchange->id));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -152,7 +149,7 @@ PetscErrorCode GMRESLaunchGhosts(GMRESFusedWork *work, LocalInt product, const d
   GMRESState *const  state = work->mailbox.state();
 
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(CGGhostsEnd(work, &work->ghosts[product], stream));
+  PetscCall(CGGhostsEnd(work, &work->ghosts[product], stream));
   if (!B.count) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->op.blocks) {
     PetscCall(LaunchEarly(work->early, MultiplyGhostBlocks, GMRESGrid(work, B.count * bs), kGMRESBlock, stream, B, bs, y, state));

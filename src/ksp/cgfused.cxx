@@ -45,14 +45,15 @@ static const Option<KSP> kOptions[] = {
   /* communication
 
      With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the
-     iterations, as everything else is on one rank: the host decides nothing, and learns of the end with a delay. With MPI the host
-     takes part in every iteration. Both exchange only what a product needs from other ranks, while the product with the rank's own
-     columns runs.
+     iterations, as everything else is on one rank: the host decides nothing, and learns of the end with a delay. An exchange brings
+     only what a product needs from other ranks, while the product with the rank's own columns runs. With MPI the path is the
+     general one, on which the products are those of the matrix.
 
      NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
      separate GPU for each rank. If one of these is missing, `KSP_CGFUSED_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, it is
      an error. On the general path, and if `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all
-     communication is by MPI, whatever is set. On one rank there is no communication. The view says what was used, and why.
+     communication is by MPI, whatever is set. On one rank, and for ranks that have come together on one, there is no communication.
+     The view says what was used, and why.
 
      NCCL reads environment variables such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`; finepc changes none of them. */
   {"-ksp_cgfused_communication", "how several ranks make sums and exchange vectors", "KSPCGFusedSetCommunication",
@@ -209,14 +210,13 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M, &fell));
   if (fell) PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
   do {
-    const PetscBool own    = (PetscBool)!cg->why,
-                    device = (PetscBool)(own && (!cg->several || cg->nccl)); /* products by own kernels */
+    const PetscBool device = (PetscBool)!cg->why; /* products by own kernels */
 
     cg->sent = PETSC_FALSE;
     PetscCall(FusedIsSent(ksp, &sent));
     if (!device || !sent) PetscCall(CGFusedNeedWorkVecs(ksp)); /* the matrix may have become another one since the set-up */
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
-    else PetscCall(CGFusedSolveByHost(ksp, own));
+    else PetscCall(CGFusedSolveByHost(ksp));
     if (cg->sent && (cg->wants_model || (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))))
       PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
     if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))
@@ -254,12 +254,10 @@ static PetscErrorCode ViewCommunication_CGFused(const KSP_CGFused *cg, PetscView
   PetscBool direct;
 
   PetscFunctionBegin;
-  if (cg->nccl) {
-    PetscCall(NCCLVersion_CUDA(cg->nccl, version, sizeof(version)));
-    PetscCall(CGFusedIsDirect_CUDA(cg->work, &direct));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration%s\n", version,
-                                     direct ? "; the kernels write to the other GPUs" : ""));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
+  PetscCall(NCCLVersion_CUDA(cg->nccl, version, sizeof(version)));
+  PetscCall(CGFusedIsDirect_CUDA(cg->work, &direct));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration%s\n", version,
+                                   direct ? "; the kernels write to the other GPUs" : ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -275,12 +273,11 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                                        : ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
   if (cg->several)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, %s; the copies are the first rank's\n",
-                             cg->nccl ? "in a graph with all sums and exchanges" : "the host makes the sums and the tests"));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, in a graph with all sums and exchanges; "
+                                             "the copies are the first rank's\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
   if (cg->several) PetscCall(ViewCommunication_CGFused(cg, viewer));
-  if (cg->one_by_one && (!cg->several || cg->nccl))
+  if (cg->one_by_one)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->one_by_one));
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
@@ -306,8 +303,10 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (single && !cg->radius && !cg->nccl) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
   if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
-  else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
-  else PetscCall(ViewOwnProducts(cg, viewer));
+  else if (cg->why) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
+    if (*cg->why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
+  } else PetscCall(ViewOwnProducts(cg, viewer));
   if (cg->solved) PetscCall(FusedViewDevice(ksp, viewer));
   PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -327,6 +326,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   cg->lanczos = cg->rows = 0;
   cg->why                = FusedReason{};
   cg->nccl               = nullptr;
+  cg->why_mpi            = "";
   cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -412,7 +412,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   `resident`: one cooperative kernel that keeps the matrices, as far as they fit, and its part of the vectors in shared memory
 . -ksp_cgfused_compress <true> - whether copies of the matrices are smaller than these where nothing is lost by it
 . -ksp_cgfused_communication <auto> - how several ranks make sums and exchange vectors. `auto`: NCCL where it can run, else MPI;
-  `mpi`: `MPI_Allreduce()` and a `PetscSF`; the host takes part in every iteration; `nccl`: NCCL, in the CUDA graph of the
+  `mpi`: `MPI_Allreduce()` and the products of the matrix; the host decides about iterations; `nccl`: NCCL, in the CUDA graph of the
   iterations; the host learns of the end late
 . -ksp_cg_single_reduction - one reduction per iteration, see `KSPCGUseSingleReduction()`; the default with several ranks and MPI
 - -ksp_cgfused_backend <auto> - where rows are used that the host has: `auto`, `host` or `device`; see `KSPFinePCSetBackend()`
@@ -428,18 +428,19 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   kernel. A private copy of the matrix and of the factors is kept for this; the view gives its size.
 
   On several ranks, for the same matrices and preconditioners (`PCCMATCH` only if its exchanges use NCCL, too), finepc's own
-  products are used as well (the path of several ranks), and vectors are exchanged during the product with the rank's own block. If
-  each rank has a separate GPU and NCCL, NVIDIA's library for communication between GPUs, is available, sums and exchanges are part
-  of the CUDA graph, so that an iteration runs as on one rank, with the same recurrences: two reductions, where the norm is reduced
-  together with z^T r. See `KSPCGFusedSetCommunication()`.
+  products are used as well (the path of several ranks) if each rank has a separate GPU and NCCL, NVIDIA's library for communication
+  between GPUs, is available. Vectors are exchanged during the product with the rank's own block, and sums and exchanges are part of
+  the CUDA graph, so that an iteration runs as on one rank, with the same recurrences: two reductions, where the norm is reduced
+  together with z^T r. See `KSPCGFusedSetCommunication()`. Ranks that share a GPU come together: one of them solves for all, unless
+  `-finepc_consolidate false` is given.
 
-  Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration then has one reduction, with
-  recurrences like those of `KSPCGUseSingleReduction()`. The sums pass through host memory even if MPI accepts device buffers, since
-  this is faster for three numbers. `-ksp_cg_single_reduction 0` asks for two reductions, which use NCCL or the general path, and
-  `-ksp_cg_single_reduction 1` for one, which uses MPI. The recurrences of a single reduction need a symmetric matrix. If boundary
-  rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`), these recurrences are wrong, and `KSPCG`
-  with a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by
-  more than 1e-5 of its terms, the solve continues with two reductions, like those of `KSPCG`, and `-info` reports this.
+  Otherwise the ranks communicate by MPI, on the general path, and the host makes the sums and the test. An iteration then has one
+  reduction, with recurrences like those of `KSPCGUseSingleReduction()`. `-ksp_cg_single_reduction 0` asks for two reductions, and
+  `-ksp_cg_single_reduction 1` for one, which takes the general path even where there is NCCL. The recurrences of a single reduction
+need a symmetric matrix. If boundary rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`), these
+recurrences are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so
+on; if the recurrence is off by more than 1e-5 of its terms, the solve continues with two reductions, like those of `KSPCG`, and
+`-info` reports this.
 
   Monitors get the norm of each iteration once and in order, and convergence tests other than `KSPConvergedDefault()` and
   `KSPConvergedSkip()` end the solve with the iterate of the iteration that they accept, on every path. `KSPMonitorResidual()`
@@ -451,8 +452,8 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   this product, some 10 microseconds plus the time of the monitors and the test, and a solve takes one more product. The view says
   so.
 
-  The general path is taken for a null space, a transposed solve, any other matrix or preconditioner, a rank without rows,
-  `PCCMATCH` or two reductions on several ranks with MPI, and a single reduction on one rank. It uses `MatMult()` and `PCApply()`
+  The general path is taken for a null space, a transposed solve, any other matrix or preconditioner, a rank without rows, several
+  ranks without NCCL, and a single reduction. It uses `MatMult()` and `PCApply()`
   with fused vector operations, and the host tests for convergence in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in

@@ -19,9 +19,9 @@
    decision about it. As all ranks have the same bits of a sum, all decide alike. Where the factors of M reach other ranks, their
    products are made in the same way.
 
-   Several ranks with MPI. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come
-   from recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
-   directions gives delta. An iteration is
+   Several ranks on the general path. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and
+   delta come from recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality
+   of the directions gives delta. An iteration is
 
      z = M r,  s = A z
      beta = r.z,  the norm,  z.s                the one sum, of three numbers
@@ -30,9 +30,6 @@
      p = z + b p,  w = s + b w                  w = A p
      x = x + a p,  r = r - a w
 
-   The product s = A z has the same two parts: that of the rank's own columns is made while the ghosts travel. So have the products
-   with factors of M that reach other ranks, which have an exchange each.
-
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
 #pragma once
@@ -40,7 +37,7 @@
 #include "fused.h"
 #include "pc/pcinverse.h"
 
-/* ------------------ one rank, or several with NCCL: the GPU decides -------------------------- */
+/* ------------------------------------- the GPU decides ---------------------------------------- */
 
 /* What a solver keeps on the GPU: copies of A, W1 and W2, vectors, scalars, the graph. */
 struct CGFusedWork;
@@ -60,8 +57,8 @@ struct CGFusedOperators {
 
   /* a rank among several */
   MPI_Comm               comm;
-  NCCL                  *nccl;              /* makes the exchanges and the sums; null where the host does, by MPI */
-  const Exchange        *exchange;          /* of the ghosts of A, with its lists where there is nccl, as those of the factors */
+  NCCL                  *nccl;              /* makes the exchanges and the sums; null on one rank */
+  const Exchange        *exchange;          /* of the ghosts of A, with its lists, as those of the factors */
   const PCInverseGhosts *ghosts1, *ghosts2; /* M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W); null if no rank has such entries */
 };
 
@@ -124,37 +121,6 @@ PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *direct);
 PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
 /* After an error of a preparation, on all ranks: none of them takes an exchange for ready that another one has not. */
 PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *);
-
-/* ------------------ several ranks with MPI: the host decides --------------------------------- */
-
-/* A rank's arrays on the GPU, [n]. */
-struct CGRankVectors {
-  PetscScalar *x, *r, *z, *p, *s, *w;
-};
-
-/*
-   A solve is one call of Begin, and in each iteration Update, an exchange of ghosts during which Product runs, Ghosts, and a sum
-   over all ranks. The step and the direction of an iteration are made by the next Update, when a and b are known. Where factors of
-   M reach other ranks, there follow an exchange of entries of r during which First runs, FirstGhosts, an exchange of entries of t
-   during which Second runs, and SecondGhosts.
-*/
-
-/* z = p = s = w = 0 */
-PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
-/* p = z + b p, w = s + b w, x = x + a p, r = r - a w, and z = M r unless M reaches other ranks; in the first iteration a = b = 0 */
-PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
-/* t = D (r + W1 r) by the rank's own columns, then t += D W1 ghosts; t is of the work. */
-PetscErrorCode CGRankFirst_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar **t);
-PetscErrorCode CGRankFirstGhosts_CUDA(CGFusedWork *);
-/* z = t + W2 t by the rank's own columns, then z += W2 ghosts */
-PetscErrorCode CGRankSecond_CUDA(CGFusedWork *, const CGRankVectors *);
-PetscErrorCode CGRankSecondGhosts_CUDA(CGFusedWork *, const CGRankVectors *);
-/* s = A z by the rank's own columns */
-PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
-/* s += B ghosts, and the rank's sums z.r, (norm)^2 and z.s, for which it waits */
-PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, PetscReal sums[3]);
-/* To be called before an exchange and after it: the exchange keeps the stream of its first use, which may be another than ours. */
-PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
 
 /* --------------------------------- vector operations, twins ----------------------------------- */
 

@@ -115,13 +115,15 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
 
   Notes:
   With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the iterations,
-  as everything else is on one rank: the host decides nothing, and learns of the end with a delay. With MPI the host takes part in
-  every iteration. Both exchange only what a product needs from other ranks, while the product with the rank's own columns runs.
+  as everything else is on one rank: the host decides nothing, and learns of the end with a delay. An exchange brings only what a
+  product needs from other ranks, while the product with the rank's own columns runs. With MPI the path is the general one, on which
+  the products are those of the matrix.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   separate GPU for each rank. If one of these is missing, `KSP_CGFUSED_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, it is an
   error. On the general path, and if `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is
-  by MPI, whatever is set. On one rank there is no communication. The view says what was used, and why.
+  by MPI, whatever is set. On one rank, and for ranks that have come together on one, there is no communication. The view says what
+  was used, and why.
 
   NCCL reads environment variables such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`; finepc changes none of them.
 

@@ -167,7 +167,6 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   if (sent) why->text = "the matrix is on the host";
   else if (M->cycle && !CMATCHTakesColumns(*M->cycle))
     why->text = "multigrid on several GPUs, with factors as smoothers, or with iterations on the coarsest level";
-  else if (cg->several && !cg->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

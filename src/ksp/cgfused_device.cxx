@@ -53,20 +53,18 @@ static PetscScalar *Copy_CGFused(const KSP_CGFused *cg, int number)
 static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
   const PetscLogDouble n = op.A->n;
-  return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B && !op.nccl ? 16. : 12.) * n +
-         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.ghosts1 ? 2. * op.ghosts1->W.nnz : 0) +
-         (op.ghosts2 ? 2. * op.ghosts2->W.nnz : 0) + (op.cycle ? op.cycle->flops : 0);
+  return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + 12. * n + (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) +
+         (op.ghosts1 ? 2. * op.ghosts1->W.nnz : 0) + (op.ghosts2 ? 2. * op.ghosts2->W.nnz : 0) + (op.cycle ? op.cycle->flops : 0);
 }
 
 /* The parts of the factors that reach other ranks, if there are any. */
-static PetscErrorCode ConnectFactors(KSP_CGFused *cg, PCInverse *M, CGFusedOperators *op)
+static PetscErrorCode ConnectFactors(PCInverse *M, CGFusedOperators *op)
 {
   PetscFunctionBegin;
   for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
-    if (cg->nccl && ghosts->exchange.sf) PetscCall(ExchangeMakeLists(&ghosts->exchange));
+    if (ghosts->exchange.sf) PetscCall(ExchangeMakeLists(&ghosts->exchange));
   if (M->ghosts1.exchange.sf) op->ghosts1 = &M->ghosts1;
   if (M->ghosts2.exchange.sf) op->ghosts2 = &M->ghosts2;
-  if (!cg->nccl && op->ghosts1) cg->crossing = M;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,16 +149,15 @@ static PetscErrorCode CopyOperators_CGFused(KSP ksp, const CGFusedPreconditioner
   CGFusedOperators *op = &now->op;
 
   PetscFunctionBegin;
-  cg->crossing = nullptr;
   if (cg->several) {
-    if (cg->nccl) PetscCall(ExchangeMakeLists(&cg->exchange));
+    PetscCall(ExchangeMakeLists(&cg->exchange));
     op->exchange = &cg->exchange;
   }
   if (M->M) {
     op->W1 = &M->M->W1;
     op->W2 = &M->M->W2;
     op->d  = M->M->d;
-    if (cg->several) PetscCall(ConnectFactors(cg, M->M, op));
+    if (cg->several) PetscCall(ConnectFactors(M->M, op));
   }
   op->cycle = M->cycle;
   PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->one_by_one ? KSP_CGFUSED_GRAPH : cg->path));

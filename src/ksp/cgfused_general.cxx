@@ -1,6 +1,6 @@
 /*
    The fused conjugate gradient method where the host decides about every iteration: the general path, with the products of any
-   matrix and preconditioner, and several ranks with own products.
+   matrix and preconditioner.
 */
 #include "ranks/agree.h"
 #include "cgfusedimpl.h"
@@ -10,7 +10,6 @@
 struct HostSolve {
   KSP       ksp;
   Mat       A;
-  PetscBool own;    /* the products are those of CGFusedRankAdvance(), which makes the direction and the step, too */
   PetscBool single; /* one reduction an iteration: there is s = A z, and w = A p comes from a recurrence */
   PetscBool device; /* the vectors are on the GPU */
   Vec       x, rhs, r, z, p, s, w;
@@ -104,14 +103,13 @@ static PetscErrorCode Direction(const HostSolve &cg)
 
 /* -------------------------------------- steps of a solve -------------------------------------- */
 
-static PetscErrorCode Create_CGFused(KSP ksp, PetscBool own, HostSolve *cg)
+static PetscErrorCode Create_CGFused(KSP ksp, HostSolve *cg)
 {
   KSP_CGFused *const fused = (KSP_CGFused *)ksp->data;
   PetscBool          x_device;
 
   PetscFunctionBegin;
   cg->ksp    = ksp;
-  cg->own    = own;
   cg->radius = fused->radius;
   cg->target = fused->target;
   PetscCall(PCGetOperators(ksp->pc, &cg->A, nullptr));
@@ -175,23 +173,20 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
 
 /*
    z = M r and the sums z.r and (norm)^2; with a single reduction also s = A z and z.s. Since z is made before the norm is tested,
-   the norm and beta are one reduction. Own products begin with the direction and the step of the iteration before.
+   the norm and beta are one reduction.
 */
 static PetscErrorCode Precondition_CGFused(const HostSolve &cg, PetscReal sums[3])
 {
   PetscReal dots[4];
 
   PetscFunctionBegin;
-  if (cg.own) PetscCall(CGFusedRankAdvance(cg.ksp, cg.a, cg.b, sums));
-  else {
-    PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
-    if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
-    PetscCall(Dots_CGFused(cg, cg.z, cg.r, cg.s, dots));
-    if (cg.set_size) PetscCall(cg.set_size(PCActing(cg.ksp->pc), PetscSqrtReal(dots[2]))); /* the next residual is about as large */
-    sums[0] = dots[0];
-    sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
-    sums[2] = dots[3];
-  }
+  PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
+  if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
+  PetscCall(Dots_CGFused(cg, cg.z, cg.r, cg.s, dots));
+  if (cg.set_size) PetscCall(cg.set_size(PCActing(cg.ksp->pc), PetscSqrtReal(dots[2]))); /* the next residual is about as large */
+  sums[0] = dots[0];
+  sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
+  sums[2] = dots[3];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -233,7 +228,6 @@ static PetscErrorCode NextDirection(HostSolve &cg, PetscInt i)
 {
   PetscFunctionBegin;
   if (i) cg.b = cg.beta / cg.beta_before;
-  if (cg.own) PetscFunctionReturn(PETSC_SUCCESS); /* the next CGFusedRankAdvance() makes them */
   if (i) PetscCall(Direction(cg));
   else {
     PetscCall(VecCopy(cg.z, cg.p));
@@ -265,34 +259,21 @@ static PetscErrorCode StepInRegion(HostSolve &cg, const PetscReal sums[4])
    A single reduction gets p.w by a recurrence that needs a symmetric A. Where rows couple one way alone, as boundary rows whose
    columns stay do, it is wrong, and a solve that KSPCG would end well diverges. Therefore p.w itself is computed now and then, in
    iterations 1, 2, 4, 8 and so on and where the recurrence would end the solve. If the recurrence is off by so much of its terms,
-   there are two reductions from then on, and p and w are made here.
+   there are two reductions from then on.
 */
 constexpr PetscReal kRecurrenceError = 1e-5;
 
 static PetscErrorCode CheckRecurrence(HostSolve &cg, PetscReal delta_before, PetscReal zs)
 {
-  PetscReal dots[4], delta;
+  PetscReal dots[4];
 
   PetscFunctionBegin;
-  if (cg.own) { /* p and w are those of the iteration before */
-    PetscCall(Dots_CGFused(cg, cg.z, cg.w, nullptr, dots));
-    delta = dots[0];
-    PetscCall(Dots_CGFused(cg, cg.p, cg.s, nullptr, dots));
-    delta = zs + cg.b * (delta + dots[0]) + cg.b * cg.b * delta_before;
-  } else {
-    PetscCall(Dots_CGFused(cg, cg.p, cg.w, nullptr, dots));
-    delta = dots[0];
-  }
-  const PetscReal terms = PetscAbsReal(zs) + cg.b * cg.b * PetscAbsReal(delta_before);
+  PetscCall(Dots_CGFused(cg, cg.p, cg.w, nullptr, dots));
+  const PetscReal delta = dots[0], terms = PetscAbsReal(zs) + cg.b * cg.b * PetscAbsReal(delta_before);
   if (PetscAbsReal(delta - cg.delta) <= kRecurrenceError * terms) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscInfo(cg.ksp, "p.Ap is %g by the recurrence of a single reduction, and %g in truth: from here on two reductions\n",
                       (double)cg.delta, (double)delta));
-  if (cg.own) {
-    PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
-    PetscCall(Direction(cg));
-  }
   cg.delta  = delta;
-  cg.own    = PETSC_FALSE;
   cg.single = PETSC_FALSE;
   cg.s      = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -331,16 +312,15 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
 
 /* ----------------------------------------- the solve ------------------------------------------ */
 
-PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
+PetscErrorCode CGFusedSolveByHost(KSP ksp)
 {
   HostSolve cg;
-  PetscReal sums[3];
+  PetscReal sums[3] = {};
 
   PetscFunctionBegin;
-  PetscCall(Create_CGFused(ksp, own, &cg));
-  if (!own && cg.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
+  PetscCall(Create_CGFused(ksp, &cg));
+  if (cg.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
-  if (own) PetscCall(CGFusedRankBegin(ksp));
   PetscCall(PetscObjectQueryFunction((PetscObject)PCActing(ksp->pc), kSizeQuery, &cg.set_size));
   if (cg.set_size) PetscCall(cg.set_size(PCActing(ksp->pc), -1)); /* the solve before may have set it */
   for (PetscInt i = 0;; i++) {
@@ -350,6 +330,6 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
     PetscCall(NextDirection(cg, i));
     PetscCall(StepLength(cg, i, sums));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-    if (!cg.own) PetscCall(Step(cg));
+    PetscCall(Step(cg));
   }
 }

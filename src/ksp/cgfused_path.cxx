@@ -102,7 +102,7 @@ static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, 
 /* --------------------------------- what all ranks have to say --------------------------------- */
 
 /*
-   Why several ranks exchange by MPI: the host has to do something in every iteration, or it was asked for.
+   Why several ranks exchange by MPI, on the general path: it was asked for.
 
    With NCCL there are two reductions an iteration. In a graph a sum over two H200 takes 2 microseconds where kernels make it
    themselves. The recurrences that save one of the two read and write 24 bytes more of each row, which
@@ -122,7 +122,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
-  PetscBool    single, sent, same = PETSC_FALSE;
+  PetscBool    same = PETSC_FALSE;
   int          all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and go ahead */
 
   PetscFunctionBegin;
@@ -130,7 +130,6 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
-  PetscCall(FusedIsSent(ksp, &sent));
   PetscCall(WhyGeneralHere_CGFused(ksp, M, why));
   cg->nccl       = nullptr;
   cg->why_mpi    = "";
@@ -149,9 +148,6 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   cg->why_mpi = WhyMPIAsItIsAsked(ksp);
   PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL), &cg->nccl,
                           &cg->why_mpi));
-  PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!cg->nccl && sent) why->text = "several ranks without NCCL, and a matrix of the host";
-  else if (!cg->nccl && M->cycle) why->text = "multigrid on several ranks, which takes NCCL";
-  else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
+  if (!cg->nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -6,8 +6,7 @@
      cgfused_path.cxx     why a solve takes the general path
      cgfused_record.cxx   what becomes of an iteration: history, monitors and test, the Lanczos matrix
      cgfused_device.cxx   the solve whose iterations the GPU decides about: one rank, and several ranks with NCCL
-     cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks with MPI
-     cgfused_ranks.cxx    what a rank among several does in an iteration that the host decides about
+     cgfused_general.cxx  the general path, whose iterations the host decides about
      cgfused_trust.cxx    the trust region
      cgfused_columns.cxx  several right-hand sides
 */
@@ -59,7 +58,7 @@ struct KSP_CGFused {
   PetscBool   several = PETSC_FALSE;    /* it had several ranks */
   FusedReason why;                      /* why it took the general path; none if it did not */
   NCCL       *nccl       = nullptr;     /* it made the sums and the exchange */
-  const char *why_mpi    = "";          /* why it did not, on several ranks with own products */
+  const char *why_mpi    = "";          /* why it did not, where the GPUs could have decided otherwise */
   PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
   const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
   CGRange     range;
@@ -81,9 +80,8 @@ struct KSP_CGFused {
   PetscScalar *jacobi      = nullptr; /* [jacobi_rows] M of PCJACOBI on the GPU, wherever vectors are */
   LocalInt     jacobi_rows = 0;
 
-  Exchange         exchange;                    /* of the ghosts of A */
-  PetscBool        same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
-  const PCInverse *crossing      = nullptr;     /* factors that reach other ranks by MPI, during a solve */
+  Exchange  exchange;                    /* of the ghosts of A */
+  PetscBool same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
 
   /* several right-hand sides */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
@@ -161,18 +159,8 @@ PetscErrorCode CGFusedFetchResidual(KSP, Residual);
 
 /* ------------------------------------- cgfused_general.cxx ------------------------------------ */
 
-/* The solve by the products of any matrix and preconditioner, or, if `own`, of several ranks with MPI and these copies. */
-PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
-
-/* -------------------------------------- cgfused_ranks.cxx ------------------------------------- */
-
-/* Before the first iteration. */
-PetscErrorCode CGFusedRankBegin(KSP);
-/*
-   The step with a and the direction with b of the iteration before, then z = M r, s = A z, and the sums z.r, (norm)^2 and z.s over
-   all ranks; see cgfused.h.
-*/
-PetscErrorCode CGFusedRankAdvance(KSP, PetscScalar a, PetscScalar b, PetscReal sums[3]);
+/* The solve by the products of any matrix and preconditioner. */
+PetscErrorCode CGFusedSolveByHost(KSP);
 
 /* ------------------------------------- cgfused_columns.cxx ------------------------------------ */
 

@@ -75,9 +75,9 @@ static const Option<KSP> kOptions[] = {
 
      With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in any iteration; within one machine the
      kernels write to the other GPUs directly if they can. NCCL needs a finepc that was built with NCCL's header, libnccl.so.2, a
-     separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, which also
-     uses finepc's own products with a matrix on the GPUs, unless the path `general` is requested. If NCCL is not available,
-     `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error.
+     separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one. If NCCL is not
+     available, `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error. Ranks that have come together on
+     one communicate by neither.
 
      The iterates are the same to rounding. */
   {"-ksp_gmresfused_communication", "how several ranks make sums and exchange vectors", "KSPGMRESFusedSetCommunication",
@@ -327,20 +327,6 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What multiplies with A on the general path of several ranks. */
-static PetscErrorCode ViewProducts(const KSP_GMRESFused *g, PetscViewer viewer)
-{
-  GMRESStatus status;
-
-  PetscFunctionBegin;
-  if (g->ranks.own && g->work) { /* without it the solve has ended before there was memory */
-    PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "  products: own, bytes for the copy of A and the kernels %g\n", (double)status.bytes));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "  products: MatMult()\n"));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Why the step size of the last solve was one. */
 static const char *WhyOneProduct(KSP ksp)
 {
@@ -382,10 +368,8 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (g->why) {
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
-    if (g->ranks.several) PetscCall(ViewProducts(g, viewer));
-  } else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
+  if (g->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
+  else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
   PetscCall(FusedViewDevice(ksp, viewer));
   if (g->ranks.several) PetscCall(ViewCommunication_GMRESFused(g, viewer));
   double bytes = 0;
@@ -418,7 +402,6 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscCall(ExchangeDestroy(&g->ranks.exchange));
   PetscCall(VecDestroy(&g->solution));
   g->ranks.nccl    = nullptr;
-  g->ranks.own     = PETSC_FALSE;
   g->ranks.why_mpi = "";
   g->why           = FusedReason{};
   g->cycle.columns = g->cycle.small_columns = 0;
@@ -526,10 +509,8 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   between GPUs, is available. Each GPU sends the entries of the vector that the others need while it multiplies with the columns
   that it owns, and there is one sum over all ranks per iteration, from which all GPUs make the same decision. The preconditioner
   must not reach other ranks: `PCCMATCH`, and factors with overlap, take the general path there. See
-  `KSPGMRESFusedSetCommunication()`. If matrix and vectors are on the GPUs and each rank owns rows, the general path of several
-  ranks multiplies with the same kernels while the entries for other ranks travel by MPI, unless the path `general` is requested. A
-  transposed solve uses `MatMultTranspose()`, and a preconditioner that has `PCShellSetApplyBA()` computes the products itself. The
-  view says which products were used.
+  `KSPGMRESFusedSetCommunication()`. Ranks that share a GPU come together: one of them solves for all, unless
+  `-finepc_consolidate false` is given. Several ranks without NCCL take the general path.
 
   A user-defined Gram-Schmidt, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which accesses the
   data of `KSPGMRES`. `KSPSetLagNorm()` has no effect, as with `KSPGMRES`: only `KSPIBCGS` has a lagged norm.

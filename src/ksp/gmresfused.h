@@ -220,11 +220,11 @@ struct GMRESOperators {
   PetscBool left;                                                    /* M A, not A M */
 
   /* a rank among several; A and blocks have the columns that the rank owns */
-  NCCL           *nccl; /* makes the exchange and the sums; null on one rank, and where MPI makes both */
+  NCCL           *nccl; /* makes the exchange and the sums; null on one rank */
   MPI_Comm        comm;
   const CSRView  *B;            /* the columns that other ranks own, numbered as the ghosts arrive, */
   const BSR      *ghost_blocks; /* or its blocks; as with A, one of these two */
-  const Exchange *exchange;     /* of the ghosts, with its lists where there is nccl */
+  const Exchange *exchange;     /* of the ghosts, with its lists */
   LocalInt        step;         /* products between two orthogonalizations, each of which has an exchange */
   PetscBool       small;        /* the ranks have few rows on average: it is the same on all of them */
 };
@@ -289,11 +289,3 @@ struct GMRESStatus {
   PetscBool direct; /* on several ranks: kernels make the sums and the exchange, not NCCL */
 };
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *);
-
-/* ----------- several ranks with MPI: products with A, once the operators are prepared --------- */
-
-/* Before the products of a solve with this basis. */
-PetscErrorCode GMRESRankBegin_CUDA(GMRESFusedWork *, const GMRESBasis *);
-/* y = A x by the columns that the rank owns, while the ghosts of x travel; and then y = y + B ghosts. */
-PetscErrorCode GMRESRankProduct_CUDA(GMRESFusedWork *, const PetscScalar *x, PetscScalar *y);
-PetscErrorCode GMRESRankGhosts_CUDA(GMRESFusedWork *, PetscScalar *y);

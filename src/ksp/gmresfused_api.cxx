@@ -68,9 +68,9 @@ PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
   Notes:
   With NCCL the GPUs of all ranks decide about the iterations, and no host takes part in any iteration; within one machine the
   kernels write to the other GPUs directly if they can. NCCL needs a finepc that was built with NCCL's header, libnccl.so.2, a
-  separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one, which also uses
-  finepc's own products with a matrix on the GPUs, unless the path `general` is requested. If NCCL is not available,
-  `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error.
+  separate GPU for each rank, and what the path `device` needs on one rank. With MPI, the path is the general one. If NCCL is not
+  available, `KSP_GMRESFUSED_COMMUNICATION_AUTO` uses MPI, and a request for NCCL is an error. Ranks that have come together on one
+  communicate by neither.
 
   The iterates are the same to rounding.
 

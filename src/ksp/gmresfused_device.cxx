@@ -1,7 +1,4 @@
-/*
-   The fused GMRES whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies of the operators,
-   which several ranks with MPI have, too.
-*/
+/* The fused GMRES whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies of the operators. */
 #include <petsc/private/pcimpl.h>
 
 #include "ranks/agree.h"
@@ -171,8 +168,7 @@ static PetscErrorCode Begin_GMRESFused(KSP ksp, Preparation *p)
   PetscFunctionBegin;
   PetscCall(FindParts_GMRESFused(ksp, p));
   if (g->copies.sent) PetscCall(NeedArrays_GMRESFused(g, g->basis[GMRES_U].n));
-  if (!g->ranks.own)
-    PetscCall(GetBlocks(ksp, p->blocks)); /* with own products of the general path it is PCApply() that applies M */
+  PetscCall(GetBlocks(ksp, p->blocks));
   if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LocalIntCast((PetscCount)p->columns.size(), "columns of other ranks", &count));
   if (g->ranks.same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
@@ -225,7 +221,7 @@ static PetscErrorCode Copy_GMRESFused(KSP ksp, Preparation *p)
     if (g->ranks.several) PetscCall(GetDeviceBlocks_GMRESFused(p->parts[1], &g->op.ghost_blocks, &p->flops));
   } else PetscCall(GetRows_GMRESFused(ksp, p));
   if (g->ranks.several) {
-    if (g->ranks.nccl) PetscCall(ExchangeMakeLists(&g->ranks.exchange));
+    PetscCall(ExchangeMakeLists(&g->ranks.exchange));
     PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)p->A), &size));
     PetscCall(MatGetSize(p->A, &rows, nullptr));
     g->op.nccl     = g->ranks.nccl;
@@ -247,7 +243,7 @@ static PetscErrorCode ReadyJacobi(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)PCActing(ksp->pc), PCJACOBI, &jacobi));
-  if (!jacobi || !g->ranks.several || g->ranks.own) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!jacobi || !g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecSet(ksp->work[0], 0));
   PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -275,7 +271,8 @@ static PetscErrorCode PrepareAll(KSP ksp, Preparation *p, bool *on_all)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedPrepare(KSP ksp, PetscLogDouble *product_flops, bool *on_all)
+/* Refreshes the device copies of the operators, and the exchange of several ranks; whether an error is one of all ranks. */
+static PetscErrorCode PrepareCopies_GMRESFused(KSP ksp, PetscLogDouble *product_flops, bool *on_all)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   Preparation     p{};
@@ -473,7 +470,7 @@ static PetscErrorCode Prepare_GMRESFused(KSP ksp, PetscLogDouble *product_flops)
   PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
     const PetscErrorCode code = GMRESFusedNeedMemory(ksp, PETSC_TRUE);
     *on_all                   = code != PETSC_SUCCESS;
-    return code ? code : GMRESFusedPrepare(ksp, product_flops, on_all);
+    return code ? code : PrepareCopies_GMRESFused(ksp, product_flops, on_all);
   }));
   if (!fell) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(GMRESFusedLeaveDevice(g));

@@ -1,7 +1,6 @@
 /*
    The fused GMRES where the host decides about every iteration: products with any matrix and preconditioner, and one sum over all
-   ranks an iteration. The order of tests, monitors and history is that of KSPGMRES. On several ranks whose matrix is on their GPUs
-   products of the basis are own ones.
+   ranks an iteration. The order of tests, monitors and history is that of KSPGMRES.
 */
 #include <cmath>
 
@@ -17,7 +16,6 @@ struct GMRESSolve {
   LocalInt        step;              /* products between two orthogonalizations */
   Vec             p, t;              /* the newest vector of the basis; work */
   Vec             w[kGMRESMostStep]; /* the products */
-  PetscLogDouble  flops;             /* of an own product with A */
 };
 
 /* The sums of `count` numbers over all ranks. */
@@ -98,77 +96,25 @@ static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
   s->p   = ksp->work[0];
   s->t   = ksp->work[1];
   for (LocalInt k = 0; k < kGMRESMostStep; k++) s->w[k] = ksp->work[2 + k];
-  s->step  = GMRESFusedStepOf(ksp);
-  s->flops = 0;
+  s->step = GMRESFusedStepOf(ksp);
   PetscCall(VecIsOnDevice(s->p, &s->device));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* y = A x on the GPUs of several ranks, where the ghosts travel during the product with the columns that the rank owns. */
-static PetscErrorCode MultiplyOnRanks(const GMRESSolve &s, Vec x, Vec y)
-{
-  const Exchange    &exchange = s.g->ranks.exchange;
-  const PetscScalar *from;
-  PetscScalar       *to;
-  PetscMemType       where;
-
-  PetscFunctionBegin;
-  PetscCall(FusedGetRead(s.device, x, &from, &where));
-  PetscCall(FusedGetWrite(s.device, y, &to));
-  PetscCall(ExchangeBegin(&exchange, MPIU_SCALAR, from, exchange.ghosts));
-  PetscCall(FusedTimeBegin(s.device));
-  PetscCall(GMRESRankProduct_CUDA(s.g->work, from, to));
-  PetscCall(FusedTimeEnd(s.device));
-  PetscCall(ExchangeEnd(&exchange, MPIU_SCALAR, from, exchange.ghosts));
-  PetscCall(FusedTimeBegin(s.device));
-  PetscCall(GMRESRankGhosts_CUDA(s.g->work, to));
-  PetscCall(FusedTimeEnd(s.device));
-  PetscCall(FusedLogFlops(s.device, s.flops));
-  PetscCall(FusedRestoreWrite(s.device, y, &to));
-  PetscCall(FusedRestoreRead(s.device, x, &from));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* y = A x */
-static PetscErrorCode MultiplyByA(const GMRESSolve &s, Vec x, Vec y)
-{
-  Mat A;
-
-  PetscFunctionBegin;
-  if (s.g->ranks.own) PetscCall(MultiplyOnRanks(s, x, y));
-  else {
-    PetscCall(PCGetOperators(s.ksp->pc, &A, nullptr));
-    PetscCall(KSP_MatMult(s.ksp, A, x, y));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* y = A M x, or M A x, as KSP_PCApplyBAorAB() makes it, which own products cannot be a part of. */
-static PetscErrorCode ApplyOperator(const GMRESSolve &s, Vec x, Vec y)
-{
-  PetscFunctionBegin;
-  if (!s.g->ranks.own) PetscCall(KSP_PCApplyBAorAB(s.ksp, x, y, s.t));
-  else if (s.ksp->pc_side == PC_LEFT) {
-    PetscCall(MultiplyOnRanks(s, x, s.t));
-    PetscCall(KSP_PCApply(s.ksp, s.t, y)); /* removes the null space, too */
-  } else {
-    PetscCall(KSP_PCApply(s.ksp, x, s.t));
-    PetscCall(MultiplyOnRanks(s, s.t, y));
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* w_0 = A M p, or M A p, and so on for so many products. A flexible solve, which has one, keeps M p. */
 static PetscErrorCode Multiply_GMRESFused(const GMRESSolve &s, LocalInt j, LocalInt products)
 {
+  Mat A;
+
   PetscFunctionBegin;
   if (!s.g->preconditioner.keeps) {
-    for (LocalInt k = 0; k < products; k++) PetscCall(ApplyOperator(s, k ? s.w[k - 1] : s.p, s.w[k]));
+    for (LocalInt k = 0; k < products; k++) PetscCall(KSP_PCApplyBAorAB(s.ksp, k ? s.w[k - 1] : s.p, s.w[k], s.t));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(KSP_PCApply(s.ksp, s.p, s.t));
   PetscCall(Store(s, GMRES_Z, j, 1, s.t));
-  PetscCall(MultiplyByA(s, s.t, s.w[0]));
+  PetscCall(PCGetOperators(s.ksp->pc, &A, nullptr));
+  PetscCall(KSP_MatMult(s.ksp, A, s.t, s.w[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,16 +290,11 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
 {
   const PetscBool guess_zero = ksp->guess_zero;
   GMRESSolve      s;
-  bool            on_all;
 
   PetscFunctionBegin;
   PetscCall(Create_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
   if (s.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
-  if (s.g->ranks.own) {
-    PetscCall(GMRESFusedPrepare(ksp, &s.flops, &on_all));
-    PetscCall(GMRESRankBegin_CUDA(s.g->work, &s.g->basis[GMRES_U]));
-  }
   if (ksp->its) ksp->guess_zero = PETSC_FALSE; /* the GPU has made the iterations until now */
   do {
     PetscCall(KSPInitialResidual(ksp, ksp->vec_sol, s.t, s.w[0], s.p, ksp->vec_rhs));

@@ -1,4 +1,4 @@
-/* Why a solve of the fused GMRES takes the general path, and whether this has own products. */
+/* Why a solve of the fused GMRES takes the general path. */
 #include <petsc/private/pcimpl.h>
 
 #include "gmresfusedimpl.h"
@@ -144,37 +144,13 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether PCApplyBAorAB() makes a product with A and PCApply(), and nothing else. */
-static bool AppliesApart(PC pc)
-{
-  return !pc->ops->applyBA && !PCScalesByDiagonal(pc);
-}
-
-/*
-   Whether the general path of several ranks can have own products with A, as far as this rank sees. Who asks for the path `general`
-   gets MatMult().
-*/
-static PetscErrorCode CanMultiplyHere(KSP ksp, PetscBool *can)
-{
-  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
-  FusedReason           why;
-
-  PetscFunctionBegin;
-  *can = PETSC_FALSE;
-  if (g->path == KSP_GMRESFUSED_GENERAL || ksp->transpose_solve || !AppliesApart(ksp->pc)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(FusedWhyNotWithMatrix(ksp, g->ranks.several, PETSC_TRUE, &why));
-  if (!why) PetscCall(FusedWhyNotWithVectors(ksp, PETSC_FALSE, &why));
-  *can = (PetscBool)!why;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *why)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   PetscMPIInt     size;
-  PetscBool       own, same = PETSC_FALSE;
+  PetscBool       same = PETSC_FALSE;
   Mat             A;
-  int             all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and can have own products */
+  int             all[3]; /* whether the ranks can take the path, have the exchange, and want NCCL */
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
@@ -184,25 +160,20 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *wh
   g->ranks.several = (PetscBool)(size > 1);
   g->ranks.nccl    = nullptr;
   g->ranks.why_mpi = "";
-  g->ranks.own     = PETSC_FALSE;
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(WhyGeneralHere_GMRESFused(ksp, op, why));
   if (!g->ranks.several) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CanMultiplyHere(ksp, &own));
-  if (own || !*why) PetscCall(ExchangeFitsMat(&g->ranks.exchange, A, &same));
+  if (!*why) PetscCall(ExchangeFitsMat(&g->ranks.exchange, A, &same));
   all[0] = !*why;
   all[1] = same;
   all[2] = g->communication != KSP_GMRESFUSED_COMMUNICATION_MPI;
-  all[3] = own;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 3, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, whose GPU cannot decide";
   g->ranks.same_exchange = (PetscBool)all[1];
-  if (!*why) { /* then it is so on all ranks */
-    if (g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI) g->ranks.why_mpi = "it was asked for";
-    PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(g->communication == KSP_GMRESFUSED_COMMUNICATION_NCCL),
-                            &g->ranks.nccl, &g->ranks.why_mpi));
-    if (!g->ranks.nccl) why->text = "several ranks by MPI";
-  }
-  g->ranks.own = (PetscBool)(*why && all[3]);
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
+  if (g->communication == KSP_GMRESFUSED_COMMUNICATION_MPI) g->ranks.why_mpi = "it was asked for";
+  PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(g->communication == KSP_GMRESFUSED_COMMUNICATION_NCCL),
+                          &g->ranks.nccl, &g->ranks.why_mpi));
+  if (!g->ranks.nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

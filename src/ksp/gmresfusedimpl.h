@@ -83,7 +83,6 @@ struct KSP_GMRESFused {
     const char *why_mpi = "";                /* why it did not, where the GPUs could have decided otherwise */
     Exchange    exchange;                    /* of the ghosts of A, for own products */
     PetscBool   same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
-    PetscBool   own           = PETSC_FALSE; /* the general path of the last solve had own products, with the exchange by MPI */
   } ranks;
 
   /* the vectors, made by the first solve */
@@ -125,8 +124,8 @@ bool GMRESFusedIsWatched(KSP);
 /* What is known of M, and whether the solve is flexible; collective. */
 PetscErrorCode GMRESFusedLookAtPreconditioner(KSP);
 /*
-   Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type; and
-   whether the general path has own products. All ranks take the same path; collective.
+   Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type. All
+   ranks take the same path; collective.
 */
 PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 
@@ -135,8 +134,6 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 /* The solve on the GPU. If the norm of the residual is out of the range of its sums, if the solve has to go on as a flexible one,
    or if memory ends and the host takes over, there is a reason for the general path after the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
-/* Refreshes the device copies of the operators, and the exchange of several ranks; whether an error is one of all ranks. */
-PetscErrorCode GMRESFusedPrepare(KSP, PetscLogDouble *product_flops, bool *on_all);
 /* Frees what a KSP has on the GPU. */
 PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *);
 /* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */

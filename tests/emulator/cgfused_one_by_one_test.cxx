@@ -7,9 +7,15 @@
 #include "device.h"
 #include "pc_support.h"
 #include "recorder.h"
+#include "solver.h"
 
 namespace
 {
+
+struct VectorsOnDevice {
+  VectorsOnDevice() { emulated_solvers = true; }
+  ~VectorsOnDevice() { emulated_solvers = false; }
+};
 
 struct Ending {
   Recorder            recorder;
@@ -48,8 +54,8 @@ Ending SolveWith(Mat A, const std::string &options, PCType pc, Looks looks, Pets
 
 TEST_CASE("cgfused: one by one on the emulated GPU, as KSPCG", "[cgfused][sanitizer]")
 {
-  const SolversOnDevice on;
-  const MatObject       A = CreateMat(Poisson(14, 13), SolversOnDevice::rows);
+  const VectorsOnDevice on;
+  const MatObject       A = CreateMat(Poisson(14, 13), MATAIJ);
   for (PCType pc : {PCNONE, PCJACOBI})
     for (const char *norm : {"preconditioned", "unpreconditioned", "natural", "none"})
       for (Looks looks : {Looks::NEVER, Looks::MONITOR, Looks::TEST})

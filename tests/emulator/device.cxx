@@ -39,26 +39,3 @@ PetscMemType ExchangedMemory()
 {
   return PETSC_MEMTYPE_HOST;
 }
-
-/* To PETSc matrices and vectors are on the host. */
-const MatType SolversOnDevice::rows = MATAIJ, SolversOnDevice::blocks = MATBAIJCUDA;
-
-SolversOnDevice::SolversOnDevice()
-{
-  emulated_solvers = true;
-}
-
-SolversOnDevice::~SolversOnDevice()
-{
-  emulated_solvers = false;
-}
-
-PetscErrorCode SolversOnDevice::Place(Mat A) const
-{
-  Mat block;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetDiagonalBlock(A, &block));
-  for (Mat B : {A, block}) PetscCall(MatSetVecType(B, VECSTANDARD));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}

@@ -5,7 +5,6 @@
 #include "solver.h"
 
 #include "ksp/cgfusedimpl.h"
-#include "ksp/gmresfusedimpl.h"
 #include "sparse/csr_mat.h"
 
 static PetscMemType WhereMatricesAre()
@@ -60,20 +59,6 @@ PetscErrorCode VecIsOnDevice(Vec, PetscBool *device)
   return PETSC_SUCCESS;
 }
 
-/* The rows in columns of other ranks, which are on the host. */
-PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscInt **ghosts)
-{
-  Mat      others;
-  PetscInt columns;
-
-  PetscFunctionBegin;
-  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, ghosts));
-  PetscCall(MatGetLocalSize(others, nullptr, &columns));
-  *count = (LocalInt)columns;
-  PetscCall(MatGetOtherCSR(A, csr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A solve of one rank with PCJACOBI or PCNONE runs on the emulated GPU. */
 PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
@@ -89,35 +74,5 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
   if (cg->several || !emulated_solvers || (!none && !M->jacobi)) why->text = "what the emulator has not";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Why a solve takes the general path, and whether it has own products there: as on several ranks with MPI. */
-PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, FusedReason *why)
-{
-  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
-  PetscMPIInt     size;
-  PetscInt        n;
-  PetscBool       same;
-  int             all[2]; /* whether the ranks have rows, and the exchange */
-  Mat             A;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  *op              = GMRESOperators{};
-  *why             = FusedReason{"several ranks by MPI"};
-  g->ranks.several = (PetscBool)(size > 1);
-  g->ranks.own     = PETSC_FALSE;
-  g->ranks.nccl    = nullptr;
-  g->ranks.why_mpi = "it was asked for";
-  if (!g->ranks.several || !emulated_solvers) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetLocalSize(A, &n, nullptr));
-  PetscCall(ExchangeFitsMat(&g->ranks.exchange, A, &same));
-  all[0] = n > 0;
-  all[1] = same;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
-  g->ranks.own           = (PetscBool)all[0];
-  g->ranks.same_exchange = (PetscBool)all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,10 +1,7 @@
 /* Solvers whose vectors are on the emulated device, and preconditioners whose matrices are. */
 #pragma once
 
-/*
-   While this is true, all vectors count as vectors on the GPU. KSPGMRESFUSED on several ranks takes its matrix for one on their
-   GPUs, with MPI between them, and KSPCGFUSED on one rank with PCJACOBI or PCNONE runs on its GPU.
-*/
+/* While this is true, all vectors count as vectors on the GPU, and KSPCGFUSED on one rank with PCJACOBI or PCNONE runs there. */
 extern bool emulated_solvers;
 
 /* While this is true, PCAFSAI and PCSFSAI take every MATAIJ for one on the GPU, and make their factors there. */
