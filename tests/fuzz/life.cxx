@@ -76,7 +76,7 @@ public:
       random_(seed), place_(place), report_(*report), log_(report->log), sent_(place.device && seed % 3 == 2)
   {
     MPI_Comm_size(PETSC_COMM_WORLD, &size_);
-    together_ = size_ > 1 && (sent_ || !place.device) && seed % 4 < 2;
+    together_ = size_ > 1 && seed % 4 < 2;
     PetscOptionsCreate(&options_);
     PetscOptionsPush(options_);
   }
@@ -330,9 +330,8 @@ PetscErrorCode Case::PlaceOptions()
 {
   PetscFunctionBegin;
   if (sent_) PetscCall(PetscOptionsSetValue(options_, "-finepc_backend", "device"));
-  if (!together_) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscOptionsSetValue(options_, "-finepc_consolidate", "true"));
-  if (size_ > 2) PetscCall(PetscOptionsSetValue(options_, "-test_groups", "2"));
+  if (size_ > 1) PetscCall(PetscOptionsSetValue(options_, "-finepc_consolidate", together_ ? "true" : "false"));
+  if (together_ && size_ > 2) PetscCall(PetscOptionsSetValue(options_, "-test_groups", "2"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
