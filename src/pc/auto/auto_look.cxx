@@ -17,7 +17,7 @@
 #include "auto.h"
 
 /* A rank looks at some so many entries, in at least so many rows, in so many chunks, and at the mirror images of so many. */
-static constexpr LocalInt kSampleEntries = 16384, kSampleRows = 512, kChunks = 32, kMirrors = 6144;
+static constexpr LocalInt kSampleEntries = 16384, kSampleRows = 128, kChunks = 32, kMirrors = 6144;
 /* Couplings that one row alone has are those of boundary conditions, if at most this share of all is so. */
 static constexpr double kOneSided = 0.2;
 /* A row is anisotropic if its couplings along one direction are so many times those across it; a matrix, if this share of its rows
