@@ -1617,7 +1617,8 @@ TEST_CASE("cgfused: several ranks and much to exchange", "[cgfused][mpi]")
           const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, all), cg = MakeKSP(A, all, pc);
           const Run         mine = RunOf(fused);
           Compare(mine, RunOf(cg), 1e-9);
-          CHECK(SameRuns(mine, RunOf(fused)));
+          if (PetscMemTypeDevice(backend.where)) Compare(mine, RunOf(fused), 1e-9); /* cuSPARSE adds up in any order */
+          else CHECK(SameRuns(mine, RunOf(fused)));
           CheckRanksPath(fused, backend, false);
         }
 }
