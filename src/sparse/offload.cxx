@@ -159,8 +159,8 @@ has chosen the GPU and its memory ends in the set-up, or when a fused solver beg
 has the matrix from then on. A matrix whose rows are on the GPU, such as `MATAIJCUSPARSE`, is used there in any case.
 
   Ranks that share a GPU come together, and one of them has the rows of all on the GPU: where the host has the matrix, and where the
-GPU has it for `KSPCGFUSED` and `KSPGMRESFUSED`. `-finepc_consolidate false` keeps them apart, and `true` has ranks come together that
-have a GPU each, or none, and with any solver.
+GPU has it for `KSPCGFUSED` and `KSPGMRESFUSED`. `-finepc_consolidate false` keeps them apart, and `true` has ranks come together
+that have a GPU each, or none, and with any solver.
 
 .seealso: `FinePCBackend`, `PCFinePCGetBackend()`, `KSPFinePCSetBackend()`, `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`
 @*/
@@ -758,7 +758,7 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   PetscCall(IsOfDevice(A, &of_device));
   const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
     unites        = of->consolidate != Consolidate::AUTO && of->consolidate != decision->together,
-    solves        = of_device && IsSolver(user) && !decision->by_solver;
+             solves = of_device && IsSolver(user) && !decision->by_solver;
   if (!of_host && !of_device) *decision = Decision{};
   else if (!decision->made || decision->of_device != of_device || asks || unites || solves)
     PetscCall(MakeDecision(A, user, of, decision));
