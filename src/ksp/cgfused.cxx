@@ -65,7 +65,7 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* A solve whose vectors are sent, or go to another rank, makes those that it works with only where something else asks for them. */
+/* A solve whose vectors are sent, or go to another rank, makes no work vectors here: it rarely needs them. */
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
   PetscBool given, sent = PETSC_FALSE;
@@ -73,11 +73,11 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
   Mat       A;
 
   PetscFunctionBegin;
+  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_CGFused *)ksp->data)->consolidated));
+  if (ksp->setupstage == KSP_SETUP_NEWMATRIX) PetscFunctionReturn(PETSC_SUCCESS); /* the rest is done already */
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
   if (given) {
     PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-    ((KSP_CGFused *)ksp->data)->consolidated.outer = ksp; /* which leaves A in a reset */
-    if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
     PetscCall(FusedIsSent(ksp, &sent));
     PetscCall(MatGetGroup(A, &group));
   }
@@ -387,6 +387,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->setupnewmatrix                    = PETSC_TRUE;
   ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
   ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_CGFused>>;
   ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;

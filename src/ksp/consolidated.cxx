@@ -19,6 +19,20 @@ static PetscErrorCode LeaveGroup(KSPConsolidated *c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode KSPSetUp_Consolidated(KSP ksp, KSPConsolidated *c)
+{
+  PetscBool given;
+  Mat       A;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (!given) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  c->outer = ksp; /* which leaves A in a reset */
+  if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
 {
   PetscFunctionBegin;

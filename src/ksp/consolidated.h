@@ -23,6 +23,11 @@ struct KSPConsolidated {
 using CopyKSPOptions = PetscErrorCode (*)(KSP from, KSP to);
 
 /*
+   Part of SetUp(), which the solver has called for a new matrix, too: decides where the rows of the matrix are used, and whether
+   ranks come together, before a preconditioner does, which may be one of any solver.
+*/
+PetscErrorCode KSPSetUp_Consolidated(KSP, KSPConsolidated *);
+/*
    Solves for all ranks, where they have come together to use the matrix and the preconditioner; `solved` tells. `why_not` is what
    the type has against it, empty if it has nothing. History and monitors that look at nothing but the norm get the norms
    afterwards; with other ones, or with a test of the program, all ranks follow the leaders from one iteration to the next.

@@ -215,6 +215,8 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
 static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
+  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_GMRESFused *)ksp->data)->consolidated));
+  if (ksp->setupstage == KSP_SETUP_NEWMATRIX) PetscFunctionReturn(PETSC_SUCCESS); /* the rest is done already */
   PetscCall(FusedSetWorkVecs(ksp, 2 + kGMRESMostStep));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -440,6 +442,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_RIGHT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->setupnewmatrix                    = PETSC_TRUE;
   ksp->ops->setup                        = Entry<KSPSetUp_GMRESFused>;
   ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_GMRESFused>>;
   ksp->ops->reset                        = Entry<KSPReset_GMRESFused>;

@@ -734,6 +734,7 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   Decision *decision = nullptr;
   MatUsers *users    = nullptr;
   Asked    *of       = nullptr;
+  MatGroup *group    = nullptr;
   PetscBool of_host, of_device;
 
   PetscFunctionBegin;
@@ -756,9 +757,10 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   if (!kHasCUDA && of->backend != FINEPC_BACKEND_DEVICE && of->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsOfHost(A, &of_host));
   PetscCall(IsOfDevice(A, &of_device));
+  PetscCall(MatGetGroup(A, &group));
   const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
     unites        = of->consolidate != Consolidate::AUTO && of->consolidate != decision->together,
-             solves = of_device && IsSolver(user) && !decision->by_solver;
+             solves = of_device && IsSolver(user) && !decision->by_solver && !group;
   if (!of_host && !of_device) *decision = Decision{};
   else if (!decision->made || decision->of_device != of_device || asks || unites || solves)
     PetscCall(MakeDecision(A, user, of, decision));
