@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kBlockSize) AddNumbers(CSRView A, Count *sum)
   if (threadIdx.x == 0 && of_block) atomicAdd(sum, of_block);
 }
 
-/* 1 / sqrt(|a_ii|), or 1 without such an entry. In most rows it is the one in the middle. */
+/* 1 / sqrt(|a_ii|), or no number without such an entry. In most rows it is the one in the middle. */
 __global__ void __launch_bounds__(kBlockSize) FindScales(CSRView A, float *scale)
 {
   const LocalInt row = (LocalInt)GridThread();
@@ -80,10 +80,14 @@ __global__ void __launch_bounds__(kBlockSize) FindScales(CSRView A, float *scale
   const LocalInt  begin = A.i[row], middle = begin + (A.i[row + 1] - begin) / 2;
   const LocalInt  k = middle < A.i[row + 1] && A.j[middle] == row ? middle : Place(A, row, row);
   const PetscReal a = k < 0 ? 0 : fabs(A.a[k]);
-  scale[row]        = a > 0 && isfinite(a) ? (float)rsqrt(a) : 1.f;
+  const float     s = a > 0 && isfinite(a) ? (float)rsqrt(a) : 0.f;
+  scale[row]        = s > 1e-37f && isfinite(s) ? s : nanf("");
 }
 
-/* The entries of the scaled matrix with random weights, those above the diagonal less those below, and their squares */
+/*
+   The entries of the scaled matrix with random weights, those above the diagonal less those below, and their squares. Of a positive
+   definite matrix no scaled entry is larger than 1: where one is, it would hide others, and the sums are no numbers.
+*/
 struct Values {
   double sum, squares;
 };
@@ -102,7 +106,8 @@ __global__ void __launch_bounds__(kBlockSize) AddValues(CSRView A, const float *
       const LocalInt j = A.j[k];
       if (j == row) continue;
       const unsigned weight = (unsigned)min(row, j) * 0x9e3779b1u + (unsigned)max(row, j) * 0x85ebca77u;
-      const double   value  = A.a[k] * (own * (double)scale[j]) * (double)((weight ^ weight >> 15) * 0x2c1b3c6du | 1u);
+      const double   scaled = A.a[k] * (own * (double)scale[j]);
+      const double   value  = fabs(scaled) <= 2 ? scaled * (double)((weight ^ weight >> 15) * 0x2c1b3c6du | 1u) : (double)nanf("");
       mine.sum += row < j ? value : -value;
       mine.squares += value * value;
     }
@@ -243,7 +248,8 @@ PetscErrorCode IsRounded(const CSRView &A, CSRSymmetry *work, bool *rounded, cud
   AddValues<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, scale.data(), (Values *)work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(&values, work, sizeof(values), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  *rounded = std::isfinite(values.squares) && std::abs(values.sum) <= kSymmetryOfSums * std::sqrt(values.squares);
+  *rounded =
+    std::isfinite(values.squares) && values.squares > 0 && std::abs(values.sum) <= kSymmetryOfSums * std::sqrt(values.squares);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -11,7 +11,8 @@
    a_ij and a_ji count as equal if they differ by at most kSymmetry of the larger one, or by at most kSymmetryNoise of a_ii, which
    is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively. The CUDA twin scales A to a unit
    diagonal and adds up its entries with random weights: if the sums above and below the diagonal differ by no more than
-   kSymmetryOfSums of the root of the sum of squares it does not look at pairs, of which one in many may differ by a little more.
+   kSymmetryOfSums of the root of the sum of squares it does not look at pairs, of which few small ones among many may differ by
+   more.
 */
 constexpr PetscReal kSymmetry = 1e-8, kSymmetryNoise = 1e-14, kSymmetryOfSums = 1e-12;
 
