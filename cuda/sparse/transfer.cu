@@ -309,9 +309,10 @@ PetscErrorCode ArraysAwait(cudaStream_t stream)
 {
   PetscFunctionBegin;
   if (!pieces.begun) PetscFunctionReturn(PETSC_SUCCESS);
-  pieces.begun = false;
-  PetscCallCUDA(crew->Wait());
-  PetscCall(Follow(pieces.aside, stream));
+  pieces.begun            = false;
+  const cudaError_t error = crew->Wait();
+  PetscCall(Follow(pieces.aside, stream)); /* what has been begun ends before the memory goes to somebody else */
+  PetscCallCUDA(error);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

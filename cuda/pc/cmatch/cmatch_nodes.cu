@@ -773,9 +773,11 @@ PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *modes, int
     coming->mode[k] = mode[k];
     task[k]         = {coming->arrived + (size_t)k * rows, from[k], of_mode};
   }
-  PetscCall(ArraysBegin(count, task, stream, &begun));
-  if (begun) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArraysCopy_CUDA(count, task, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscErrorCode code = ArraysBegin(count, task, stream, &begun);
+  if (!code && begun) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!code) code = ArraysCopy_CUDA(count, task, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST);
+  if (code) PetscCall(ArrayDestroy_CUDA((void **)&coming->arrived));
+  PetscCall(code);
   PetscCall(CMATCHAwaitModes_CUDA(rows, modes, B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -788,9 +790,9 @@ PetscErrorCode CMATCHAwaitModes_CUDA(LocalInt rows, const CMATCHModes *modes, do
   PetscFunctionBegin;
   if (!coming || !coming->arrived) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
-  const PetscErrorCode code = ArraysAwait(stream);
+  PetscErrorCode code = ArraysAwait(stream);
   for (int k = 0; !code && k < coming->count; k++)
-    PetscCall(CMATCHPutMode_CUDA(rows, modes, coming->mode[k], coming->arrived + (size_t)k * rows, -1, B));
+    code = CMATCHPutMode_CUDA(rows, modes, coming->mode[k], coming->arrived + (size_t)k * rows, -1, B);
   PetscCall(ArrayDestroy_CUDA((void **)&coming->arrived));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

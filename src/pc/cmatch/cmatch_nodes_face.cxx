@@ -459,12 +459,13 @@ PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
 
   PetscFunctionBegin;
   PetscCall(UpdateModes(pc, A, k));
-  PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&cmatch->kept_modes->view);
-  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscErrorCode code = PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0);
+  if (!code) code = CallGuarded(ComputeNodes, pc, A, (const CMATCHModes *)&cmatch->kept_modes->view);
   const PetscErrorCode arrived = cmatch->kept_modes->Await(); /* the program may change its vectors from now on */
+  if (code || arrived) cmatch->kept_modes.reset();            /* which may not be complete */
   PetscCall(code);
   PetscCall(arrived);
+  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   cmatch->modes_bytes = cmatch->kept_modes->bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
