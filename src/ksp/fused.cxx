@@ -413,7 +413,10 @@ PetscErrorCode FusedSetWorkVecs(KSP ksp, PetscInt count)
 {
   PetscFunctionBegin;
   PetscErrorCode code = MakeWorkVecs(ksp, count);
-  if (!code && kPetscHasCUDA) code = GiveMemory(count, ksp->work);
+  if (!code && kPetscHasCUDA) {
+    code = GiveMemory(count, ksp->work);
+    if (code) PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work));
+  }
   if (code) { /* PETSc leaves an array that is not complete, which nobody may destroy */
     ksp->work  = nullptr;
     ksp->nwork = 0;

@@ -326,7 +326,7 @@ PetscErrorCode PCPreSolve_AUTO(PC pc, KSP ksp, Vec, Vec)
   PetscCall(IsFree(ksp, &is_free));
   if (is_free != s->free) PetscCall(AUTOSetFree(pc, is_free));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &probes, KSPCG, KSPCGFUSED, ""));
-  if (!probes) PetscCall(AUTOMakeSure(pc));
+  if (!probes && !pc->reusepreconditioner) PetscCall(AUTOMakeSure(pc));
   PetscCall(WatchSolve(pc, ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
