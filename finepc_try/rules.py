@@ -2,7 +2,7 @@
 import functools
 import os
 
-SMALL = 100_000  # rows, as in auto_rules.cxx
+SMALL, SMALL_ENTRIES = 100_000, 3_000_000  # as in auto_rules.cxx
 ELLIPTIC = 0.6
 UNEVEN = 20
 
@@ -23,7 +23,7 @@ def words_of(properties, backend, ranks, kind, free):
         "blocks": blocks,
         "uneven": properties.longest_row * properties.rows > UNEVEN * properties.entries,
         "sound": properties.rows > 0 and properties.missing_diagonal == 0,
-        "small": properties.rows < SMALL,
+        "small": properties.rows < SMALL and properties.entries < SMALL_ENTRIES,
         "device": backend == "cuda",
         "one_rank": ranks == 1,
         "free": free,

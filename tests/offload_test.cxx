@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "pc/auto/auto.h"
 #include "bodies.h"
 #include "compare.h"
 #include "device.h"
@@ -361,6 +362,42 @@ TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
   size_t bytes;
   MUST(MatGetSentBytes(A, &bytes));
   CHECK(bytes > 50400 * 7 * 12 * 0.9);
+}
+
+TEST_CASE("offload: auto looks at a solve, which goes on as if it had not, or ends there", "[offload][auto][gpu]")
+{
+  NEEDS_DEVICE();
+  const auto candidate = [](const char *name, const char *options, double iteration, double set_up) {
+    AUTOCandidate what;
+    what.name      = name;
+    what.options   = options;
+    what.iteration = iteration;
+    what.set_up    = set_up;
+    return what;
+  };
+  const MatObject A = CreateMat(Box(60, 60, 3), MATAIJ);
+  for (const std::string path : {"graph", "resident"}) {
+    if (DeviceIsEmulated() && path != "graph") continue;
+    CAPTURE(path);
+    const std::string options = OnDevice("-ksp_norm_type unpreconditioned -ksp_cgfused_path " + path);
+    const Solver      one(A, KSPCGFUSED, PCJACOBI, options), looks(A, KSPCGFUSED, PCAUTO, options);
+    PC_AUTO *const    s = (PC_AUTO *)PCOf(looks.ksp)->data;
+    s->given            = {candidate("jacobi", "-pc_type jacobi", 1, 0), candidate("none", "-pc_type none", 1, 1e9)};
+    const Run alone = RunOf(one.ksp), looked_at = RunOf(looks.ksp);
+    CHECK(alone.iterations > 34);
+    CHECK(SameRuns(looked_at, alone));
+    CHECK(s->records[1].set_ups == 0);
+    const Solver   leaves(A, KSPCGFUSED, PCAUTO, options);
+    PC_AUTO *const left = (PC_AUTO *)PCOf(leaves.ksp)->data;
+    left->given         = {candidate("jacobi", "-pc_type jacobi", 1000, 0), candidate("sfsai", "-pc_type sfsai", 1e-3, 0)};
+    const Run both      = RunOf(leaves.ksp);
+    CHECK(both.reason > 0);
+    CHECK(left->records[0].its == 32);
+    CHECK(left->records[1].its > 0);
+    CHECK(both.iterations == 32 + left->records[1].its);
+    CHECK(VectorDifference(both.x, alone.x) <= 1e-5);
+    CHECK(Contains(leaves.View(), path));
+  }
 }
 
 TEST_CASE("offload: gmresfused and rrbcg", "[offload][gpu]")

@@ -171,6 +171,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   s.beta  = beta;
   SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, *test, stream));
+  work->launched = 0;
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));
   if (work->resident) PetscCall(CGFusedStartResident(work, stream));
   else {
@@ -181,19 +182,24 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
-                                   PetscReal *value)
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt until, LocalInt *count, const CGRecord **records, CGStop *stop,
+                                   LocalInt *its, PetscReal *value)
 {
+  const LocalInt left = until - work->launched, /* it may be below 0 */
+    steps             = work->resident ? PetscMin(left, kCGRecords) : CGFusedIterationsOfGraph(work);
+  const int    most   = work->resident || work->one_by_one ? 1 : kCGInFlight;
+  const int    wanted = left > 0 ? work->mailbox.ahead() + (int)PetscMin((left - 1) / steps + 1, most) : 0;
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(work->mailbox.KeepAhead(work->resident || work->one_by_one ? 1 : kCGInFlight, stream, [&]() {
+  PetscCall(work->mailbox.KeepAhead(PetscMin(wanted, most), stream, [&]() {
     PetscFunctionBegin;
     if (work->resident) {
-      PetscCall(CGFusedLaunchResident(work, stream));
+      PetscCall(CGFusedLaunchResident(work, steps, stream));
       PetscCall(work->mailbox.Post(false, stream));
     } else PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
+    work->launched += steps;
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   if (work->one_by_one) PetscCallCUDA(cudaGraphLaunch(work->product, stream)); /* of the next iteration; it changes z alone */

@@ -60,6 +60,7 @@ struct CGFusedWork : ExchangeRanks {
 
   /* the solve */
   CGFusedVectors  v{};
+  LocalInt        launched = 0; /* iterations */
   CGMailbox       mailbox{&memory};
   Buffer<double>  t{&memory};        /* t = D (r + W1 r); for the resident kernel also w, and a second r and p */
   Buffer<double>  partial{&memory};  /* sums of blocks */
@@ -96,6 +97,8 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, bool start, cons
 PetscErrorCode CGFusedLaunchDirection(CGFusedWork *, bool early, bool decide, cudaStream_t);
 /* The graph of some iterations with the vectors of the work; a graph of the same arrays is kept. */
 PetscErrorCode CGFusedCaptureIterations(CGFusedWork *);
+/* Iterations of a launch of it. */
+LocalInt CGFusedIterationsOfGraph(const CGFusedWork *);
 /* Destroys it, if there is one. */
 PetscErrorCode CGFusedDestroyGraph(CGFusedWork *);
 
@@ -112,8 +115,8 @@ bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath
 PetscErrorCode CGFusedAllocateResident(CGFusedWork *);
 /* Before the first launch: z = M r, which the start leaves out where M is diagonal. */
 PetscErrorCode CGFusedStartResident(CGFusedWork *, cudaStream_t);
-/* Iterations until the end, kCGRecords at most. */
-PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
+/* Iterations until the end, so many at most, which is not more than kCGRecords. */
+PetscErrorCode CGFusedLaunchResident(CGFusedWork *, LocalInt steps, cudaStream_t);
 
 /* ------------------------------------ a rank among several ------------------------------------ */
 

@@ -297,7 +297,7 @@ PetscErrorCode LaunchRest(CGFusedWork *work, cudaStream_t stream)
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  for (int k = 0; k < (work->cycle || work->one_by_one ? 1 : kCGIterations); k++) {
+  for (LocalInt k = 0; k < CGFusedIterationsOfGraph(work); k++) {
     if (!work->one_by_one) PetscCall(LaunchProduct(work, stream));
     PetscCall(LaunchRest(work, stream));
   }
@@ -306,6 +306,11 @@ PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 }
 
 } // namespace
+
+LocalInt CGFusedIterationsOfGraph(const CGFusedWork *work)
+{
+  return work->cycle || work->one_by_one ? 1 : kCGIterations;
+}
 
 PetscErrorCode CGFusedMayStartEarly(bool *early)
 {

@@ -363,7 +363,7 @@ PetscErrorCode CGFusedStartResident(CGFusedWork *work, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchResident(CGFusedWork *work, cudaStream_t stream)
+PetscErrorCode CGFusedLaunchResident(CGFusedWork *work, LocalInt steps, cudaStream_t stream)
 {
   const size_t  n = work->A.rows;
   double *const t = work->t.data();
@@ -381,7 +381,7 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *work, cudaStream_t stream)
              t + 3 * n,
              work->slots.data(),
              work->rows,
-             kCGRecords,
+             steps,
              work->room,
              work->mailbox.state()};
   void         *args[] = {&g};

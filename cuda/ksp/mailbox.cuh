@@ -130,7 +130,8 @@ public:
 
   State *state() const { return state_.data(); } /* on the device */
   size_t bytes() const { return state_.bytes(); }
-  bool   idle() const { return launched_ == arrived_; } /* no launch is left to be read */
+  int    ahead() const { return (int)(launched_ - arrived_); } /* launches that are left to be read */
+  bool   idle() const { return !ahead(); }
 
   /* Launches that the host was ahead at the end of a solve may still run: waits for them. */
   PetscErrorCode Wait()

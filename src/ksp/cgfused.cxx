@@ -189,9 +189,13 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   CGFusedPreconditioner M;
   PetscMPIInt           size;
   PetscBool             sent, fell = PETSC_FALSE;
+  SolveLookFn           look;
 
   PetscFunctionBegin;
   PetscCall(CheckArrays_CGFused(ksp));
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSolveLook, &look));
+  cg->look = nullptr;
+  if (look) PetscCall((*look)(ksp->pc, &cg->look));
   cg->x_away    = PETSC_FALSE;
   ksp->its      = 0;
   cg->before    = 0;

@@ -104,11 +104,13 @@ PetscErrorCode CGFusedProduct_CUDA(CGFusedWork *, const PetscScalar *x, PetscSca
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
 /*
    Goes on with the iterations and waits for some of them: to be called until stop is not CG_RUNNING any more. It gives the records
-   of the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations that
-   KSPCG would give, and value the scalar that the stop is about: the norm, or the beta or delta that is not finite or indefinite.
+   of the iterations that are new to the caller, valid until the next call. Where `until` iterations are done, or a few more that
+   are launched together, nothing is under way, and the vectors are those of the last record; it is above what the caller knows of.
+   After a stop `its` is the number of iterations that KSPCG would give, and value the scalar that the stop is about: the norm, or
+   the beta or delta that is not finite or indefinite.
 */
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
-                                   PetscReal *value);
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt until, LocalInt *count, const CGRecord **records, CGStop *stop,
+                                   LocalInt *its, PetscReal *value);
 /* Waits for the product that was made ahead, where the host has ended iterations that went one by one. */
 PetscErrorCode CGFusedHalt_CUDA(const CGFusedWork *);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);

@@ -338,8 +338,9 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
   PetscFunctionBegin;
   PetscCall(WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedBegin_CUDA(cg->work, beta, &test); }));
   do {
-    PetscCall(
-      WithVectors(ksp, [&](const CGFusedVectors &) { return CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value); }));
+    PetscCall(WithVectors(ksp, [&](const CGFusedVectors &) {
+      return CGFusedAdvance_CUDA(cg->work, CGFusedNextLook(cg), &count, &records, stop, its, value);
+    }));
     for (LocalInt k = 0; k < count; k++) {
       if (!done) cg->range.Step(records[k].a);
       PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
@@ -352,8 +353,10 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
         ksp->rnorm = records[k].norm;
         PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
         PetscCall(KSPMonitor(ksp, done, records[k].norm));
+        if (cg->look) cg->look->norms.push_back(records[k].norm);
       }
     }
+    if (!one_by_one && *stop == CG_RUNNING && done >= CGFusedNextLook(cg)) PetscCall((*cg->look->decide)(ksp, cg->look));
   } while (*stop == CG_RUNNING && !ksp->reason);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

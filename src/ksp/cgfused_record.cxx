@@ -16,6 +16,9 @@ PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
   PetscCall(KSPLogResidualHistory(ksp, norm));
   PetscCall(KSPMonitor(ksp, its, norm));
   PetscCall((*ksp->converged)(ksp, its, norm, &ksp->reason, ksp->cnvP));
+  if (!cg->look) PetscFunctionReturn(PETSC_SUCCESS);
+  cg->look->norms.push_back(norm);
+  if (!ksp->reason && its >= cg->look->next) PetscCall((*cg->look->decide)(ksp, cg->look));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

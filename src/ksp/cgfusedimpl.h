@@ -20,6 +20,7 @@
 #include "cgface.h"
 #include "cgfused.h"
 #include "consolidated.h"
+#include "pc/watch.h"
 
 /* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
 struct CGFusedPreconditioner {
@@ -61,6 +62,7 @@ struct KSP_CGFused {
   const char *why_mpi    = "";          /* why it did not, where the GPUs could have decided otherwise */
   PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
   const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
+  SolveLook  *look       = nullptr;     /* what the preconditioner wants of the solve that runs */
   CGRange     range;
   PetscInt    before = 0;     /* iterations before the residual was computed anew, since its recurrence had lost it */
   PetscReal   began  = 0;     /* the norm that followed, or the first one */
@@ -102,7 +104,13 @@ struct KSP_CGFused {
 
 /* ------------------------------------- cgfused_record.cxx ------------------------------------- */
 
-/* What follows the norm of an iteration: history, monitors, the convergence test. */
+/* The iterations after which the preconditioner looks at the solve. */
+inline LocalInt CGFusedNextLook(const KSP_CGFused *cg)
+{
+  return cg->look ? (LocalInt)PetscMin(cg->look->next, (PetscInt)LOCAL_INT_MAX) : LOCAL_INT_MAX;
+}
+
+/* What follows the norm of an iteration: history, monitors, the convergence test, and the look of the preconditioner. */
 PetscErrorCode CGFusedTestNorm(KSP, PetscInt its, PetscReal norm);
 /* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i; a_before is that of row i - 1. */
 PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);

@@ -180,7 +180,7 @@ static PetscErrorCode RunWithReuse(PC pc, KSP ksp, SolveFn solve, const SolveSet
     its += ksp->its;
     const KSPConvergedReason reason = ksp->reason;
     goes_on                         = reason < 0 && PCReuseIsFrozen(pc);
-    if (goes_on) PetscCall(SolveAgain(ksp, settings, start, &hopeless));
+    if (goes_on) PetscCall(SolveAgain(ksp, settings, 1, start, &hopeless));
     goes_on = goes_on && !hopeless;
     if (goes_on) PetscCall(PCReuseRefresh(pc, &goes_on));
     else ksp->reason = reason;

@@ -85,7 +85,7 @@ static PetscErrorCode ResidualNorm(KSP ksp, Vec x, Vec r, PetscReal *norm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SolveAgain(KSP ksp, const SolveSettings &settings, SolveStart *start, bool *hopeless)
+PetscErrorCode SolveAgain(KSP ksp, const SolveSettings &settings, PetscReal share, SolveStart *start, bool *hopeless)
 {
   const bool own_test = ksp->converged == KSPConvergedDefault;
   PetscReal  now;
@@ -96,7 +96,7 @@ PetscErrorCode SolveAgain(KSP ksp, const SolveSettings &settings, SolveStart *st
   *hopeless = !std::isfinite(start->first);
   if (*hopeless) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ResidualNorm(ksp, ksp->vec_sol, start->r, &now));
-  const bool keep = own_test && now < start->first; /* not if it is NaN */
+  const bool keep = own_test && now < share * start->first; /* not if it is NaN */
   if (!keep && start->x) PetscCall(VecCopy(start->x, ksp->vec_sol));
   if (!keep && !start->x) PetscCall(VecSet(ksp->vec_sol, 0));
   ksp->guess_zero = (PetscBool)(!keep && settings.guess_zero);

@@ -5,12 +5,29 @@
 */
 #pragma once
 
+#include <vector>
+
 #include "petsc_compat.h"
 
 using SolveFn       = PetscErrorCode (*)(KSP);
 using AroundSolveFn = PetscErrorCode (*)(PC, KSP, SolveFn);
 
 constexpr const char *kAroundSolve = "FinePCAroundSolve_C";
+
+/*
+   What a preconditioner has a solver do that knows of looks, CGFUSED: it adds the norm of each iteration, makes no iteration beyond
+   `next` before decide() has raised that, and ends where decide() has set the reason of the KSP.
+*/
+struct SolveLook {
+  PetscInt               next = PETSC_INT_MAX;
+  std::vector<PetscReal> norms;
+  PetscErrorCode (*decide)(KSP, SolveLook *) = nullptr;
+};
+
+/* Composed by the preconditioner: what it wants of the solve that runs, or null. */
+using SolveLookFn = PetscErrorCode (*)(PC, SolveLook **);
+
+constexpr const char *kSolveLook = "FinePCSolveLook_C";
 
 /* For the next solve, if it tests a norm. */
 PetscErrorCode WatchSolve(PC, KSP);
@@ -33,8 +50,8 @@ PetscErrorCode SolveBegin(KSP, SolveStart *);
 PetscErrorCode SolveEnd(KSP, const SolveSettings &, SolveStart *);
 
 /*
-   The next run begins where the last one has ended, or where the program has begun if that is not worse, or not a number, or if a
-   test of the program might compare with the first residual. The tolerance is relative to what it was relative to. `*hopeless` is
-   whether no preconditioner can help, since b or the guess has no norm.
+   The next run begins where the last one has ended if the residual there has at most this share of the norm of the first one, and
+   otherwise where the program has begun, as where a test of the program might compare with the first residual. The tolerance is
+   relative to what it was relative to. `*hopeless` is whether no preconditioner can help, since b or the guess has no norm.
 */
-PetscErrorCode SolveAgain(KSP, const SolveSettings &, SolveStart *, bool *hopeless);
+PetscErrorCode SolveAgain(KSP, const SolveSettings &, PetscReal share, SolveStart *, bool *hopeless);

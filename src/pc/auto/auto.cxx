@@ -643,6 +643,12 @@ static PetscErrorCode SetReuse_AUTO(PC pc, PCFinePCReuse reuse)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode GetLook_AUTO(PC pc, SolveLook **look)
+{
+  *look = ((const PC_AUTO *)pc->data)->look;
+  return PETSC_SUCCESS;
+}
+
 static PetscErrorCode GetReuse_AUTO(PC pc, PCFinePCReuse *reuse)
 {
   *reuse = ((const PC_AUTO *)pc->data)->reuse;
@@ -657,6 +663,7 @@ static PetscErrorCode Compose_AUTO(PC pc, PetscBool compose)
     ComposeMethods(pc, "PCFinePCSetReuse", compose ? Entry<SetReuse_AUTO> : nullptr, compose ? Entry<GetReuse_AUTO> : nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, "PCAUTOGetPC_C", compose ? Entry<GetActing> : nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, kAroundSolve, compose ? Entry<AroundSolve_AUTO> : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kSolveLook, compose ? Entry<GetLook_AUTO> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

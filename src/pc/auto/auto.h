@@ -108,6 +108,7 @@ struct PC_AUTO {
   bool                       free         = true; /* the solver takes preconditioners that are not symmetric, or is not known */
   std::string                solver;              /* the type of the last KSP */
   std::string                prefix;
+  SolveLook                 *look = nullptr;           /* at the solve that runs */
   Vec                        r = nullptr, t = nullptr; /* for work, where a claim of the solver's is looked at */
 };
 

@@ -18,9 +18,9 @@
 #include "auto.h"
 
 /* The first look at a run, with a solver whose preconditioner has to be symmetric, and with others, which often are GMRES with
- * restarts after 30 iterations. */
-static constexpr PetscInt kFirstLook = 20, kFirstLookFree = 30;
-/* Where the GPU may decide about the iterations, a look ends the run. */
+ * restarts after 30 iterations; on a GPU an iteration takes less time than a look. */
+static constexpr PetscInt kFirstLook = 20, kFirstLookFree = 30, kFirstLookDevice = 32;
+/* Where the GPU may decide about the iterations of GMRES, a look ends the run. */
 static constexpr PetscInt kFirstEnd = 96, kNextEnd = 4;
 /* Another candidate is worth trying if the rest costs so many times as much as its set-up and this number of its iterations. */
 static constexpr double kWorth = 1.5, kProbe = 16;
@@ -29,19 +29,19 @@ static constexpr double kMost = 500;
 /* One that was left before goes on if its rest, with a set-up, seems to cost so many times less. */
 static constexpr double kBetter = 1.5;
 
-struct Course {
+struct Course : SolveLook {
   PC      pc;
   SolveFn solve;
-  PetscErrorCode (*test)(KSP, PetscInt, PetscReal, KSPConvergedReason *, void *);
-  void                  *context; /* of the test */
-  PetscInt               next;    /* iterations at the next look */
-  std::vector<PetscReal> norms;
-  bool                   left;
+  PetscErrorCode (*test)(KSP, PetscInt, PetscReal, KSPConvergedReason *, void *) = nullptr;
+  void *context                                                                  = nullptr; /* of the test */
+  bool  left                                                                     = false;
+
+  Course(PC pc, SolveFn solve) : pc(pc), solve(solve) { }
 };
 
 /*
-   Iterations from here to this norm, by the mean of the course so far and by that of its second half. With `slows` the logarithm of
-   the norm falls as a power of the iterations that is below 1.
+   Iterations from here to this norm, between what the course so far says and what its second half says. With `slows` the logarithm
+   of the norm falls as a power of the iterations that is below 1.
 */
 static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slows)
 {
@@ -57,21 +57,22 @@ static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slo
   if (before >= done) return kStill * wanted / done * (double)last;
   const double power = PetscMax(before > 0 ? std::log2(done / before) : 1, kLeast);
   if (slows && power < 1) return (double)last * (std::pow((wanted + done) / done, 1 / power) - 1);
-  return wanted / PetscMin(done / (double)last, (done - before) / (double)(last - half));
+  return wanted / std::sqrt(done / (double)last * ((done - before) / (double)(last - half)));
 }
 
 /* Whether another candidate takes over. All ranks have the same norms. Ill-conditioned matrices, which are not those of elliptic
- * problems, slow down where the preconditioner does little. */
+ * problems or of elasticity with its modes, slow down where the preconditioner does little. */
 static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, PetscReal goal)
 {
   PC_AUTO     *s      = (PC_AUTO *)pc->data;
   AUTORecord  &record = s->records[s->acting];
-  const bool   slows  = record.what.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen);
+  const bool   slows  = record.what.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen) && s->seen.modes <= 1;
   const double rest   = PetscMin(Rest(norms, goal, slows), kMost * its);
   const int    fresh = AUTOFirstFresh(s), left = AUTOBestLeft(s);
   const double cost  = rest * record.what.iteration;
   double       least = cost;
 
+  if (cost <= record.what.set_up) return false; /* another one would cost as much again */
   if (fresh >= 0) {
     const AUTOCandidate &what  = s->records[fresh].what;
     const double         trial = kWorth * (what.set_up + kProbe * what.iteration);
@@ -89,6 +90,19 @@ static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, Pet
   return true;
 }
 
+/* Looks, and next after twice as many iterations. */
+static PetscErrorCode Decide_Course(KSP ksp, SolveLook *look)
+{
+  Course        *c   = (Course *)look;
+  const PetscInt its = (PetscInt)c->norms.size() - 1;
+
+  PetscFunctionBegin;
+  c->next = its < PETSC_INT_MAX / 2 ? 2 * its : PETSC_INT_MAX;
+  c->left = Leaves(c->pc, its, c->norms, ksp->ttol);
+  if (c->left) ksp->reason = KSP_DIVERGED_ITS;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPConvergedReason *reason, void *context)
 {
   Course *c = (Course *)context;
@@ -98,9 +112,22 @@ static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPC
   if (n == 0) c->norms.clear();
   c->norms.push_back(norm);
   if (*reason || n < c->next) PetscFunctionReturn(PETSC_SUCCESS);
-  c->next = 2 * n;
-  c->left = Leaves(c->pc, n, c->norms, ksp->ttol);
-  if (c->left) *reason = KSP_DIVERGED_ITS;
+  PetscCall(Decide_Course(ksp, c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The solver knows of looks. */
+static PetscErrorCode RunLookedAt(Course *c, KSP ksp)
+{
+  PC_AUTO *s = (PC_AUTO *)c->pc->data;
+
+  PetscFunctionBegin;
+  c->decide = Decide_Course;
+  c->norms.reserve((size_t)PetscMin(c->next, ksp->max_it) + 1); /* an error here is not one amid the iterations of other ranks */
+  s->look                   = c;
+  const PetscErrorCode code = (*c->solve)(ksp);
+  s->look                   = nullptr;
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -174,16 +201,19 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   const AUTORecord &record = s->records[s->acting];
   const bool        others = AUTOFirstFresh(s) >= 0 || AUTOBestLeft(s) >= 0;
   const PetscInt    known  = record.solves ? 2 * s->its : 0; /* that it takes as long as before is no surprise */
-  Course            c{pc, solve, nullptr, nullptr, 0, {}, false};
-  PetscBool         fused;
+  Course            c(pc, solve);
+  PetscBool         looks, ends;
   bool              goes_on = false;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &fused, KSPCGFUSED, KSPGMRESFUSED, KSPRRBCG, ""));
-  c.next = PetscMax(record.check ? record.check : fused ? kFirstEnd : s->free ? kFirstLookFree : kFirstLook, known);
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPCGFUSED, &looks));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &ends, KSPGMRESFUSED, KSPRRBCG, ""));
+  const PetscInt first = looks && s->seen.on_device ? kFirstLookDevice : s->free ? kFirstLookFree : kFirstLook;
+  c.next               = PetscMax(record.check ? record.check : ends ? kFirstEnd : first, known);
   if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
-  else if (!fused) PetscCall(RunWithLooks(&c, ksp));
-  else if (record.what.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
+  else if (looks) PetscCall(RunLookedAt(&c, ksp));
+  else if (!ends) PetscCall(RunWithLooks(&c, ksp));
+  else if (!s->free && record.what.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
   else {
     PetscCall(WholeCycles(ksp, &c.next));
     PetscCall(RunToLook(&c, ksp, &goes_on));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 #include "ranks/agree.h"
 #include "options.h"
@@ -17,7 +18,7 @@
 #include "auto.h"
 
 /* A rank looks at some so many entries, in at least so many rows, in so many chunks, and at the mirror images of so many. */
-static constexpr LocalInt kSampleEntries = 16384, kSampleRows = 128, kChunks = 32, kMirrors = 6144;
+static constexpr LocalInt kSampleEntries = 8192, kSampleRows = 128, kChunks = 32, kMirrors = 4096;
 /* Couplings that one row alone has are those of boundary conditions, if at most this share of all is so. */
 static constexpr double kOneSided = 0.2;
 /* A row is anisotropic if its couplings along one direction are so many times those across it; a matrix, if this share of its rows
@@ -184,10 +185,17 @@ static void CompareRow(const Chunk &c, LocalInt k, Sums *sums)
 static void AddRows(const Rows &A, const Chunk &c, Sample *s)
 {
   for (LocalInt row = c.first; row < c.first + c.count; row++) {
-    const LocalInt block = row / A.bs;
+    const LocalInt block = row / A.bs, begin = A.i[block], end = A.i[block + 1];
+    const size_t   first = s->j.size();
 
-    s->i.push_back((LocalInt)s->j.size());
-    for (LocalInt k = A.i[block]; k < A.i[block + 1]; k++)
+    s->i.push_back((LocalInt)first);
+    if (A.bs == 1) { /* most matrices */
+      s->j.insert(s->j.end(), A.j + begin, A.j + end);
+      s->at.resize(s->j.size());
+      std::iota(s->at.begin() + (std::ptrdiff_t)first, s->at.end(), begin);
+      continue;
+    }
+    for (LocalInt k = begin; k < end; k++)
       for (LocalInt column = 0; column < A.bs; column++) {
         s->j.push_back(A.j[k] * A.bs + column);
         s->at.push_back(A.Place(k, row - block * A.bs, column));
@@ -199,12 +207,14 @@ static void AddRows(const Rows &A, const Chunk &c, Sample *s)
 /* Finds the mirror images of the first entries of a chunk. */
 static void AddMirrors(const Rows &A, const Chunk &c, LocalInt mirrors, Sample *s)
 {
+  const bool lent = A.Lent();
+
   for (LocalInt k = 0; k < c.count && c.i[k] - c.i[0] < mirrors; k++)
     for (LocalInt e = c.i[k]; e < c.i[k + 1]; e++) {
       const LocalInt place = A.Find(c.j[e], c.first + k);
 
-      s->mirror.push_back(place < 0 || A.Lent() ? place : (LocalInt)s->at.size());
-      if (place >= 0 && !A.Lent()) s->at.push_back(place);
+      s->mirror.push_back(place < 0 || lent ? place : (LocalInt)s->at.size());
+      if (place >= 0 && !lent) s->at.push_back(place);
     }
 }
 
@@ -218,6 +228,10 @@ static PetscErrorCode TakeSample(const Rows &A, Sample *s)
   std::vector<size_t> begin; /* of each chunk in the mirror images */
 
   PetscFunctionBegin;
+  if (!lent) {
+    s->j.reserve(2 * kSampleEntries);
+    s->at.reserve(2 * kSampleEntries + kMirrors);
+  }
   for (LocalInt c = 0; c < chunks && A.n; c++) {
     const LocalInt first = (LocalInt)((PetscInt64)(A.n - length) * c / PetscMax(chunks - 1, 1)) / A.bs * A.bs;
 

@@ -13,8 +13,8 @@ static const char kRules[] =
 #include "auto_rules.txt"
   ;
 
-/* A system of fewer rows is small: what a set-up costs counts for more than the iterations. */
-static constexpr PetscInt64 kSmall = 100000;
+/* A system of fewer rows and entries is small: what a set-up costs counts for more than the iterations. */
+static constexpr PetscInt64 kSmall = 100000, kSmallEntries = 3000000;
 /* From this share of entries beside the diagonal on that are at most 0, a matrix without blocks counts as one of an elliptic
  * problem. */
 static constexpr double kElliptic = 0.6;
@@ -56,7 +56,7 @@ static const Word kWords[] = {
                 bool) { return (double)p.longest_row * (double)p.rows > kUneven * (double)p.entries && p.entries > 0; }},
   {"sound", /* gamg loses memory where there are no rows */
    [](const AUTOProperties &p, bool) { return p.rows_known && p.rows > 0 && !p.not_usual && !p.zero_diagonal; }},
-  {"small", [](const AUTOProperties &p, bool) { return p.rows < kSmall; }},
+  {"small", [](const AUTOProperties &p, bool) { return p.rows < kSmall && p.entries < kSmallEntries; }},
   {"device", [](const AUTOProperties &p, bool) { return p.on_device; }},
   {"one_rank", [](const AUTOProperties &p, bool) { return p.one_rank; }},
   {"free", [](const AUTOProperties &, bool free) { return free; }},

@@ -198,6 +198,10 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Of GMRES and its like another candidate takes over a solution whose residual is smaller than the first one by this: what is left
+ * of one that is larger is what they find hard. In the conjugate gradient method the residual says little about the error. */
+static constexpr PetscReal kWorth = 0.1;
+
 /* Takes the next candidate after a solve that has not converged; false if the solve ends so. */
 static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, SolveStart *start, AUTOOutcome outcome, bool *goes_on)
 {
@@ -213,7 +217,7 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   const bool ended = outcome == AUTOOutcome::ENDED;
   if (ended && s->usual < 0 && !PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, settings, last.what.limit))
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SolveAgain(ksp, settings, start, &hopeless));
+  PetscCall(SolveAgain(ksp, settings, s->free && outcome != AUTOOutcome::GOES_ON ? kWorth : 1, start, &hopeless));
   if (hopeless) {
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
