@@ -11,6 +11,7 @@
 #include "pc_support.h"
 #include "recorder.h"
 #include "spread.h"
+#include "pc/auto/auto.h"
 #include "ranks/group.h"
 #include "sparse/consolidated.h"
 #include "sparse/offload.h"
@@ -237,11 +238,49 @@ TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolida
   };
   check(matrix(), PCJACOBI, "-finepc_consolidate auto", share, share ? "ranks have come together on" : "path: general");
   check(matrix(), PCJACOBI, "-finepc_consolidate false", false, "path: general");
+  for (const auto &[solver, type] : {std::pair{KSPCGFUSED, PCAFSAI},
+                                     {KSPCGFUSED, PCCMATCH},
+                                     {KSPGMRESFUSED, PCBISAI},
+                                     {KSPGMRESFUSED, PCJACOBI},
+                                     {KSPCGFUSED, PCAUTO},
+                                     {KSPGMRESFUSED, PCAUTO},
+                                     {KSPCG, PCAFSAI}}) {
+    CAPTURE(solver, type);
+    const bool      fused = std::string(solver) != KSPCG;
+    const MatObject A     = kPetscHasCUDA ? CreateMat(Poisson(24, 20), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix();
+    const Solver    s(A, solver, type, kPaths + "-finepc_consolidate auto");
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(AreTogether(A) == (fused && share));
+    if (fused && share) CheckView(s, "ranks have come together on");
+  }
   check(matrix(), PCBJACOBI, kTogetherThere, true, "the ranks did not come together: the preconditioner is one of all ranks");
   if (!kPetscHasCUDA) return;
   const MatObject bound = matrix();
   MUST(MatBindToCPU(bound, PETSC_TRUE));
   check(bound, PCJACOBI, kTogetherThere, false, "path: general");
+}
+
+/* The look of auto at a solve of one rank for others is at a run that has ended. */
+TEST_CASE("consolidated: auto leaves a candidate of several ranks that promises little", "[consolidated][auto][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const auto candidate = [](const char *name, const char *options, double iteration) {
+    AUTOCandidate what;
+    what.name      = name;
+    what.options   = options;
+    what.iteration = iteration;
+    return what;
+  };
+  const MatObject A = CreateMat(Poisson(60, 60), MATAIJ, PETSC_COMM_WORLD);
+  const Solver    s(A, KSPCGFUSED, PCAUTO, kTogether + kPaths + "-ksp_norm_type unpreconditioned");
+  PC_AUTO *const  state = (PC_AUTO *)s.pc()->data;
+  state->given          = {candidate("jacobi", "-pc_type jacobi", 1000), candidate("sfsai", "-pc_type sfsai", 1e-3)};
+  const Run run         = RunOf(s.ksp);
+  CHECK(run.reason == KSP_CONVERGED_RTOL);
+  CHECK(AreTogether(A));
+  CHECK(state->records[0].its == 96);
+  CHECK(state->records[1].its > 0);
+  CHECK(run.iterations == 96 + state->records[1].its);
 }
 
 /* The two of them use one matrix, and each is there without the other. */

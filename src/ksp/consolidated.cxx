@@ -235,7 +235,7 @@ static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsoli
 struct Ending {
   KSPConvergedReason reason;
   PetscInt           its, norms; /* norms in the history */
-  PetscReal          rnorm, rnorm0;
+  PetscReal          rnorm, rnorm0, ttol;
 };
 
 static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const PetscReal **norms)
@@ -249,6 +249,7 @@ static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const P
   ending->its    = inner->its;
   ending->rnorm  = inner->rnorm;
   ending->rnorm0 = inner->rnorm0;
+  ending->ttol   = inner->ttol;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -301,6 +302,7 @@ static PetscErrorCode Follow(KSP ksp, const RankGroup *group, bool followed, End
   ksp->its    = ending->its;
   ksp->rnorm  = ending->rnorm;
   ksp->rnorm0 = ending->rnorm0;
+  ksp->ttol   = ending->ttol;
   ksp->reason = ending->reason;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,12 +15,13 @@
 
 #include "finepcimpl.h"
 #include "options.h"
+#include "sparse/offload.h"
 #include "auto.h"
 
 /* The first look at a run, with a solver whose preconditioner has to be symmetric, and with others, which often are GMRES with
  * restarts after 30 iterations; on a GPU an iteration takes less time than a look. */
 static constexpr PetscInt kFirstLook = 20, kFirstLookFree = 30, kFirstLookDevice = 32;
-/* Where the GPU may decide about the iterations of GMRES, a look ends the run. */
+/* Where the GPU may decide about the iterations of GMRES, or one rank solves for others, a look ends the run. */
 static constexpr PetscInt kFirstEnd = 96, kNextEnd = 4;
 /* Another candidate is worth trying if the rest costs so many times as much as its set-up and this number of its iterations. */
 static constexpr double kWorth = 1.5, kProbe = 16;
@@ -202,12 +203,15 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   const bool        others = AUTOFirstFresh(s) >= 0 || AUTOBestLeft(s) >= 0;
   const PetscInt    known  = record.solves ? 2 * s->its : 0; /* that it takes as long as before is no surprise */
   Course            c(pc, solve);
+  MatGroup         *group;
   PetscBool         looks, ends;
   bool              goes_on = false;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPCGFUSED, &looks));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &ends, KSPGMRESFUSED, KSPRRBCG, ""));
+  PetscCall(MatGetGroup(pc->mat, &group));
+  if (looks && group) std::swap(looks, ends);
   const PetscInt first = looks && s->seen.on_device ? kFirstLookDevice : s->free ? kFirstLookFree : kFirstLook;
   c.next               = PetscMax(record.check ? record.check : ends ? kFirstEnd : first, known);
   if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
