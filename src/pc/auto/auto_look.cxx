@@ -415,23 +415,37 @@ struct RowSums {
 };
 
 /*
-   Rows that the shift of PETSc's icc leaves with a pivot of rounding size: it is the most by which a row is not dominated, and so
-   nothing for a singular part of a large scale. Such a factorization begins again and again.
+   Rows that the shift of PETSc's icc leaves with a pivot of rounding size, with which such a factorization begins again and again.
+   The shift is the most by which a row is not dominated, so that all rows are dominated with it, and some of them just so: their
+   pivots vanish where no coupling leads, from row to row, to one that is dominated by more. A shift may be nothing for a part of a
+   large scale.
 */
 static PetscInt64 CountSingular(const CSRView &A)
 {
-  PetscReal  shift = 0;
-  PetscInt64 count = 0;
+  constexpr PetscReal    kRounding = 1e-8;
+  PetscReal              shift     = 0;
+  std::vector<PetscReal> scale(A.n);
+  std::vector<LocalInt>  sound; /* rows with a pivot, in the order in which they are found */
+  std::vector<char>      is_sound(A.n);
 
+  sound.reserve(A.n);
   for (LocalInt row = 0; row < A.n; row++) {
     const RowSums sums(A, row);
-    shift = PetscMax(shift, sums.others - sums.diagonal);
+    shift      = PetscMax(shift, sums.others - sums.diagonal);
+    scale[row] = kRounding * (sums.diagonal + sums.others);
   }
+  const auto add = [&](LocalInt row) {
+    is_sound[row] = 1;
+    sound.push_back(row);
+  };
   for (LocalInt row = 0; row < A.n; row++) {
     const RowSums sums(A, row);
-    count += !(sums.diagonal + shift - sums.others > 1e-8 * (sums.diagonal + sums.others));
+    if (sums.diagonal + shift - sums.others > scale[row]) add(row);
   }
-  return count;
+  for (size_t k = 0; k < sound.size(); k++)
+    for (LocalInt e = A.i[sound[k]]; e < A.i[sound[k] + 1]; e++)
+      if (!is_sound[A.j[e]] && PetscAbsReal(PetscRealPart(A.a[e])) > scale[A.j[e]]) add(A.j[e]);
+  return A.n - (PetscInt64)sound.size();
 }
 
 /* Counts them; rows of the `other` part of a matrix on several ranks have no diagonal. */
