@@ -24,11 +24,12 @@ static constexpr PetscInt kFirstLook = 20, kFirstLookFree = 30, kFirstLookDevice
 /* Where the GPU may decide about the iterations of GMRES, or one rank solves for others, a look ends the run. */
 static constexpr PetscInt kFirstEnd = 96, kNextEnd = 4;
 /* Another candidate is worth trying if the rest costs so many times as much as its set-up and this number of its iterations. */
-static constexpr double kWorth = 1.5, kProbe = 16;
+static constexpr double kWorth = 1.5, kProbe = 20;
 /* An estimate says no more than that the rest takes so many times as long as what was done. */
 static constexpr double kMost = 500;
-/* One that was left before goes on if its rest, with a set-up, seems to cost so many times less. */
-static constexpr double kBetter = 1.5;
+/* One that was left before goes on if its rest, with a set-up, seems to cost so many times less, and more where its estimate is an
+ * early one: those of ill-conditioned systems grow. */
+static constexpr double kBetter = 1.5, kEarly = 0.25;
 
 struct Course : SolveLook {
   PC      pc;
@@ -81,7 +82,12 @@ static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, Pet
     if (trial < least) s->next = fresh;
     least = PetscMin(trial, least);
   }
-  if (left >= 0 && kBetter * (s->records[left].left + s->records[left].what.set_up) < least) s->next = left;
+  if (left >= 0) {
+    const AUTORecord &other = s->records[left];
+    const double      early = PetscMax(2. * its / PetscMax(other.check, 1), 1); /* it was left after half as many iterations */
+
+    if (kBetter * std::pow(early, kEarly) * (other.left + other.what.set_up) < least) s->next = left;
+  }
   (void)PetscInfo(pc, "%s: after %" PetscInt_FMT " iterations the rest seems to cost %g, then %s\n", record.what.name.c_str(), its,
                   cost, s->next < 0 ? "the same" : s->records[s->next].what.name.c_str());
   if (s->next < 0) return false;
