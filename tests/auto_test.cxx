@@ -414,7 +414,7 @@ TEST_CASE("icc is not set up where its shift is nothing for a singular part", "[
   CHECK(Contains(RecordOf(s.ksp, icc.name).why, "its set-up might not return"));
 }
 
-TEST_CASE("icc is set up where no row is dominated by much, but a shift makes pivots of all", "[auto]")
+TEST_CASE("icc is set up where no row is dominated by much, but a shift makes pivots of all", "[auto][mpi]")
 {
   HostMatrix A = Poisson(30, 30);
   for (LocalInt row = 0; row < A.n; row++)
@@ -422,7 +422,7 @@ TEST_CASE("icc is set up where no row is dominated by much, but a shift makes pi
       if (A.j[k] == row) A.a[k] = 3.999; /* definite still, and with a shift most rows are dominated just so */
   const AUTOCandidate icc = IncompleteCholesky(false);
   for (const HostMatrix &H : {A, Shared("bcsstk16")}) {
-    System s(H, std::string(kTrue) + "-ksp_type cg", {icc});
+    System s(H, std::string(kTrue) + "-ksp_type cg", {icc}, PETSC_COMM_WORLD);
     s.Solve();
     CHECK(ReasonOf(s.ksp) > 0);
     CHECK(Taken(s.ksp) == icc.name);

@@ -247,7 +247,7 @@ TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolida
                                      {KSPCG, PCAFSAI}}) {
     CAPTURE(solver, type);
     const bool      fused = std::string(solver) != KSPCG;
-    const MatObject A     = kPetscHasCUDA ? CreateMat(Poisson(24, 20), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix();
+    const MatObject A     = kPetscHasCUDA ? CreateMat(Poisson(12, 8, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix();
     const Solver    s(A, solver, type, kPaths + "-finepc_consolidate auto");
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(AreTogether(A) == (fused && share));
