@@ -35,6 +35,8 @@ PetscErrorCode PCReuseFromOptions(PC, OptionItems);
 
 inline void Invalidate(PC pc, Invalidates what)
 {
+  if (what == Invalidates::VALUES && pc->failedreason)
+    what = Invalidates::EVERYTHING; /* PCSetReusePreconditioner() keeps nothing */
   if (what != Invalidates::NOTHING) PCReuseForget(pc);
   if (what != Invalidates::NOTHING) pc->failedreason = PC_NOERROR;    /* or KSPSolve() of PETSc before 3.26 ends by the old one */
   if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */

@@ -965,6 +965,24 @@ TEST_CASE("after a failure there is no factor, and applying gives Inf", "[local]
     }
 }
 
+TEST_CASE("after a failure a changed option begins anew, also where the factor is to be kept", "[local][pc][bad]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const OptionOf &option : type.options) {
+        CAPTURE(type.name, kind.name, option.key);
+        const MatObject A  = kind.Create(type.bad[1].Spoiled(type.good()));
+        const PCObject  pc = MakePC(A, type, option.with);
+        MUST(PCSetUp(pc));
+        CHECK(ReasonOf(pc) == type.bad[1].reason);
+        MUST(PCSetReusePreconditioner(pc, PETSC_TRUE));
+        MUST(option.set(pc));
+        MUST(PCSetUp(pc));
+        CHECK(Infinite(Applied(pc)) == (ReasonOf(pc) != PC_NOERROR));
+        if (option.useless == Useless::Nothing) CHECK(ReasonOf(pc) == type.bad[1].reason);
+      }
+}
+
 TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]")
 {
   for (const Type &type : Types()) {
