@@ -414,6 +414,30 @@ TEST_CASE("icc is not set up where its shift is nothing for a singular part", "[
   CHECK(Contains(RecordOf(s.ksp, icc.name).why, "its set-up might not return"));
 }
 
+TEST_CASE("icc is no candidate for a matrix of blocks of which a rank has none", "[auto][mpi]")
+{
+  const PetscInt    mine = Rank() ? 0 : 2, rows[] = {0, 1};
+  const PetscScalar values[] = {4, -1, -1, 4};
+  for (const MatType type : {MATSBAIJ, MATBAIJ}) {
+    CAPTURE(type);
+    MatObject A;
+    MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
+    MUST(MatSetSizes(A, mine, mine, 2, 2));
+    MUST(MatSetBlockSize(A, 2));
+    MUST(MatSetType(A, type));
+    MUST(MatSetUp(A));
+    if (!Rank()) MUST(MatSetValuesBlocked(A, 1, rows, 1, rows, values, INSERT_VALUES));
+    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+    MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
+    const KSPObject ksp = MakeKSP(A, std::string(kTrue) + "-ksp_type cg", PCAUTO);
+    const VecObject b = RightVec(A), x = RightVec(A);
+    MUST(KSPSolve(ksp, b, x));
+    CHECK(ReasonOf(ksp) > 0);
+    for (const AUTORecord &record : Of(ksp)->records) CHECK((Ranks() == 1 || !Contains(record.what.name, "icc")));
+  }
+}
+
 TEST_CASE("icc is set up where no row is dominated by much, but a shift makes pivots of all", "[auto][mpi]")
 {
   HostMatrix A = Poisson(30, 30);

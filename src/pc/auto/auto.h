@@ -17,6 +17,7 @@
 struct AUTOProperties {
   bool       rows_known = false; /* the type of the matrix lends its rows */
   bool       on_device  = false;
+  bool       no_blocks  = false; /* a rank has none, of a matrix of blocks: PETSc's icc crashes there */
   bool       one_rank   = true;
   PetscInt64 rows = 0, entries = 0;
   PetscInt   block_size = 1;

@@ -620,7 +620,8 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   PetscInt       rows;
   PetscMPIInt    size;
   PetscMemType   where = PETSC_MEMTYPE_HOST;
-  PetscBool      known;
+  PetscInt       mine;
+  PetscBool      known, blocks;
   PetscErrorCode code = PETSC_SUCCESS;
 
   PetscFunctionBegin;
@@ -632,6 +633,8 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   if (modes) PetscCall(MatNullSpaceGetVecs(modes, nullptr, &p->modes, nullptr));
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &known, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ,
                                           MATMPISBAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &blocks, MATSEQBAIJ, MATMPIBAIJ, MATSEQSBAIJ, MATMPISBAIJ, ""));
+  PetscCall(MatGetLocalSize(A, &mine, nullptr));
   p->rows       = rows;
   p->one_rank   = size == 1;
   p->rows_known = known;
@@ -639,14 +642,17 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   PetscCall(AgreeOnError(comm, code, "look at its rows"));
   if (known) PetscCall(MatGetBSRMemType(A, &where));
   PetscInt64 sums[sizeof(Sums) / sizeof(PetscInt64)];
-  PetscInt   least[5] = {seen.points, seen.block_size, -seen.points, PetscMemTypeDevice(where), -seen.longest};
+  PetscInt   least[6] = {seen.points,   seen.block_size,
+                         -seen.points,  PetscMemTypeDevice(where),
+                         -seen.longest, mine > 0 || !blocks || p->block_size == 1};
   PetscCall(PetscMemcpy(sums, &seen.sums, sizeof(sums)));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, (PetscMPIInt)std::size(sums), MPIU_INT64, MPI_SUM, comm));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, least, 5, MPIU_INT, MPI_MIN, comm));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, least, (PetscMPIInt)std::size(least), MPIU_INT, MPI_MIN, comm));
   PetscCall(PetscMemcpy(&seen.sums, sums, sizeof(sums)));
   p->stencil     = least[0] == -least[2] ? least[0] : 0;
   p->on_device   = least[3];
   p->longest_row = -least[4];
+  p->no_blocks   = !least[5];
   if (p->block_size == 1) p->block_size = least[1];
   const Sums &s        = seen.sums;
   p->entries           = s.entries;

@@ -45,7 +45,8 @@ static const Word kWords[] = {
   {"rows", [](const AUTOProperties &p, bool) { return p.rows_known; }},
   {"symmetric", [](const AUTOProperties &p, bool) { return p.symmetric; }},
   {"definite", [](const AUTOProperties &p, bool) { return p.definite && !p.indefinite; }},
-  {"positive", [](const AUTOProperties &p, bool) { return !p.negative_diagonal && !p.one_sided; }}, /* icc may not return else */
+  {"positive", [](const AUTOProperties &p,
+                  bool) { return !p.negative_diagonal && !p.one_sided && !p.no_blocks; }}, /* icc may not return else */
   {"elliptic", [](const AUTOProperties &p, bool) { return AUTOIsElliptic(p); }},
   {"dominated", [](const AUTOProperties &p, bool) { return p.looked_at > 0 && p.dominated == p.looked_at; }},
   {"stencil", [](const AUTOProperties &p, bool) { return p.stencil > 0; }},
