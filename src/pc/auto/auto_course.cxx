@@ -120,6 +120,7 @@ static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPC
   c->norms.push_back(norm);
   if (*reason || n < c->next) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Decide_Course(ksp, c));
+  if (c->left) *reason = ksp->reason;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
