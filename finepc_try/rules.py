@@ -14,7 +14,7 @@ def words_of(properties, backend, ranks, kind, free):
         "rows": True,
         "symmetric": properties.symmetric,
         "definite": kind in ("spd", "semidefinite"),
-        "positive": kind in ("spd", "semidefinite") and not properties.one_sided,
+        "positive": kind in ("spd", "semidefinite") and not properties.one_sided and properties.rows >= ranks * properties.block_size,
         "elliptic": not blocks and properties.nonpositive_offdiagonal >= ELLIPTIC or bool(properties.stencil),
         "stencil": bool(properties.stencil),
         "anisotropic": False,  # of which finepc-try tries both kinds

@@ -62,6 +62,20 @@ PetscErrorCode SetUpNothing(PC)
 {
   return PETSC_SUCCESS;
 }
+/* Works if the database has an option that matrices read. */
+PetscErrorCode SetUpByMatrixOption(PC pc)
+{
+  PetscBool there;
+
+  PetscFunctionBegin;
+  PetscCall(PetscOptionsHasName(nullptr, nullptr, "-mat_of_candidate", &there));
+  if (!there) pc->failedreason = PC_SETUP_ERROR;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+PetscErrorCode ApplyNothing(PC, Vec x, Vec y)
+{
+  return VecCopy(x, y);
+}
 
 AUTOCandidate Candidate(const char *name, const char *options, PetscInt limit = 100000, double iteration = 1, double set_up = 0)
 {
@@ -576,6 +590,25 @@ TEST_CASE("a candidate whose course promises little is left early, and taken aga
       CHECK(ReasonOf(s.ksp) > 0);
       CHECK(Of(s.ksp)->taken_over == taken_over);
     }
+  /* the looks have norms of their own, whatever a rank keeps for the program */
+  for (const PetscInt kept : {5, 1000}) {
+    CAPTURE(kept);
+    System                 s(Poisson(40, 40), std::string(kTrue) + "-ksp_type gmresfused",
+                             {Candidate("stagnates", "-pc_type stagnates"), Candidate("jacobi", "-pc_type jacobi")}, PETSC_COMM_WORLD);
+    std::vector<PetscReal> history((size_t)kept);
+    const PetscReal       *norms;
+    PetscInt               n;
+    if (Rank() == 0) MUST(KSPSetResidualHistory(s.ksp, history.data(), kept, PETSC_TRUE));
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) > 0);
+    CHECK(RecordOf(s.ksp, "stagnates").its == 120);
+    MUST(KSPGetResidualHistory(s.ksp, &norms, &n));
+    CHECK(norms == (Rank() == 0 ? history.data() : nullptr));
+    if (Rank() > 0) continue;
+    CHECK((kept == 5 ? n == 5 : n > IterationsOf(s.ksp))); /* each run has a first norm */
+    CHECK(std::all_of(norms, norms + n, [](PetscReal norm) { return norm > 0; }));
+    if (kept == 1000) CHECK(norms[n - 1] <= 1e-8 * norms[0]);
+  }
   /* looks between the cycles of GMRES lose no iteration */
   const std::string cycles = std::string(kTrue) + "-ksp_type gmresfused -ksp_gmres_restart 25";
   System looks(Poisson(40, 40), cycles, {Candidate("jacobi", "-pc_type jacobi"), Candidate("none", "-pc_type none", 1000, 1, 1e9)},
@@ -603,6 +636,24 @@ TEST_CASE("the bounds of the program stay its own", "[auto]")
   CHECK(ReasonOf(few.ksp) == KSP_DIVERGED_ITS);
   CHECK(IterationsOf(few.ksp) == 60);
   CHECK(Of(few.ksp)->taken_over == 0);
+  /* the last iteration of the program is as good as convergence, and that of a candidate or of a look is not */
+  const std::string maxits = std::string(kTrue) + "-ksp_converged_maxits ";
+  for (const char *solver : {"-ksp_type cg", "-ksp_type gmresfused"}) {
+    CAPTURE(solver);
+    const std::vector<AUTOCandidate> two = {Candidate("jacobi", "-pc_type jacobi", 20), Candidate("sfsai", "-pc_type sfsai")},
+                                     one = {Candidate("jacobi", "-pc_type jacobi"),
+                                            Candidate("none", "-pc_type none", 1000, 1, 1e9)};
+    System bounded(Poisson(40, 40), maxits + solver + " -ksp_max_it 500", two), looked(Poisson(40, 40), maxits + solver, one),
+      ends(Poisson(40, 40), maxits + solver + " -ksp_max_it 12", two);
+    for (const System *s : {&bounded, &looked, &ends}) MUST(KSPSolve(s->ksp, s->b, s->x));
+    CHECK(ReasonOf(bounded.ksp) == KSP_CONVERGED_RTOL);
+    CHECK(Taken(bounded.ksp) == "sfsai");
+    CHECK(ReasonOf(looked.ksp) == KSP_CONVERGED_RTOL);
+    CHECK(IterationsOf(looked.ksp) > 96);
+    CHECK(ReasonOf(ends.ksp) == KSP_CONVERGED_ITS);
+    CHECK(IterationsOf(ends.ksp) == 12);
+    CHECK(((KSPConvergedDefaultCtx *)((KSP)ends.ksp)->cnvP)->convmaxits);
+  }
   /* a fixed number of iterations without a norm */
   System fixed(Poisson(40, 40), "-ksp_norm_type none -ksp_max_it 9", Failing());
   Of(fixed.ksp)->given.insert(Of(fixed.ksp)->given.begin(), Candidate("jacobi", "-pc_type jacobi"));
@@ -824,6 +875,23 @@ TEST_CASE("candidates read options behind the prefix of the preconditioner", "[a
   MUST(PCAUTOGetPC(PCOf(ksp), &taken));
   MUST(PCRRBGetLevels(taken, &levels));
   CHECK(levels == 3);
+}
+
+TEST_CASE("options of matrices that a candidate makes are there in each of its set-ups, and only then", "[auto]")
+{
+  MUST(PCRegister("reads", CreateFailing<SetUpByMatrixOption, ApplyNothing>));
+  System    s(Poisson(20, 20), kTrue, {Candidate("reads", "-pc_type reads -mat_of_candidate -mat_value 3")});
+  PetscBool there;
+  for (int k = 0; k < 2; k++) {
+    MUST(MatScale(s.A, 2));
+    s.Solve();
+    CHECK(Taken(s.ksp) == "reads");
+    CHECK(RecordOf(s.ksp, "reads").set_ups == k + 1);
+    for (const char *option : {"-mat_of_candidate", "-mat_value"}) {
+      MUST(PetscOptionsHasName(nullptr, nullptr, option, &there));
+      CHECK(!there);
+    }
+  }
 }
 
 TEST_CASE("in blocks, and for several right-hand sides, it is a preconditioner as others", "[auto][mpi]")

@@ -192,6 +192,7 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt until, LocalInt *
   cudaStream_t stream;
 
   PetscFunctionBegin;
+  PetscAssert(left > 0 || work->mailbox.ahead(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "Nothing is left to wait for");
   PetscCall(DeviceGetStream(&stream));
   PetscCall(work->mailbox.KeepAhead(PetscMin(wanted, most), stream, [&]() {
     PetscFunctionBegin;

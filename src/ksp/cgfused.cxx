@@ -239,6 +239,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
     ksp->reason = KSP_DIVERGED_ITS;
   if (cg->wants_model) PetscCall(CGFusedModel(ksp, &cg->norm_x, &cg->objective));
   cg->has_model = cg->wants_model;
+  cg->look      = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -172,9 +172,10 @@ static PetscErrorCode RunWithReuse(PC pc, KSP ksp, SolveFn solve, const SolveSet
     PetscLogDouble begin, end;
 
     PetscCall(PetscTime(&begin));
-    ksp->max_it = PetscMin(settings.max_it, PCReuseLimit(pc));
-    PetscCall((*solve)(ksp));
-    ksp->max_it = settings.max_it;
+    {
+      const IterationBound bound(ksp, PCReuseLimit(pc));
+      PetscCall((*solve)(ksp));
+    }
     PetscCall(PetscTime(&end));
     PetscCall(PCReuseNoteSolve(pc, ksp->its, end - begin));
     its += ksp->its;

@@ -50,6 +50,20 @@ PetscErrorCode WatchSolve(PC pc, KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+IterationBound::IterationBound(KSP ksp, PetscInt bound) : ksp_(ksp), max_it_(ksp->max_it)
+{
+  if (bound >= max_it_) return;
+  ksp->max_it = bound;
+  changed_    = ksp->converged == KSPConvergedDefault && ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits;
+  if (changed_) ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits = PETSC_FALSE;
+}
+
+IterationBound::~IterationBound()
+{
+  ksp_->max_it = max_it_;
+  if (changed_) ((KSPConvergedDefaultCtx *)ksp_->cnvP)->convmaxits = PETSC_TRUE;
+}
+
 PetscErrorCode SolveBegin(KSP ksp, SolveStart *start)
 {
   PetscFunctionBegin;
@@ -62,7 +76,6 @@ PetscErrorCode SolveBegin(KSP ksp, SolveStart *start)
 PetscErrorCode SolveEnd(KSP ksp, const SolveSettings &settings, SolveStart *start)
 {
   PetscFunctionBegin;
-  ksp->max_it     = settings.max_it;
   ksp->rtol       = settings.rtol;
   ksp->guess_zero = settings.guess_zero;
   PetscCall(VecDestroy(&start->x));
@@ -99,6 +112,7 @@ PetscErrorCode SolveAgain(KSP ksp, const SolveSettings &settings, PetscReal shar
   const bool keep = own_test && now < share * start->first; /* not if it is NaN */
   if (!keep && start->x) PetscCall(VecCopy(start->x, ksp->vec_sol));
   if (!keep && !start->x) PetscCall(VecSet(ksp->vec_sol, 0));
+  start->anew     = !keep;
   ksp->guess_zero = (PetscBool)(!keep && settings.guess_zero);
   ksp->rtol       = settings.rtol;
   if (keep && now > 0) {

@@ -15,8 +15,9 @@ using AroundSolveFn = PetscErrorCode (*)(PC, KSP, SolveFn);
 constexpr const char *kAroundSolve = "FinePCAroundSolve_C";
 
 /*
-   What a preconditioner has a solver do that knows of looks, CGFUSED: it adds the norm of each iteration, makes no iteration beyond
-   `next` before decide() has raised that, and ends where decide() has set the reason of the KSP.
+   What a preconditioner has a solver do that knows of looks, CGFUSED: it adds the norm of each iteration and calls decide() after
+   `next` of them. Before decide() has raised `next`, the solver launches at most a few iterations beyond, which count if it goes
+   on. It ends where decide() has set the reason of the KSP.
 */
 struct SolveLook {
   PetscInt               next = PETSC_INT_MAX;
@@ -32,6 +33,21 @@ constexpr const char *kSolveLook = "FinePCSolveLook_C";
 /* For the next solve, if it tests a norm. */
 PetscErrorCode WatchSolve(PC, KSP);
 
+/* Bounds the iterations of a run. With -ksp_converged_maxits the program's bound is one at which the solve has converged, and a
+ * lower one is not. */
+class IterationBound {
+public:
+  IterationBound(KSP, PetscInt bound);
+  ~IterationBound();
+  IterationBound(const IterationBound &)            = delete;
+  IterationBound &operator=(const IterationBound &) = delete;
+
+private:
+  KSP      ksp_;
+  PetscInt max_it_;
+  bool     changed_ = false; /* the answer of the test at the bound */
+};
+
 /* What a solve of several runs changes, and gives back. */
 struct SolveSettings {
   PetscInt  max_it;
@@ -43,7 +59,8 @@ struct SolveSettings {
 struct SolveStart {
   Vec       x     = nullptr; /* null if it is zero */
   Vec       r     = nullptr;
-  PetscReal first = -1; /* the norm, or -1 before it is needed */
+  PetscReal first = -1;    /* the norm, or -1 before it is needed */
+  bool      anew  = false; /* the next run begins with this guess */
 };
 
 PetscErrorCode SolveBegin(KSP, SolveStart *);

@@ -65,50 +65,48 @@ PetscErrorCode AUTOCost(PC pc, double counted, PetscLogDouble seconds, double *c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The options of a candidate are in the database while it reads them, unless the program has others there. */
+/* The options of a candidate are in the database while it is set up, unless the program has others there. Those of matrices are
+ * read without a prefix from the usual database. */
 class CandidateOptions {
 public:
-  PetscErrorCode Insert(PetscOptions options, const std::string &prefix, const std::string &text)
+  PetscErrorCode Insert(PetscOptions own, const std::string &prefix, const std::string &text)
   {
     std::istringstream in(text);
     PetscBool          there;
 
     PetscFunctionBegin;
-    options_ = options;
     in.exceptions(std::ios::badbit); /* or it would not say that there is no memory */
     for (std::string key, value; in >> key;) {
       if (in.peek() == ' ') in.get();
       if (in && in.peek() != '-') in >> value;
-      key = "-" + prefix + key.substr(1);
+      const bool         of_matrix = key.rfind("-mat", 0) == 0;
+      const PetscOptions options   = of_matrix ? nullptr : own;
+      if (!of_matrix) key = "-" + prefix + key.substr(1);
       PetscCall(PetscOptionsHasName(options, nullptr, key.c_str(), &there));
-      if (there) continue;
-      keys_.push_back(key);
-      PetscCall(PetscOptionsSetValue(options, key.c_str(), value.empty() ? nullptr : value.c_str()));
+      if (!there) {
+        inserted_.emplace_back(options, key);
+        PetscCall(PetscOptionsSetValue(options, key.c_str(), value.empty() ? nullptr : value.c_str()));
+      }
       value.clear();
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   ~CandidateOptions()
   {
-    for (const std::string &key : keys_) PetscCallAbort(PETSC_COMM_SELF, PetscOptionsClearValue(options_, key.c_str()));
+    for (const auto &[options, key] : inserted_) PetscCallAbort(PETSC_COMM_SELF, PetscOptionsClearValue(options, key.c_str()));
   }
 
 private:
-  PetscOptions             options_ = nullptr;
-  std::vector<std::string> keys_;
+  std::vector<std::pair<PetscOptions, std::string>> inserted_;
 };
 
-/* Makes a candidate's PC, if there is none. */
-static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *options, PC *made)
+/* Makes a candidate's PC. */
+static PetscErrorCode Make(PC pc, const AUTOCandidate &what, const std::string &own, PC *made)
 {
   const PC_AUTO *s = (const PC_AUTO *)pc->data;
-  const char    *prefix;
   FinePCBackend  backend;
 
   PetscFunctionBegin;
-  if (*made) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PCGetOptionsPrefix(pc, &prefix));
-  const std::string own = std::string(prefix ? prefix : "") + "auto_" + what.name + "_";
   PetscCall(PCCreate(PetscObjectComm((PetscObject)pc), made));
   PetscCall(PetscObjectIncrementTabLevel((PetscObject)*made, (PetscObject)pc, 1));
   PetscCall(PetscObjectSetOptions((PetscObject)*made, ((PetscObject)pc)->options));
@@ -123,7 +121,6 @@ static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *o
   PetscCall(PCSetType(*made, type.c_str()));
   PetscCall(PCFinePCSetReuse(*made, s->reuse));
   if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made, what.set_up / what.iteration));
-  PetscCall(options->Insert(((PetscObject)pc)->options, own, what.options));
   PetscCall(PCSetFromOptions(*made));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -131,9 +128,13 @@ static PetscErrorCode Make(PC pc, const AUTOCandidate &what, CandidateOptions *o
 static PetscErrorCode SetUpThis(PC pc, AUTORecord *record)
 {
   CandidateOptions options;
+  const char      *prefix;
 
   PetscFunctionBegin;
-  PetscCall(Make(pc, record->what, &options, &record->pc));
+  PetscCall(PCGetOptionsPrefix(pc, &prefix));
+  const std::string own = std::string(prefix ? prefix : "") + "auto_" + record->what.name + "_";
+  PetscCall(options.Insert(((PetscObject)pc)->options, own, record->what.options));
+  if (!record->pc) PetscCall(Make(pc, record->what, own, &record->pc));
   PetscCall(PCSetOperators(record->pc, pc->mat, pc->pmat));
   PetscCall(PCSetReusePreconditioner(record->pc, PETSC_FALSE));
   PetscCall(PCSetUp(record->pc));

@@ -104,6 +104,7 @@ static PetscErrorCode Decide_Course(KSP ksp, SolveLook *look)
   const PetscInt its = (PetscInt)c->norms.size() - 1;
 
   PetscFunctionBegin;
+  PetscAssert(its > 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A look before the first iteration");
   c->next = its < PETSC_INT_MAX / 2 ? 2 * its : PETSC_INT_MAX;
   c->left = Leaves(c->pc, its, c->norms, ksp->ttol);
   if (c->left) ksp->reason = KSP_DIVERGED_ITS;
@@ -116,7 +117,7 @@ static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPC
 
   PetscFunctionBegin;
   PetscCall((*c->test)(ksp, n, norm, reason, c->context));
-  if (n == 0) c->norms.clear();
+  c->norms.resize((size_t)n, norm); /* some test an iteration twice, as GMRES at a restart, and some not each one */
   c->norms.push_back(norm);
   if (*reason || n < c->next) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Decide_Course(ksp, c));
@@ -156,31 +157,31 @@ static PetscErrorCode RunWithLooks(Course *c, KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The run ends where the course is to be looked at; its norms are those of the history. */
+/* The run ends where the course is to be looked at; its norms come by a history of its own, since that of the program may be full,
+ * or be that of one rank. */
 static PetscErrorCode RunToLook(Course *c, KSP ksp, bool *goes_on)
 {
-  PC_AUTO               *s      = (PC_AUTO *)c->pc->data;
-  AUTORecord            &record = s->records[s->acting];
-  const bool             ours   = !ksp->res_hist;
-  const PetscInt         max_it = ksp->max_it;
-  std::vector<PetscReal> history(ours ? c->next + 1 : 0);
+  PC_AUTO       *s      = (PC_AUTO *)c->pc->data;
+  AUTORecord    &record = s->records[s->acting];
+  const PetscInt max_it = ksp->max_it;
+  PetscReal     *given  = ksp->res_hist;
+  const auto     max = ksp->res_hist_max, len = ksp->res_hist_len;
+  PetscErrorCode code;
 
   PetscFunctionBegin;
-  if (ours) {
-    ksp->res_hist     = history.data();
-    ksp->res_hist_max = c->next + 1;
-    ksp->res_hist_len = 0;
+  c->norms.resize((size_t)PetscMin(max_it, c->next) + 1);
+  ksp->res_hist     = c->norms.data();
+  ksp->res_hist_max = (PetscCount)c->norms.size();
+  ksp->res_hist_len = 0;
+  {
+    const IterationBound bound(ksp, c->next);
+    code = (*c->solve)(ksp);
   }
-  const auto before         = ksp->res_hist_len;
-  ksp->max_it               = PetscMin(max_it, c->next);
-  const PetscErrorCode code = (*c->solve)(ksp);
-
-  ksp->max_it = max_it;
-  c->norms.assign(ksp->res_hist + before, ksp->res_hist + ksp->res_hist_len);
-  if (ours) {
-    ksp->res_hist     = nullptr;
-    ksp->res_hist_max = ksp->res_hist_len = 0;
-  }
+  c->norms.resize((size_t)ksp->res_hist_len);
+  ksp->res_hist     = given;
+  ksp->res_hist_max = max;
+  ksp->res_hist_len = len;
+  for (const PetscReal norm : c->norms) PetscCall(KSPLogResidualHistory(ksp, norm));
   PetscCall(code);
   if (ksp->reason != KSP_DIVERGED_ITS || ksp->its >= max_it || c->norms.size() < 3) PetscFunctionReturn(PETSC_SUCCESS);
   c->left  = Leaves(c->pc, ksp->its, c->norms, ksp->ttol);

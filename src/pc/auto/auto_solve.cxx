@@ -222,6 +222,7 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (outcome == AUTOOutcome::LEFT && start->anew) last.left += its * last.what.iteration; /* it would have to do these again */
   if (outcome == AUTOOutcome::GOES_ON) found = true;
   else if (s->usual >= 0) PetscCall(EndTrial(pc, false));
   else if (ended && PCReuseIsFrozen(last.pc)) {
@@ -271,10 +272,11 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   if (due >= 0) PetscCall(BeginTrial(pc, due));
   s->solves++;
   while (goes_on) {
-    ksp->max_it = LimitOf(s, settings.max_it);
-    PetscCall(RunOnce(pc, ksp, solve, &refuted, &outcome));
+    {
+      const IterationBound bound(ksp, LimitOf(s, settings.max_it));
+      PetscCall(RunOnce(pc, ksp, solve, &refuted, &outcome));
+    }
     if (outcome != AUTOOutcome::GOES_ON) refuted = PETSC_INFINITY; /* the next candidate has its own */
-    ksp->max_it = settings.max_it;
     its += ksp->its;
     goes_on = false;
     if (ksp->reason > 0 && s->usual >= 0) PetscCall(EndTrial(pc, true));
