@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What -pc_type auto takes, beside the best of the candidates of its rules: a table of runs of finepc_bench, for
-results/auto_choices.md and, by times, results/auto_gpu.md.
+results/auto_choices.md and, by times, results/auto_gpu.md and auto_gpu_2.md.
 
     auto_choices.py run.json [more.json ..] -o results/auto_choices.md --command "finepc_bench ..."
     auto_choices.py --times run.json [more.json ..] -o results/auto_gpu.md --command "finepc_bench -solves 4 ..."
@@ -184,11 +184,13 @@ def main():
     arguments = parser.parse_args()
     systems, head = read(arguments.runs)
     costs = Costs(head["backend"])
-    where = (f"backend {head['backend']}, {head['ranks']} rank, PETSc {head['petsc']}, "
+    where = (f"backend {head['backend']}, {head['ranks']} rank{'s' * (head['ranks'] > 1)}, PETSc {head['petsc']}, "
              f"commit {head['commit'].split('-')[0]}, {head['date']}")
     if arguments.times:
         machine = f"{head['device']}, driver {head['driver']}" if head.get("driver") else head["device"]
-        text = ["# What auto takes, and what the best of its candidates took", "", f"{arguments.command}; {machine}, {where}.", ""]
+        ranks = f", on {head['ranks']} ranks" * (head["ranks"] > 1)
+        text = [f"# What auto takes, and what the best of its candidates took{ranks}", "",
+                f"{arguments.command}; {machine}, {where}.", ""]
         with open(arguments.output, "w", encoding="utf-8") as f:
             f.write("\n".join(text + timed_text(systems, costs)))
         return

@@ -9,12 +9,13 @@ UNEVEN = 20
 
 def words_of(properties, backend, ranks, kind, free):
     """The words that hold, as AUTOWords() has them; `free` is whether the solver takes a preconditioner that is not symmetric."""
-    blocks = properties.block_size > 1
+    size = properties.block_size
+    blocks = size > 1
     held = {
         "rows": True,
         "symmetric": properties.symmetric,
         "definite": kind in ("spd", "semidefinite"),
-        "positive": kind in ("spd", "semidefinite") and not properties.one_sided and properties.rows >= ranks * properties.block_size,
+        "positive": kind in ("spd", "semidefinite") and not properties.one_sided and properties.rows >= ranks * size,
         "elliptic": not blocks and properties.nonpositive_offdiagonal >= ELLIPTIC or bool(properties.stencil),
         "stencil": bool(properties.stencil),
         "anisotropic": False,  # of which finepc-try tries both kinds

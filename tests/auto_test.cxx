@@ -593,11 +593,11 @@ TEST_CASE("a candidate whose course promises little is left early, and taken aga
   /* the looks have norms of their own, whatever a rank keeps for the program */
   for (const PetscInt kept : {5, 1000}) {
     CAPTURE(kept);
-    System                 s(Poisson(40, 40), std::string(kTrue) + "-ksp_type gmresfused",
-                             {Candidate("stagnates", "-pc_type stagnates"), Candidate("jacobi", "-pc_type jacobi")}, PETSC_COMM_WORLD);
-    std::vector<PetscReal> history((size_t)kept);
-    const PetscReal       *norms;
-    PetscInt               n;
+    const std::vector<AUTOCandidate> given = {Candidate("stagnates", "-pc_type stagnates"), Candidate("jacobi", "-pc_type jacobi")};
+    System                           s(Poisson(40, 40), std::string(kTrue) + "-ksp_type gmresfused", given, PETSC_COMM_WORLD);
+    std::vector<PetscReal>           history((size_t)kept);
+    const PetscReal                 *norms;
+    PetscInt                         n;
     if (Rank() == 0) MUST(KSPSetResidualHistory(s.ksp, history.data(), kept, PETSC_TRUE));
     s.Solve();
     CHECK(ReasonOf(s.ksp) > 0);
