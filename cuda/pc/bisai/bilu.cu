@@ -324,8 +324,8 @@ PetscErrorCode Sweep(FactorTask task, LocalInt sweeps, double *other, cudaStream
 PetscErrorCode LaunchCheck(const BSRView &A, Tally *tally, cudaStream_t stream)
 {
   PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(tally, 0, sizeof(*tally), stream)); /* and what lies behind `singular`, which is copied, too */
   PetscCallCUDA(cudaMemsetAsync(&tally->failure, 0xff, sizeof(tally->failure), stream));
-  PetscCallCUDA(cudaMemsetAsync(&tally->singular, 0, sizeof(tally->singular), stream));
   if (!A.n) PetscFunctionReturn(PETSC_SUCCESS);
   BILUFindFailure<<<BlocksFor((long long)A.n * kWarpSize), kBlockSize, 0, stream>>>(A, tally);
   FinePCCheckLaunch();
