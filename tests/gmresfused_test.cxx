@@ -191,6 +191,27 @@ HostMatrix Checkerboard(LocalInt nx, LocalInt square, double contrast)
   return A;
 }
 
+/* Diffusion with couplings at random, about every third of which is larger by the contrast. */
+HostMatrix Jumps(LocalInt nx, LocalInt ny, double contrast, std::uint64_t seed)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)nx * ny);
+  std::vector<double>                                        diagonal(rows.size(), 0.3);
+  Random                                                     random(seed);
+  const auto                                                 couple = [&](LocalInt i, LocalInt j) {
+    const double a = random.Between(0.5, 2) * (random.Between(0, 1) < 0.3 ? contrast : 1);
+    for (const auto &[row, column] : {std::pair(i, j), std::pair(j, i)}) {
+      rows[row].push_back({column, -a});
+      diagonal[row] += a;
+    }
+  };
+  for (LocalInt i = 0; i < nx * ny; i++) {
+    if ((i + 1) % nx) couple(i, i + 1);
+    if (i + nx < nx * ny) couple(i, i + nx);
+  }
+  for (LocalInt i = 0; i < nx * ny; i++) rows[i].push_back({i, diagonal[i]});
+  return FromRows(rows);
+}
+
 /* ||b - A x|| / ||b|| of a solve with this solver. */
 double TrueResidual(KSP ksp, Mat A)
 {
@@ -1429,6 +1450,28 @@ TEST_CASE("gmresfused: second products that are of no use", "[gmresfused]")
           CHECK(mine.history.size() == (size_t)mine.iterations + 1);
           if (!std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01 * test.rtol);
         }
+}
+
+/* The iterations are those of modified Gram-Schmidt, also where the solution is near when a second product is dropped. */
+TEST_CASE("gmresfused: a second product that is of no use ends no cycle", "[gmresfused]")
+{
+  int dropped = 0;
+  for (const Backend &backend : Backends())
+    for (const auto &[seed, side] : Covering(std::vector<std::uint64_t>{10, 17, 33, 34, 39}, kSides)) {
+      const std::string options = Side(side) + "-ksp_rtol 1e-8 -pc_bisai_factor_precision double -pc_bisai_sweeps 40 ";
+      const std::string ours    = kOurs + options + "-ksp_gmresfused_path device ";
+      const MatObject   A       = CreateMat(Jumps(6, 5, 1e3, seed), backend.mat);
+      const KSPObject   ksp     = MakeKSP(A, ours, PCBISAI);
+      const Run         mine = RunOf(ksp), theirs = RunOf(MakeKSP(A, kPETSc + options, PCBISAI)),
+                single = RunOf(MakeKSP(A, ours + "-ksp_gmresfused_basis_precision single", PCBISAI));
+      CAPTURE(backend.name, seed, side);
+      CHECK(mine.reason == theirs.reason);
+      CHECK(std::abs(mine.iterations - theirs.iterations) <= 3);
+      dropped += Contains(ViewText(ksp), "one product a step from some iteration on");
+      CHECK(single.reason == KSP_CONVERGED_RTOL);
+      CHECK(single.iterations <= 4 * theirs.iterations); /* two cycles, of which the first one is full */
+    }
+  CHECK(dropped > 0);
 }
 
 TEST_CASE("gmresfused: when the GPU decides", "[gmresfused][gpu]")

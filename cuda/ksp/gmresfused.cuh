@@ -108,7 +108,8 @@ struct GMRESFusedWork : ExchangeRanks {
   GMRESBasis     basis{};
   GMRESVectors   v{};
   LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
-  LocalInt       step = 1, fresh = 1;       /* products of a step, and vectors that the last one of the cycle has made */
+  LocalInt       step = 1, fresh = 1;       /* products of a step, and vectors whose products with the others are not known yet */
+  LocalInt       made     = 0;              /* iterations of the last step, which have not ended */
   LocalInt       launched = 0;              /* iterations of the solve that are launched */
   bool           watched  = false;          /* the host begins each cycle */
   int            workers  = 0;              /* blocks that orthogonalize */
@@ -400,13 +401,13 @@ __device__ __forceinline__ void AddBasisPair(const GMRESArray<V> &u, LocalInt co
   }
 }
 
-/* The decision about an end; the columns that the cycle has are still to be added to x. */
+/* The decision about an end; the columns that the cycle has are still to be added to x, unless the cycle goes on. */
 __device__ inline void Stop(GMRESScalars &s, GMRESStop stop, double value)
 {
   s.stop  = stop;
   s.its   = s.iteration;
   s.value = value;
-  s.stage = s.column ? kCGDecided : kCGStopped;
+  s.stage = s.column && stop != GMRES_SECOND ? kCGDecided : kCGStopped;
 }
 
 /* Whether the test of the norm ends the iterations, as KSPConvergedDefault() would. */

@@ -7,7 +7,8 @@
      u_{j+1}, with two u_{j+2}, and the tests of the iterations of the step before, by gmresfused_iteration.cu
 
    As long as the method runs, the host knows j. A restart is a sequence of kernels that the host launches after each cycle: y, the
-   correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing.
+   correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing. The
+   decision that second products are of no use stops the method, too: then the host asks for j, and goes on with one product a step.
 
    On several ranks a product sends entries of the vector to other ranks ahead of the columns that the rank owns, and those of other
    ranks follow; see gmresfused_ranks.cu. All ranks decide from the same bits, and launch the same. With MPI the host decides, and
@@ -293,8 +294,8 @@ PetscErrorCode LaunchOperator(GMRESFusedWork *work, LocalInt product, const doub
 PetscErrorCode LaunchCoefficients(GMRESFusedWork *work, bool full, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->fresh, work->workers, stream));
-  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart, full ? work->fresh : 0,
+  if (full && work->nccl) PetscCall(GMRESLaunchSum(work, work->made, work->workers, stream));
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, work->restart, full ? work->made : 0,
                         work->workers, work->partial.data(), work->nccl ? work->small.all : nullptr, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -353,14 +354,21 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The next step is from the vector at this position, behind no step whose iterations are to end. */
+void BeginAt(GMRESFusedWork *work, LocalInt position)
+{
+  work->position = position;
+  work->fresh    = 1;
+  work->made     = 0;
+}
+
 /* x, u_0 and the norm that a cycle begins with, after the last one */
 PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(LaunchCorrection(work, true, stream));
   PetscCall(LaunchResidual(work, true, GMRESDoubleCopy(work), stream));
-  work->position = 0;
-  work->fresh    = 1;
+  BeginAt(work, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,7 +381,7 @@ PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
   for (LocalInt s = 0; s < products; s++)
     PetscCall(LaunchOperator(work, s, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
   PetscCall(GMRESLaunchOrthogonalization(work, products, stream));
-  work->fresh = products;
+  work->fresh = work->made = products;
   work->position += products;
   work->launched += products;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -486,9 +494,8 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
   PetscCall(DeviceGetStream(&stream));
   work->step = std::min(start->step, start->restart);
   PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart, work->step));
+  BeginAt(work, 0);
   work->restart  = start->restart;
-  work->position = 0;
-  work->fresh    = 1;
   work->launched = 0;
   work->watched  = start->watched;
   s.iteration    = start->iteration;
@@ -513,6 +520,35 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *work, LocalInt *count, con
     PetscCall(work->mailbox.KeepAhead(ahead, stream, [&]() { return LaunchIterations(work, stream); }));
   PetscCall(work->mailbox.Report(count, norms, stop, its, value));
   if (*stop == GMRES_RUNNING && is_full() && work->mailbox.idle()) *stop = GMRES_FULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   What was launched beyond the stop has left the cycle as it was, but that vectors behind u_column, and p, are those of a step that
+   does not count.
+*/
+PetscErrorCode GMRESFusedGoOn_CUDA(GMRESFusedWork *work)
+{
+  const PetscReal   one    = 1;
+  GMRESBasis        newest = work->basis;
+  const GMRESState *seen;
+  cudaStream_t      stream;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceGetStream(&stream));
+  PetscCall(work->mailbox.Wait());
+  PetscCall(work->mailbox.Fetch(stream, &seen));
+  const CGTest test = seen->test;
+  GMRESScalars s    = seen->s;
+  s.stage           = kCGRunning;
+  s.stop            = GMRES_RUNNING;
+  BeginAt(work, s.column);
+  work->step = 1;
+  PetscCall(GMRESPrepareOrthogonalization(work, work->basis, work->restart, work->step));
+  PetscCall(work->mailbox.Begin(s, test, stream));
+  if (!GMRESDoubleCopy(work)) PetscFunctionReturn(PETSC_SUCCESS);
+  newest.u = (float *)newest.u + (size_t)s.column * newest.ld;
+  PetscCall(GMRESCombine_CUDA(work, &newest, 1, &one, GMRESDoubleCopy(work)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

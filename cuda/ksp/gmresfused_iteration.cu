@@ -24,7 +24,8 @@ template <int Step>
 struct Orthogonalization {
   LocalInt            j;        /* the newest vector is u_j */
   LocalInt            products; /* of this step; where it is one of two, both w are the same */
-  LocalInt            fresh;    /* vectors that the step before has made, or u_0 */
+  LocalInt            fresh;    /* vectors that the step before has made, or u_j alone where it begins anew */
+  LocalInt            made;     /* iterations that the step before has made, which end here, or 0 */
   LocalInt            restart;  /* iterations of the cycle */
   GMRESProducts<Step> of;
   double             *p;       /* the last new vector in double precision, or null */
@@ -140,7 +141,7 @@ __device__ void KeepSmall(const Orthogonalization<Step> &g, const ClerkMemory &m
   for (LocalInt l = base; l <= j; l++) {
     g.small.square[l] = my.small.square[l];
     g.small.norm[l]   = my.small.norm[l];
-    if (l == 0) continue; /* no column has ended */
+    if (!g.made) continue; /* no column has ended */
     g.small.rhs[l]        = my.small.rhs[l];
     g.small.cosine[l - 1] = my.small.cosine[l - 1];
     g.small.sine[l - 1]   = my.small.sine[l - 1];
@@ -152,7 +153,7 @@ template <int Step>
 __device__ void Clerk(const Orthogonalization<Step> &g, double *memory)
 {
   const ClerkMemory my = DivideMemory(g, memory);
-  const LocalInt    j = g.j, count = j + 1, numbers = GMRESSumsOf(count, Step), made = j > 0 ? g.fresh : 0;
+  const LocalInt    j = g.j, count = j + 1, numbers = GMRESSumsOf(count, Step), made = g.made;
   const uint4      *totals       = TotalsOf(g);
   uint4 *const      coefficients = CoefficientsOf(g);
   double            squares[Step];
@@ -329,6 +330,7 @@ static PetscErrorCode LaunchStep(GMRESFusedWork *work, LocalInt products, bool b
   Orthogonalization<Step> g{work->position,
                             products,
                             work->fresh,
+                            work->made,
                             work->restart,
                             {},
                             GMRESDoubleCopy(work),

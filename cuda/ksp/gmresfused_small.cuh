@@ -322,7 +322,7 @@ __device__ inline void Append(LocalInt j, double square, double factor, double *
       else if (Ends(state->test, s.iteration, s.norm)) Stop(s, GMRES_TEST, s.norm);
       else if (happy) Stop(s, GMRES_HAPPY, s.norm);
       else if (s.iteration >= state->test.max_it) Stop(s, GMRES_ITS, s.norm);
-      else if (s.norm < kGMRESSecondReach * s.lacking * s.cycle_norm) Stop(s, GMRES_SECOND, s.norm);
+      else if (s.norm < kGMRESSecondReach * s.lacking * s.cycle_norm) Stop(s, GMRES_CUT, s.norm);
     }
     state->records[s.iteration % kCGRecords] = s.norm;
     state->s                                 = s;

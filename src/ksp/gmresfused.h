@@ -206,7 +206,8 @@ enum GMRESStop {
   GMRES_BREAKDOWN,  /* the norm at a restart is far from that of the recurrence */
   GMRES_ITS,        /* max_it iterations are done */
   GMRES_FULL,       /* a cycle is full, and the caller begins the next one */
-  GMRES_SECOND      /* second products are of no use from here on: the caller goes on with one product a step */
+  GMRES_SECOND,     /* second products are of no use from here on: GMRESFusedGoOn_CUDA() follows, in the same cycle */
+  GMRES_CUT         /* what they have cost lets the cycle come no further: the caller begins another one without them */
 };
 
 /* A, by its rows or by its blocks; and M: 1, a block-diagonal matrix, or what a function applies on the current stream. */
@@ -275,7 +276,9 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *, const GMRESStart *);
 */
 PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *count, const PetscReal **norms, GMRESStop *stop, LocalInt *its,
                                       PetscReal *value);
-/* After a stop: adds the correction of the last cycle to x. */
+/* After GMRES_SECOND: the cycle goes on behind the columns that it has, with one product a step. It waits. */
+PetscErrorCode GMRESFusedGoOn_CUDA(GMRESFusedWork *);
+/* After another stop: adds the correction of the last cycle to x. */
 PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *);
 /* The small matrices of the cycle, and how many columns of them are known. It waits. */
 PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *columns);

@@ -345,7 +345,7 @@ static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
   case GMRES_SINGULAR: PetscCall(GMRESFusedSingularEnd(ksp)); break;
   case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
   case GMRES_FULL: break;
-  case GMRES_SECOND: ((KSP_GMRESFused *)ksp->data)->counts.dropped++; break; /* there is no reason to end */
+  case GMRES_CUT: ((KSP_GMRESFused *)ksp->data)->counts.dropped++; break; /* there is no reason to end */
   default: PetscCall(GMRESFusedMissed(ksp, value));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -422,6 +422,11 @@ static PetscErrorCode Iterate_GMRESFused(KSP ksp, PetscReal norm, GMRESVectors *
       *held = true;
       if (tested && !(*stop == GMRES_SINGULAR && k + 1 == count)) /* that iteration has no column */
         PetscCall(CallLate(ksp, (LocalInt)(ksp->its - first), v, end));
+    }
+    if (*stop == GMRES_SECOND && !ksp->reason) {
+      g->counts.dropped++;
+      PetscCall(GMRESFusedGoOn_CUDA(g->work));
+      *stop = GMRES_RUNNING;
     }
   } while (*stop == GMRES_RUNNING && !ksp->reason);
   if (ksp->reason) {
