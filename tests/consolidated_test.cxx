@@ -1,5 +1,6 @@
 /* Ranks that come together: one of them works with the rows of all of them, and the others wait. */
 #include <finepc.h>
+#include <petsc/private/kspimpl.h>
 
 #include <unistd.h>
 
@@ -84,6 +85,18 @@ bool Leads(Mat A)
   MatGroup *group;
   MUST(MatGetGroup(A, &group));
   return group && group->group.Leads();
+}
+
+const Vec *WorkOf(KSP ksp)
+{
+  return ksp->work;
+}
+
+PetscErrorCode BuildSolutionIn(KSP ksp, PetscInt, PetscReal, void *v)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPBuildSolution(ksp, (Vec)v, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* This rank's part of what one rank alone comes to. */
@@ -333,6 +346,34 @@ TEST_CASE("consolidated: two groups, and ranks without rows", "[consolidated][mp
       }
 }
 
+/* Those of the leaders are in solvers of their own. */
+TEST_CASE("consolidated: solvers make no work vectors on each rank, until a solve needs them", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const char *type : {KSPCGFUSED, KSPGMRESFUSED}) {
+    CAPTURE(type);
+    const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+    const Solver    s(A, type, PCAFSAI, kTogether);
+    const auto      solve = [&] {
+      const VecObject b = RightVec(A, 1), x = RightVec(A, 2), r = RightVec(A, 3);
+      PetscReal       norm;
+      Vec             built;
+      CHECK(RunOf(s.ksp, b, x).reason == KSP_CONVERGED_RTOL);
+      MUST(KSPBuildSolution(s.ksp, nullptr, &built));
+      MUST(VecWAXPY(r, -1, x, built));
+      MUST(VecNorm(r, NORM_2, &norm));
+      CHECK(norm == 0);
+    };
+    solve();
+    CHECK(AreTogether(A));
+    CHECK(!WorkOf(s.ksp));
+    MUST(KSPSetComputeSingularValues(s.ksp, PETSC_TRUE));
+    solve();
+    CheckView(s, "the ranks did not come together: singular values are wanted");
+    CHECK(WorkOf(s.ksp));
+  }
+}
+
 TEST_CASE("consolidated: new values, other nonzeros, another size", "[consolidated][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();
@@ -549,6 +590,23 @@ TEST_CASE("consolidated: a monitor that fails on one rank, and solves with and w
   MUST(KSPConvergedDefaultCreate(&context));
   MUST(KSPSetConvergenceTest(s.ksp, KSPConvergedDefault, context, KSPConvergedDefaultDestroy));
   CHECK(SameRuns(RunOf(s.ksp), first));
+}
+
+TEST_CASE("consolidated: a solution in a vector of another size is an error", "[consolidated][mpi][two]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const MatObject A       = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD),
+                  smaller = CreateMat(Poisson(9, 9), MATAIJ, PETSC_COMM_WORLD);
+  const Solver    s(A, KSPGMRESFUSED, PCAFSAI, kTogether);
+  const VecObject b = RightVec(A, 1), x = RightVec(A, 2), other = RightVec(smaller, 1);
+  {
+    Errors errors;
+    MUST(KSPMonitorSet(s.ksp, BuildSolutionIn, (Vec)other, nullptr));
+    CHECK(KSPSolve(s.ksp, b, x) == PETSC_ERR_ARG_SIZ);
+    CHECK(Contains(errors.text, "rows on this rank, but the vector has"));
+  }
+  MUST(KSPMonitorCancel(s.ksp));
+  CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
 }
 
 TEST_CASE("consolidated: what keeps ranks from it", "[consolidated][mpi][two]")

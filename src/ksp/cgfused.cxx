@@ -4,7 +4,6 @@
 #include "options.h"
 #include "cgfusedimpl.h"
 #include "pc/confirm.h"
-#include "sparse/offload.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFusedCommunication", "KSP_CGFUSED_COMMUNICATION_",
@@ -69,21 +68,16 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
   PetscBool given, sent = PETSC_FALSE;
-  MatGroup *group = nullptr;
-  Mat       A;
+  bool      together;
 
   PetscFunctionBegin;
-  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_CGFused *)ksp->data)->consolidated));
+  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_CGFused *)ksp->data)->consolidated, &together));
   if (ksp->setupstage == KSP_SETUP_NEWMATRIX) PetscFunctionReturn(PETSC_SUCCESS); /* the rest is done already */
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
-  if (given) {
-    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-    PetscCall(FusedIsSent(ksp, &sent));
-    PetscCall(MatGetGroup(A, &group));
-  }
+  if (given) PetscCall(FusedIsSent(ksp, &sent));
   PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work)); /* another type of solver may have made others */
   ksp->nwork = 0;
-  if (!sent && !group) PetscCall(CGFusedNeedWorkVecs(ksp));
+  if (!sent && !together) PetscCall(CGFusedNeedWorkVecs(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

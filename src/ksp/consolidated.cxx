@@ -19,17 +19,21 @@ static PetscErrorCode LeaveGroup(KSPConsolidated *c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode KSPSetUp_Consolidated(KSP ksp, KSPConsolidated *c)
+PetscErrorCode KSPSetUp_Consolidated(KSP ksp, KSPConsolidated *c, bool *together)
 {
   PetscBool given;
   Mat       A;
+  MatGroup *group;
 
   PetscFunctionBegin;
+  *together = false;
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
   if (!given) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   c->outer = ksp; /* which leaves A in a reset */
   if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+  PetscCall(MatGetGroup(A, &group));
+  *together = group;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

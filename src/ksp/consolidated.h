@@ -24,9 +24,10 @@ using CopyKSPOptions = PetscErrorCode (*)(KSP from, KSP to);
 
 /*
    Part of SetUp(), which the solver has called for a new matrix, too: decides where the rows of the matrix are used, and whether
-   ranks come together, before a preconditioner does, which may be one of any solver.
+   ranks come together, before a preconditioner does, which may be one of any solver. Where they do, a solve rarely needs vectors of
+   each rank.
 */
-PetscErrorCode KSPSetUp_Consolidated(KSP, KSPConsolidated *);
+PetscErrorCode KSPSetUp_Consolidated(KSP, KSPConsolidated *, bool *together);
 /*
    Solves for all ranks, where they have come together to use the matrix and the preconditioner; `solved` tells. `why_not` is what
    the type has against it, empty if it has nothing. History and monitors that look at nothing but the norm get the norms

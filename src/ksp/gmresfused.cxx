@@ -212,12 +212,19 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
 
 /* ------------------------------------- set-up and the solve ----------------------------------- */
 
+static constexpr PetscInt kWorkVecs = 2 + kGMRESMostStep;
+
+/* As in KSPSetUp_CGFused(), a solve whose vectors go to another rank makes no work vectors here. */
 static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
 {
+  bool together;
+
   PetscFunctionBegin;
-  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_GMRESFused *)ksp->data)->consolidated));
+  PetscCall(KSPSetUp_Consolidated(ksp, &((KSP_GMRESFused *)ksp->data)->consolidated, &together));
   if (ksp->setupstage == KSP_SETUP_NEWMATRIX) PetscFunctionReturn(PETSC_SUCCESS); /* the rest is done already */
-  PetscCall(FusedSetWorkVecs(ksp, 2 + kGMRESMostStep));
+  PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work));                              /* another type of solver may have made others */
+  ksp->nwork = 0;
+  if (!together) PetscCall(FusedSetWorkVecs(ksp, kWorkVecs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -263,6 +270,7 @@ static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
   g->copies.sent                            = PETSC_FALSE;
   PetscCall(KSPSolve_Consolidated(ksp, &g->consolidated, "", CopyOptionTable<KSP_GMRESFused, KSP>));
   if (g->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ksp->work) PetscCall(FusedSetWorkVecs(ksp, kWorkVecs));
   PetscCall(GMRESFusedLookAtPreconditioner(ksp));
   PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
   if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));

@@ -224,8 +224,12 @@ PetscErrorCode MatGroupPut(const MatGroup *g, Vec v, PetscScalar *to)
 PetscErrorCode MatGroupTake(const MatGroup *g, const PetscScalar *from, Vec v)
 {
   PetscScalar *array;
+  PetscInt     n;
 
   PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(v, &n));
+  PetscCheck(n == g->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the vector has %" PetscInt_FMT, g->n, n);
   PetscCall(VecGetArrayWrite(v, &array));
   PetscCall(PetscArraycpy(array, from + g->first, g->n));
   PetscCall(VecRestoreArrayWrite(v, &array));
