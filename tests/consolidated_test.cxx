@@ -251,17 +251,22 @@ TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolida
   };
   check(matrix(), PCJACOBI, "-finepc_consolidate auto", share, share ? "ranks have come together on" : "path: general");
   check(matrix(), PCJACOBI, "-finepc_consolidate false", false, "path: general");
-  for (const auto &[solver, type] : {std::pair{KSPCGFUSED, PCAFSAI},
-                                     {KSPCGFUSED, PCCMATCH},
-                                     {KSPGMRESFUSED, PCBISAI},
-                                     {KSPGMRESFUSED, PCJACOBI},
-                                     {KSPCGFUSED, PCAUTO},
-                                     {KSPGMRESFUSED, PCAUTO},
-                                     {KSPCG, PCAFSAI}}) {
-    CAPTURE(solver, type);
+  for (const auto &[solver, type, early] : {std::tuple{KSPCGFUSED, PCAFSAI, false},
+                                            {KSPCGFUSED, PCAFSAI, true},
+                                            {KSPCGFUSED, PCCMATCH, false},
+                                            {KSPCGFUSED, PCCMATCH, true},
+                                            {KSPGMRESFUSED, PCBISAI, false},
+                                            {KSPGMRESFUSED, PCBISAI, true},
+                                            {KSPGMRESFUSED, PCJACOBI, false},
+                                            {KSPCGFUSED, PCAUTO, false},
+                                            {KSPGMRESFUSED, PCAUTO, false},
+                                            {KSPCG, PCAFSAI, false}}) {
+    CAPTURE(solver, type, early);
     const bool      fused = std::string(solver) != KSPCG;
     const MatObject A     = kPetscHasCUDA ? CreateMat(Poisson(12, 8, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix();
     const Solver    s(A, solver, type, kPaths + "-finepc_consolidate auto");
+    if (early) MUST(PCSetUp(s.pc())); /* which does not know of the solver */
+    CHECK(!AreTogether(A));
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(AreTogether(A) == (fused && share));
     if (fused && share) CheckView(s, "ranks have come together on");
@@ -372,6 +377,30 @@ TEST_CASE("consolidated: solvers make no work vectors on each rank, until a solv
     CheckView(s, "the ranks did not come together: singular values are wanted");
     CHECK(WorkOf(s.ksp));
   }
+}
+
+/* Nothing but another option has ranks come together late here; on a GPU that they share it is the solver. */
+TEST_CASE("consolidated: a preconditioner that was set up before its solver", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const Pair &c : {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCBISAI, ""},
+                        Pair{KSPCGFUSED, PCAUTO, ""}})
+    for (const bool kept : {false, true}) {
+      CAPTURE(c.solver, c.type, kept);
+      const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD),
+                      B = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+      const Solver early(A, c.solver, c.type, kAlone);
+      MUST(PCSetUp(early.pc()));
+      MUST(KSPSetReusePreconditioner(early.ksp, (PetscBool)kept));
+      const Solver s(B, c.solver, c.type, kTogether);
+      const Run    expected = RunOf(s.ksp), got = RunOf(early.ksp);
+      CHECK(AreTogether(A));
+      CHECK(got.reason == KSP_CONVERGED_RTOL);
+      if (std::string(c.type) == PCAUTO) continue; /* what it takes may be PETSc's, of all ranks */
+      CheckView(early, kept ? "the ranks did not come together: the preconditioner is one of all ranks"
+                            : "ranks have come together on 1, which solves for all");
+      if (!kept) CHECK(SameRuns(got, expected));
+    }
 }
 
 TEST_CASE("consolidated: new values, other nonzeros, another size", "[consolidated][mpi][two]")

@@ -45,10 +45,35 @@ PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The preconditioner of the leaders if the KSP's is one of finepc's that has come together; or whether they can make their own. */
-static PetscErrorCode FindPreconditioner(PC pc, bool *own, PCConsolidated **inner)
+/* Why the ranks do not solve together, whatever the preconditioner is; as far as this rank knows. */
+static const char *WhyNot(KSP ksp)
 {
-  PetscBool simple;
+  if (ksp->transpose_solve) return "a transposed solve";
+  if (ksp->calc_sings) return "singular values are wanted";
+  if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
+  return "";
+}
+
+/* Whether the preconditioner was set up before its ranks have come together to use its matrix, and can follow them. */
+static PetscErrorCode IsLate(PC pc, PetscBool *late)
+{
+  const PC_Local *local = (const PC_Local *)pc->data;
+  MatGroup       *group;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetGroup(pc->pmat, &group));
+  *late = (PetscBool)(group && !local->consolidated.group && local->copy_options && !local->alone && !pc->reusepreconditioner);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The preconditioner of the leaders if the KSP's is one of finepc's that has come together; or whether they can make their own; or
+   why there is none of theirs, the same on all ranks.
+*/
+static PetscErrorCode FindPreconditioner(KSP ksp, bool *own, PCConsolidated **inner, const char **why)
+{
+  const PC  pc = PCActing(ksp->pc);
+  PetscBool simple, late = PETSC_FALSE;
 
   PetscFunctionBegin;
   *inner = nullptr;
@@ -56,19 +81,13 @@ static PetscErrorCode FindPreconditioner(PC pc, bool *own, PCConsolidated **inne
   *own = simple;
   if (pc->ops->setup == Entry<PCSetUp_Local>) {
     PCConsolidated *c = &((PC_Local *)pc->data)->consolidated;
+    PetscCall(IsLate(pc, &late));
+    if (late) PetscCall(FusedSetUpAgain(ksp));
     if (c->group) *inner = c;
   }
+  if (!*own && !*inner) *why = "the preconditioner is one of all ranks";
+  else *why = WhyNot(ksp); /* it may have failed */
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Why the ranks solve together, with a preconditioner of all of them; as far as this rank knows. */
-static const char *WhyNot(KSP ksp, bool own, const PCConsolidated *inner)
-{
-  if (!own && !inner) return "the preconditioner is one of all ranks";
-  if (ksp->transpose_solve) return "a transposed solve";
-  if (ksp->calc_sings) return "singular values are wanted";
-  if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
-  return "";
 }
 
 /* --------------------------------- monitors and tests of the program -------------------------- */
@@ -351,9 +370,9 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     if (g) g->users++;
   }
   if (!g) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(FindPreconditioner(PCActing(ksp->pc), &own, &inner));
-  c->why = *why_not ? why_not : WhyNot(ksp, own, inner);
+  c->why = *why_not ? why_not : WhyNot(ksp);
   PetscCall(Agree_Consolidated(ksp, c));
+  if (!*c->why) PetscCall(FindPreconditioner(ksp, &own, &inner, &c->why));
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGroupUpdate(A, g));
   if (g->group.Leads()) {

@@ -75,16 +75,24 @@ PetscErrorCode FusedFetch(const PetscScalar *from, Vec v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode FusedSetUpAgain(KSP ksp)
+{
+  const PC pc = PCActing(ksp->pc);
+
+  PetscFunctionBegin;
+  PetscCall((*pc->ops->reset)(pc));
+  pc->setupcalled = PETSC_FALSE; /* nothing is left */
+  PetscCall(PCSetUp(pc));
+  if (pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode FusedFollow(KSP ksp)
 {
   const PC pc = PCActing(ksp->pc);
 
   PetscFunctionBegin;
-  if (pc->mat == pc->pmat && pc->ops->setup == Entry<PCSetUp_Local> && !pc->reusepreconditioner) {
-    PetscCall((*pc->ops->reset)(pc));
-    pc->setupcalled = PETSC_FALSE; /* nothing is left */
-    PetscCall(PCSetUp(pc));
-  }
+  if (pc->mat == pc->pmat && pc->ops->setup == Entry<PCSetUp_Local> && !pc->reusepreconditioner) PetscCall(FusedSetUpAgain(ksp));
   if (pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -61,6 +61,8 @@ struct FusedDiagonal {
 PetscErrorCode FusedFindDiagonal(KSP, FusedDiagonal *);
 /* What PCJACOBI multiplies by, of rows on the GPU. */
 PetscErrorCode FusedDiagonalOfRows(const CSRView *A, const FusedDiagonal &, PetscScalar *d);
+/* Makes a preconditioner of finepc anew, since its matrix is used in another way. Collective. */
+PetscErrorCode FusedSetUpAgain(KSP);
 /*
    Has a preconditioner of finepc follow its matrix, whose rows the host uses from now on, unless the program keeps it: see
    MatTry(). Collective.
