@@ -251,21 +251,29 @@ TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolida
   };
   check(matrix(), PCJACOBI, "-finepc_consolidate auto", share, share ? "ranks have come together on" : "path: general");
   check(matrix(), PCJACOBI, "-finepc_consolidate false", false, "path: general");
-  for (const auto &[solver, type, early] : {std::tuple{KSPCGFUSED, PCAFSAI, false},
-                                            {KSPCGFUSED, PCAFSAI, true},
-                                            {KSPCGFUSED, PCCMATCH, false},
-                                            {KSPCGFUSED, PCCMATCH, true},
-                                            {KSPGMRESFUSED, PCBISAI, false},
-                                            {KSPGMRESFUSED, PCBISAI, true},
-                                            {KSPGMRESFUSED, PCJACOBI, false},
-                                            {KSPCGFUSED, PCAUTO, false},
-                                            {KSPGMRESFUSED, PCAUTO, false},
-                                            {KSPCG, PCAFSAI, false}}) {
-    CAPTURE(solver, type, early);
-    const bool      fused = std::string(solver) != KSPCG;
-    const MatObject A     = kPetscHasCUDA ? CreateMat(Poisson(12, 8, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix();
+  enum class How { PLAIN, EARLY, APART }; /* the set-up of the preconditioner comes first, or its matrix is another one */
+  for (const auto &[solver, type, how] : {std::tuple{KSPCGFUSED, PCAFSAI, How::PLAIN},
+                                          {KSPCGFUSED, PCAFSAI, How::EARLY},
+                                          {KSPCGFUSED, PCAFSAI, How::APART},
+                                          {KSPCGFUSED, PCCMATCH, How::PLAIN},
+                                          {KSPCGFUSED, PCCMATCH, How::EARLY},
+                                          {KSPCGFUSED, PCCMATCH, How::APART},
+                                          {KSPGMRESFUSED, PCBISAI, How::PLAIN},
+                                          {KSPGMRESFUSED, PCBISAI, How::EARLY},
+                                          {KSPGMRESFUSED, PCBISAI, How::APART},
+                                          {KSPGMRESFUSED, PCJACOBI, How::PLAIN},
+                                          {KSPGMRESFUSED, PCJACOBI, How::APART},
+                                          {KSPCGFUSED, PCAUTO, How::PLAIN},
+                                          {KSPCGFUSED, PCAUTO, How::APART},
+                                          {KSPGMRESFUSED, PCAUTO, How::PLAIN},
+                                          {KSPCG, PCAFSAI, How::PLAIN}}) {
+    CAPTURE(solver, type, (int)how);
+    const auto make   = [&] { return kPetscHasCUDA ? CreateMat(Poisson(12, 8, 5), MATAIJCUSPARSE, PETSC_COMM_WORLD) : matrix(); };
+    const bool fused  = std::string(solver) != KSPCG;
+    const MatObject A = make(), P = make();
     const Solver    s(A, solver, type, kPaths + "-finepc_consolidate auto");
-    if (early) MUST(PCSetUp(s.pc())); /* which does not know of the solver */
+    if (how == How::APART) MUST(KSPSetOperators(s.ksp, A, P));
+    if (how == How::EARLY) MUST(PCSetUp(s.pc())); /* which does not know of the solver */
     CHECK(!AreTogether(A));
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(AreTogether(A) == (fused && share));
@@ -400,6 +408,41 @@ TEST_CASE("consolidated: a preconditioner that was set up before its solver", "[
       CheckView(early, kept ? "the ranks did not come together: the preconditioner is one of all ranks"
                             : "ranks have come together on 1, which solves for all");
       if (!kept) CHECK(SameRuns(got, expected));
+    }
+}
+
+/* It has another diagonal. */
+TEST_CASE("consolidated: a matrix of the preconditioner's own", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const HostMatrix H     = Poisson(20, 20);
+  HostMatrix       other = H;
+  for (LocalInt row = 0; row < other.n; row++)
+    for (LocalInt k = other.i[row]; k < other.i[row + 1]; k++)
+      if (other.j[k] == row) other.a[k] *= 1 + 0.5 * (row % 3);
+  for (const Where &place : Places())
+    for (const Pair &c : {Pair{KSPCGFUSED, PCNONE, ""}, Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPGMRESFUSED, PCJACOBI, ""},
+                          Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCBISAI, ""}}) {
+      CAPTURE(place.type, c.solver, c.type);
+      const auto solve = [&](const Solver &s, Mat A, Mat P) {
+        MUST(KSPSetOperators(s.ksp, A, P));
+        return RunOf(s.ksp);
+      };
+      const MatObject whole = CreateMat(H, MATAIJ), whole_P = CreateMat(other, MATAIJ);
+      const MatObject A = CreateMat(H, place.type, PETSC_COMM_WORLD), P = CreateMat(other, place.type, PETSC_COMM_WORLD);
+      Run             first, scaled;
+      {
+        const Solver one(whole, c.solver, c.type, place.alone);
+        first = PartOf(solve(one, whole, whole_P), A);
+        MUST(MatScale(whole_P, 3));
+        scaled = PartOf(solve(one, whole, whole_P), A);
+      }
+      const Solver s(A, c.solver, c.type, place.together);
+      CHECK(SameRuns(solve(s, A, P), first));
+      CHECK(first.reason == KSP_CONVERGED_RTOL);
+      CheckView(s, "ranks have come together on 1, which solves for all");
+      MUST(MatScale(P, 3));
+      CHECK(SameRuns(solve(s, A, P), scaled));
     }
 }
 

@@ -19,6 +19,26 @@ static PetscErrorCode LeaveGroup(KSPConsolidated *c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   The group of the preconditioner's matrix, which ranks that have come together for A use together, too, or null. Of PETSc's types
+   PCJACOBI alone reads that matrix for them.
+*/
+static PetscErrorCode GetGroupOfPmat(KSP ksp, MatGroup **group)
+{
+  const PC  pc = ksp->pc;
+  const Mat P  = pc->pmat;
+  PetscBool reads;
+
+  PetscFunctionBegin;
+  *group = nullptr;
+  if (!P) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &reads, PCJACOBI, PCAUTO, ""));
+  if (pc->ops->setup == Entry<PCSetUp_Local>) reads = PETSC_TRUE;
+  if (reads && P != pc->mat && ((PetscObject)P)->type_name) PetscCall(MatChooseBackendInSolver(P, pc));
+  PetscCall(MatGetGroup(P, group));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode KSPSetUp_Consolidated(KSP ksp, KSPConsolidated *c, bool *together)
 {
   PetscBool given;
@@ -34,6 +54,7 @@ PetscErrorCode KSPSetUp_Consolidated(KSP ksp, KSPConsolidated *c, bool *together
   if (((PetscObject)A)->type_name) PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(MatGetGroup(A, &group));
   *together = group;
+  if (group) PetscCall(GetGroupOfPmat(ksp, &group));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -54,39 +75,36 @@ static const char *WhyNot(KSP ksp)
   return "";
 }
 
-/* Whether the preconditioner was set up before its ranks have come together to use its matrix, and can follow them. */
-static PetscErrorCode IsLate(PC pc, PetscBool *late)
-{
-  const PC_Local *local = (const PC_Local *)pc->data;
-  MatGroup       *group;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetGroup(pc->pmat, &group));
-  *late = (PetscBool)(group && !local->consolidated.group && local->copy_options && !local->alone && !pc->reusepreconditioner);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
-   The preconditioner of the leaders if the KSP's is one of finepc's that has come together; or whether they can make their own; or
-   why there is none of theirs, the same on all ranks.
+   The preconditioner of the leaders if the KSP's is one of finepc's that has come together; or the group of its matrix, if they can
+   make their own; or why there is none of theirs, the same on all ranks. One that was set up before its ranks have come together
+   follows them.
 */
-static PetscErrorCode FindPreconditioner(KSP ksp, bool *own, PCConsolidated **inner, const char **why)
+static PetscErrorCode FindPreconditioner(KSPConsolidated *c, PCConsolidated **inner, MatGroup **own)
 {
-  const PC  pc = PCActing(ksp->pc);
-  PetscBool simple, late = PETSC_FALSE;
+  const PC  pc = PCActing(c->outer->pc);
+  PetscBool none, jacobi;
+  MatGroup *group;
 
   PetscFunctionBegin;
   *inner = nullptr;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &simple, PCNONE, PCJACOBI, ""));
-  *own = simple;
-  if (pc->ops->setup == Entry<PCSetUp_Local>) {
-    PCConsolidated *c = &((PC_Local *)pc->data)->consolidated;
-    PetscCall(IsLate(pc, &late));
-    if (late) PetscCall(FusedSetUpAgain(ksp));
-    if (c->group) *inner = c;
+  *own   = nullptr;
+  PetscCall(GetGroupOfPmat(c->outer, &group));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
+  if (none) *own = c->group;
+  else if (jacobi) *own = group;
+  else if (pc->ops->setup == Entry<PCSetUp_Local>) {
+    PC_Local       *local        = (PC_Local *)pc->data;
+    PCConsolidated *consolidated = &local->consolidated;
+
+    if (group && !consolidated->group && local->copy_options && !local->alone && !pc->reusepreconditioner)
+      PetscCall(FusedSetUpAgain(c->outer));
+    if (consolidated->group) *inner = consolidated;
   }
-  if (!*own && !*inner) *why = "the preconditioner is one of all ranks";
-  else *why = WhyNot(ksp); /* it may have failed */
+  const MatGroup *const used = *inner ? (*inner)->group : *own;
+  if (!used || used->group.groups != c->group->group.groups) c->why = "the preconditioner is one of all ranks";
+  else c->why = WhyNot(c->outer); /* it may have failed */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -200,14 +218,14 @@ static PetscErrorCode CopySettings(KSP from, KSP to)
 }
 
 /* The leaders' own preconditioner, of one of PETSc's simple types. */
-static PetscErrorCode MakeSimplePC(PC from, const MatGroup *g, PC to)
+static PetscErrorCode MakeSimplePC(PC from, Mat A, Mat P, PC to)
 {
   PetscBool    jacobi, absolute, fixed;
   PCJacobiType type;
 
   PetscFunctionBegin;
   PetscCall(PCSetType(to, ((PetscObject)from)->type_name));
-  PetscCall(PCSetOperators(to, g->rows, g->rows));
+  PetscCall(PCSetOperators(to, A, P));
   PetscCall(PCSetReusePreconditioner(to, from->reusepreconditioner));
   PetscCall(PetscObjectTypeCompare((PetscObject)from, PCJACOBI, &jacobi));
   if (!jacobi) PetscFunctionReturn(PETSC_SUCCESS);
@@ -220,7 +238,8 @@ static PetscErrorCode MakeSimplePC(PC from, const MatGroup *g, PC to)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, CopyKSPOptions copy)
+static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsolidated *inner_pc, const MatGroup *own,
+                                    CopyKSPOptions copy)
 {
   const auto  test = c->tests ? TestOnAllRanks : ksp->converged;
   const char *prefix;
@@ -242,7 +261,7 @@ static PetscErrorCode MakeInner_KSP(KSP ksp, KSPConsolidated *c, const PCConsoli
     PetscCall(PCSetReusePreconditioner(inner_pc->inner, PETSC_TRUE));
   } else {
     PetscCall(KSPGetPC(c->inner, &pc));
-    PetscCall(MakeSimplePC(PCActing(ksp->pc), c->group, pc));
+    PetscCall(MakeSimplePC(PCActing(ksp->pc), c->group->rows, own->rows, pc));
   }
   PetscCall(CopySettings(ksp, c->inner));
   PetscCall((*copy)(ksp, c->inner));
@@ -353,9 +372,8 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   PCConsolidated  *inner;
   Ending           ending{};
   Mat              A;
-  MatGroup        *g;
+  MatGroup        *g, *own;
   PetscBool        fell;
-  bool             own = false;
 
   PetscFunctionBegin;
   c->solved = false;
@@ -372,11 +390,12 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   if (!g) PetscFunctionReturn(PETSC_SUCCESS);
   c->why = *why_not ? why_not : WhyNot(ksp);
   PetscCall(Agree_Consolidated(ksp, c));
-  if (!*c->why) PetscCall(FindPreconditioner(ksp, &own, &inner, &c->why));
+  if (!*c->why) PetscCall(FindPreconditioner(c, &inner, &own));
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGroupUpdate(A, g));
+  if (own && own != g) PetscCall(MatGroupUpdate(ksp->pc->pmat, own));
   if (g->group.Leads()) {
-    code = MakeInner_KSP(ksp, c, inner, copy);
+    code = MakeInner_KSP(ksp, c, inner, own, copy);
     if (code) PetscCall(KSPDestroy(&c->inner));
   }
   PetscCall(AgreeOnError(comm, code, "make the solver of its group"));

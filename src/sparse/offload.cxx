@@ -302,7 +302,7 @@ struct Decision {
   PetscBool     small;     /* too few rows keep it from a GPU */
   PetscBool     fixed;     /* for all who use the matrix: it is one of the leaders */
   PetscBool     of_device; /* the GPU has the rows, and it is about whether ranks come together alone */
-  PetscBool     by_solver; /* who asked is a solver of finepc's */
+  PetscBool     by_solver; /* who asked is a solver of finepc's, or its preconditioner */
   FinePCBackend asked;
   Consolidate   together; /* what was asked of ranks that share a GPU */
   char          why[kDeviceText];
@@ -431,7 +431,7 @@ struct Question {
   FinePCBackend asked;
   Consolidate   consolidate;
   PetscBool     of_device; /* the GPU has the rows */
-  PetscBool     by_solver; /* a solver of finepc's asks */
+  PetscBool     by_solver; /* a solver of finepc's asks, or its preconditioner */
   MatGroup     *group;     /* of ranks that come together, or null */
 
   PetscInt PerGPU() const { return rows / (group ? group->group.groups : size); }
@@ -594,16 +594,11 @@ static PetscErrorCode IsAssembled(Mat A, PetscBool *assembled)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool IsSolver(PetscObject user)
-{
-  return (PetscBool)(user->classid == KSP_CLASSID);
-}
-
 /* Decides anew, or, as long as A is not assembled, not yet. */
-static PetscErrorCode MakeDecision(Mat A, PetscObject user, const Asked *asked, Decision *decision)
+static PetscErrorCode MakeDecision(Mat A, PetscObject user, PetscBool by_solver, const Asked *asked, Decision *decision)
 {
   const MPI_Comm comm = PetscObjectComm((PetscObject)A);
-  Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, PETSC_FALSE, IsSolver(user), nullptr};
+  Question       q{A, comm, 1, 0, asked->backend, asked->consolidate, PETSC_FALSE, by_solver, nullptr};
   PetscBool      assembled;
 
   PetscFunctionBegin;
@@ -664,7 +659,7 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together, nullptr};
-  PetscCall(MakeDecision(A, user, &host, decision));
+  PetscCall(MakeDecision(A, user, decision->by_solver, &host, decision));
   decision->asked  = FINEPC_BACKEND_AUTO;
   decision->failed = PETSC_TRUE;
   PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
@@ -729,7 +724,7 @@ static PetscErrorCode Use(Mat A, MatUsers *users, Asked *of)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
+static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver)
 {
   Decision *decision = nullptr;
   MatUsers *users    = nullptr;
@@ -760,10 +755,24 @@ PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
   PetscCall(MatGetGroup(A, &group));
   const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
     unites        = of->consolidate != Consolidate::AUTO && of->consolidate != decision->together,
-             solves = of_device && IsSolver(user) && !decision->by_solver && !group;
+             solves = of_device && by_solver && !decision->by_solver && !group;
   if (!of_host && !of_device) *decision = Decision{};
   else if (!decision->made || decision->of_device != of_device || asks || unites || solves)
-    PetscCall(MakeDecision(A, user, of, decision));
+    PetscCall(MakeDecision(A, user, by_solver, of, decision));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
+{
+  PetscFunctionBegin;
+  PetscCall(Choose(A, user, (PetscBool)(user->classid == KSP_CLASSID)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatChooseBackendInSolver(Mat A, PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(Choose(A, (PetscObject)pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -14,6 +14,8 @@
    say. Matrices whose rows are on the GPU are left alone. Collective on A.
 */
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
+/* The same for a preconditioner in a solver of finepc's, where ranks come together for that. */
+PetscErrorCode MatChooseBackendInSolver(Mat A, PC);
 /*
    Part of Reset(): after MatChooseBackend() the user has used that matrix. Copies on the GPU of a matrix that nobody uses any more
    are freed.
