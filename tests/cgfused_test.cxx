@@ -2321,6 +2321,7 @@ TEST_CASE("cgfused: several ranks where NCCL is not possible", "[cgfused][mpi][g
   CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
   CHECK(Contains(errors.text, "-ksp_cgfused_communication auto"));
   CHECK(Contains(errors.text, WhyNoNCCL()));
+  CHECK(!ViewText((KSP)refused).empty() == !Rank()); /* though the solve has ended before there were copies */
 }
 
 /* ----------------------------------- for compute-sanitizer ------------------------------------ */

@@ -275,7 +275,7 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, in a graph with all sums and exchanges; "
                                              "the copies are the first rank's\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
-  if (cg->several) PetscCall(ViewCommunication_CGFused(cg, viewer));
+  if (cg->several && cg->nccl) PetscCall(ViewCommunication_CGFused(cg, viewer));
   if (cg->one_by_one)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->one_by_one));
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
@@ -305,7 +305,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   else if (cg->why) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
     if (*cg->why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
-  } else PetscCall(ViewOwnProducts(cg, viewer));
+  } else if (cg->work) PetscCall(ViewOwnProducts(cg, viewer)); /* without it the solve has ended before there was memory */
   if (cg->solved) PetscCall(FusedViewDevice(ksp, viewer));
   PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);

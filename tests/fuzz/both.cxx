@@ -35,6 +35,7 @@ enum class Verdict { Done, Converged, Failed, Diverged, Error };
 Verdict VerdictOf(const Event &e)
 {
   if (e.code == PETSC_ERR_NOT_CONVERGED || e.code == PETSC_ERR_CONV_FAILED) return Verdict::Diverged;
+  if (e.code == PETSC_ERR_MAT_LU_ZRPVT) return Verdict::Failed; /* with KSPSetErrorIfNotConverged() */
   if (e.code) return Verdict::Error;
   if (!e.solve) return Verdict::Done;
   if (e.reason > 0) return Verdict::Converged;

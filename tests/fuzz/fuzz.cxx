@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <execinfo.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -27,6 +28,7 @@ namespace
 /* What the handler of signals has to know. */
 std::uint64_t current_seed;
 Report        current_report;
+void         *current_frames[64]; /* backtrace() allocates memory when it is called first, which is before there are signals */
 
 /* No function that may be interrupted in the midst of itself, so that the message comes in any case. */
 void Put(const char *text)
@@ -41,6 +43,7 @@ void Stop(int signal)
                 signal == SIGALRM ? "it does not end" : strsignal(signal));
   Put(text);
   Put(current_report.log.c_str());
+  backtrace_symbols_fd(current_frames, backtrace(current_frames, std::size(current_frames)), STDOUT_FILENO);
   _exit(EXIT_FAILURE); /* mpiexec ends the other ranks */
 }
 
@@ -104,6 +107,7 @@ int main(int argc, char **argv)
       FinePCInitializePackage())
     return EXIT_FAILURE;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  (void)backtrace(current_frames, 1);
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM}) std::signal(signal, Stop);
 
   if (arguments.soak) {
