@@ -527,6 +527,26 @@ TEST_CASE("candidates that fail hand over within one solve, and the KSP is as it
     }
 }
 
+TEST_CASE("a run that fails is no error where failures are errors", "[auto][mpi]")
+{
+  for (const std::string solver : {"cg", "cgfused", "gmres", "gmresfused", "bcgs"}) {
+    CAPTURE(solver);
+    const std::string          options = std::string(kTrue) + "-ksp_pc_side right -ksp_error_if_not_converged -ksp_type " + solver;
+    const bool                 left    = solver == "cg" || solver == "cgfused";
+    std::vector<AUTOCandidate> given   = Failing();
+    given.push_back(Candidate("jacobi", "-pc_type jacobi"));
+    System s(Poisson(30, 30), left ? std::string(kTrue) + "-ksp_error_if_not_converged -ksp_type " + solver : options, given,
+             PETSC_COMM_WORLD);
+    for (int k = 0; k < 2; k++) {
+      MUST(VecSet(s.x, 0));
+      s.Solve();
+      CHECK(s.Residual() < 1.1e-8);
+      CHECK(Taken(s.ksp) == "jacobi");
+      CHECK(((KSP)s.ksp)->errorifnotconverged);
+    }
+  }
+}
+
 TEST_CASE("the solution so far is kept, and the tolerance means the same", "[auto]")
 {
   for (const char *options : {"", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm"})
@@ -653,6 +673,25 @@ TEST_CASE("the bounds of the program stay its own", "[auto]")
     CHECK(ReasonOf(ends.ksp) == KSP_CONVERGED_ITS);
     CHECK(IterationsOf(ends.ksp) == 12);
     CHECK(((KSPConvergedDefaultCtx *)((KSP)ends.ksp)->cnvP)->convmaxits);
+  }
+  /* runs between which there are looks share the bound */
+  for (const bool converges : {false, true}) {
+    CAPTURE(converges);
+    System s(Poisson(40, 40), (converges ? maxits : std::string(kTrue)) + "-ksp_type gmresfused -ksp_max_it 150",
+             {Candidate("jacobi", "-pc_type jacobi", 500), Candidate("none", "-pc_type none", 1000, 1, 1e9)});
+    s.Solve();
+    CHECK(ReasonOf(s.ksp) == (converges ? KSP_CONVERGED_ITS : KSP_DIVERGED_ITS));
+    CHECK(IterationsOf(s.ksp) == 150);
+    CHECK(RecordOf(s.ksp, "none").set_ups == 0);
+  }
+  /* a few iterations within another solver say nothing about a candidate */
+  for (const char *few : {"-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 3"}) {
+    CAPTURE(few);
+    System s(Poisson(40, 40), std::string(kTrue) + "-ksp_type gmres " + few,
+             {Candidate("jacobi", "-pc_type jacobi"), Candidate("sfsai", "-pc_type sfsai")});
+    for (int k = 0; k < 3; k++) s.Solve();
+    CHECK(RecordOf(s.ksp, "jacobi").set_ups == 1);
+    CHECK(RecordOf(s.ksp, "sfsai").set_ups == 0);
   }
   /* a fixed number of iterations without a norm */
   System fixed(Poisson(40, 40), "-ksp_norm_type none -ksp_max_it 9", Failing());
@@ -846,6 +885,21 @@ TEST_CASE("Newton's method on a drifting problem converges as with one type", "[
 }
 
 /* -------------------------------------- within a program -------------------------------------- */
+
+TEST_CASE("a kept factor is measured by all runs of a solve that was looked at", "[auto]")
+{
+  System s(Poisson(100, 100), std::string(kTrue) + "-ksp_type gmresfused -pc_finepc_reuse auto",
+           {Candidate("bisai", "-pc_type bisai", 100000, 3, 60), Candidate("none", "-pc_type none", 1000, 1, 1e9)});
+  s.Solve();
+  const PetscInt its = IterationsOf(s.ksp);
+  CHECK(its > 120); /* there was a look */
+  MUST(MatScale(s.A, 1.01));
+  MUST(VecSet(s.x, 0));
+  s.Solve();
+  CHECK(ReasonOf(s.ksp) > 0);
+  CHECK(PCReuseIsFrozen(RecordOf(s.ksp, "bisai").pc));
+  CHECK(IterationsOf(s.ksp) <= its + 5);
+}
 
 TEST_CASE("two solvers share a matrix and nothing else", "[auto]")
 {

@@ -197,7 +197,7 @@ static PetscErrorCode AroundSolve_Local(PC pc, KSP ksp, SolveFn solve)
 
   PetscFunctionBegin;
   PetscCall(PCSetUp(pc)); /* before PETSc 3.26 PCApply() would do that amid the solve */
-  const SolveSettings settings{ksp->max_it, ksp->rtol, ksp->guess_zero};
+  const SolveSettings settings(ksp);
   PetscCall(SolveBegin(ksp, &start));
   const PetscErrorCode code = RunWithReuse(pc, ksp, solve, settings, &start);
   PetscCall(SolveEnd(ksp, settings, &start));

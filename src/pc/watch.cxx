@@ -50,34 +50,43 @@ PetscErrorCode WatchSolve(PC pc, KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-IterationBound::IterationBound(KSP ksp, PetscInt bound) : ksp_(ksp), max_it_(ksp->max_it)
+IterationBound::IterationBound(KSP ksp, PetscInt bound, bool of_program) : ksp_(ksp), max_it_(ksp->max_it)
 {
   if (bound >= max_it_) return;
   ksp->max_it = bound;
-  changed_    = ksp->converged == KSPConvergedDefault && ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits;
+  if (of_program) return;
+  changed_ = ksp->converged == KSPConvergedDefault && ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits;
   if (changed_) ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits = PETSC_FALSE;
 }
 
 IterationBound::~IterationBound()
 {
   ksp_->max_it = max_it_;
-  if (changed_) ((KSPConvergedDefaultCtx *)ksp_->cnvP)->convmaxits = PETSC_TRUE;
+  if (changed_ && ksp_->converged == KSPConvergedDefault) ((KSPConvergedDefaultCtx *)ksp_->cnvP)->convmaxits = PETSC_TRUE;
+}
+
+SolveSettings::SolveSettings(KSP ksp) :
+    max_it(ksp->max_it), rtol(ksp->rtol), guess_zero(ksp->guess_zero), errors(ksp->errorifnotconverged)
+{
 }
 
 PetscErrorCode SolveBegin(KSP ksp, SolveStart *start)
 {
   PetscFunctionBegin;
-  if (ksp->guess_zero) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(VecDuplicate(ksp->vec_sol, &start->x));
-  PetscCall(VecCopy(ksp->vec_sol, start->x));
+  if (!ksp->guess_zero) {
+    PetscCall(VecDuplicate(ksp->vec_sol, &start->x));
+    PetscCall(VecCopy(ksp->vec_sol, start->x));
+  }
+  ksp->errorifnotconverged = PETSC_FALSE; /* KSPSolve() looks at the reason in the end */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode SolveEnd(KSP ksp, const SolveSettings &settings, SolveStart *start)
 {
   PetscFunctionBegin;
-  ksp->rtol       = settings.rtol;
-  ksp->guess_zero = settings.guess_zero;
+  ksp->rtol                = settings.rtol;
+  ksp->guess_zero          = settings.guess_zero;
+  ksp->errorifnotconverged = settings.errors;
   PetscCall(VecDestroy(&start->x));
   PetscCall(VecDestroy(&start->r));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -33,11 +33,11 @@ constexpr const char *kSolveLook = "FinePCSolveLook_C";
 /* For the next solve, if it tests a norm. */
 PetscErrorCode WatchSolve(PC, KSP);
 
-/* Bounds the iterations of a run. With -ksp_converged_maxits the program's bound is one at which the solve has converged, and a
- * lower one is not. */
+/* Bounds the iterations of a run. With -ksp_converged_maxits the program's bound, of which earlier runs may have used a part, is
+ * one at which the solve has converged, and a lower one is not. */
 class IterationBound {
 public:
-  IterationBound(KSP, PetscInt bound);
+  IterationBound(KSP, PetscInt bound, bool of_program = false);
   ~IterationBound();
   IterationBound(const IterationBound &)            = delete;
   IterationBound &operator=(const IterationBound &) = delete;
@@ -48,11 +48,13 @@ private:
   bool     changed_ = false; /* the answer of the test at the bound */
 };
 
-/* What a solve of several runs changes, and gives back. */
+/* What a solve of several runs changes, and gives back. A run that fails is no error of the program's. */
 struct SolveSettings {
   PetscInt  max_it;
   PetscReal rtol;
-  PetscBool guess_zero;
+  PetscBool guess_zero, errors;
+
+  explicit SolveSettings(KSP);
 };
 
 /* The guess of the program, and the norm of its residual, for those runs that fail. */

@@ -221,7 +221,7 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   PetscCall(MatGetGroup(pc->mat, &group));
   if (looks && group) std::swap(looks, ends);
   const PetscInt first = looks && s->seen.on_device ? kFirstLookDevice : s->free ? kFirstLookFree : kFirstLook;
-  c.next               = PetscMax(record.check ? record.check : ends ? kFirstEnd : first, known);
+  c.next               = PetscMax(record.check ? record.check : ends ? kFirstEnd : first, PetscMax(known, 2 * ksp->chknorm));
   if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
   else if (looks) PetscCall(RunLookedAt(&c, ksp));
   else if (!ends) PetscCall(RunWithLooks(&c, ksp));

@@ -642,9 +642,10 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   PetscCall(AgreeOnError(comm, code, "look at its rows"));
   if (known) PetscCall(MatGetBSRMemType(A, &where));
   PetscInt64 sums[sizeof(Sums) / sizeof(PetscInt64)];
-  PetscInt   least[6] = {seen.points,   seen.block_size,
-                         -seen.points,  PetscMemTypeDevice(where),
-                         -seen.longest, mine > 0 || !blocks || p->block_size == 1};
+  const auto of_rows  = [mine](PetscInt value) { return mine ? value : PETSC_INT_MAX; }; /* a rank without rows has seen nothing */
+  PetscInt   least[6] = {of_rows(seen.points),  of_rows(seen.block_size),
+                         of_rows(-seen.points), PetscMemTypeDevice(where),
+                         -seen.longest,         mine > 0 || !blocks || p->block_size == 1};
   PetscCall(PetscMemcpy(sums, &seen.sums, sizeof(sums)));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, (PetscMPIInt)std::size(sums), MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, least, (PetscMPIInt)std::size(least), MPIU_INT, MPI_MIN, comm));
@@ -653,7 +654,7 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   p->on_device   = least[3];
   p->longest_row = -least[4];
   p->no_blocks   = !least[5];
-  if (p->block_size == 1) p->block_size = least[1];
+  if (p->block_size == 1 && rows) p->block_size = least[1];
   const Sums &s        = seen.sums;
   p->entries           = s.entries;
   p->looked_at         = s.rows;

@@ -139,10 +139,14 @@ static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
 }
 
 /* Whether the bound of the program, and not the candidate, has ended the solve: at this rate it would have been within its
- * estimate. */
+ * estimate. A few iterations, as of a solver within another one, tell nothing. */
 static bool IsOnTrack(KSP ksp, const SolveSettings &settings, PetscInt limit)
 {
-  if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit || ksp->rnorm0 <= 0 || ksp->ttol <= 0) return false;
+  constexpr PetscInt kFew = 20;
+
+  if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit) return false;
+  if (settings.max_it < kFew) return true;
+  if (ksp->rnorm0 <= 0 || ksp->ttol <= 0) return false;
   const double reached = std::log(ksp->rnorm / ksp->rnorm0), wanted = std::log(ksp->ttol / ksp->rnorm0);
 
   return reached < 0 && ksp->its * wanted / reached <= limit;
@@ -191,8 +195,9 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
   if (s->usual >= 0) s->on_trials += cost;
   record.its        = (more ? record.its : 0) + ksp->its;
   record.solve_cost = (more ? record.solve_cost : 0) + cost;
+  record.seconds    = (more ? record.seconds : 0) + end - begin;
   record.solves += *outcome == AUTOOutcome::ENDED;
-  if (record.pc && *outcome == AUTOOutcome::ENDED) PetscCall(PCReuseNoteSolve(record.pc, ksp->its, end - begin));
+  if (record.pc && *outcome == AUTOOutcome::ENDED) PetscCall(PCReuseNoteSolve(record.pc, record.its, record.seconds));
   if (ksp->reason == KSP_DIVERGED_INDEFINITE_MAT) s->seen.indefinite = true;
   if (ksp->its >= kProbeSteps || s->seen.indefinite) s->seen.doubtful = false;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -211,7 +216,6 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   PetscFunctionBegin;
   *goes_on                      = false;
   const KSPConvergedReason why  = ksp->reason;
-  const PetscInt           its  = ksp->its;
   AUTORecord              &last = s->records[s->acting];
 
   const bool ended = outcome == AUTOOutcome::ENDED;
@@ -222,7 +226,8 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (outcome == AUTOOutcome::LEFT && start->anew) last.left += its * last.what.iteration; /* it would have to do these again */
+  if (outcome == AUTOOutcome::LEFT && start->anew)
+    last.left += last.its * last.what.iteration; /* it would have to do these again */
   if (outcome == AUTOOutcome::GOES_ON) found = true;
   else if (s->usual >= 0) PetscCall(EndTrial(pc, false));
   else if (ended && PCReuseIsFrozen(last.pc)) {
@@ -230,12 +235,12 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
     s->work += last.what.set_up / 2;
   } else {
     if (ended) {
-      const bool limited = why == KSP_DIVERGED_ITS && its == last.what.limit && its < settings.max_it;
+      const bool limited = why == KSP_DIVERGED_ITS && last.its == last.what.limit && last.its < settings.max_it;
 
       last.failed  = !limited;
       last.limited = limited;
-      if (limited) last.left = its * last.what.iteration;
-      last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(its) + " iterations";
+      if (limited) last.left = last.its * last.what.iteration;
+      last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(last.its) + " iterations";
     }
     PetscCall(AUTOTakeNext(pc, &found));
     s->taken_over += found;
@@ -273,7 +278,8 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   s->solves++;
   while (goes_on) {
     {
-      const IterationBound bound(ksp, LimitOf(s, settings.max_it));
+      const PetscInt limit = LimitOf(s, settings.max_it), done = outcome == AUTOOutcome::GOES_ON ? s->records[s->acting].its : 0;
+      const IterationBound bound(ksp, limit - done, limit == settings.max_it);
       PetscCall(RunOnce(pc, ksp, solve, &refuted, &outcome));
     }
     if (outcome != AUTOOutcome::GOES_ON) refuted = PETSC_INFINITY; /* the next candidate has its own */
@@ -313,7 +319,7 @@ PetscErrorCode AroundSolve_AUTO(PC pc, KSP ksp, SolveFn solve)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(LeaveTrial(pc));
-  const SolveSettings settings{ksp->max_it, ksp->rtol, ksp->guess_zero};
+  const SolveSettings settings(ksp);
   PetscCall(SolveBegin(ksp, &start));
   const PetscErrorCode code = SolveUntil(pc, ksp, solve, settings, &start);
   PetscCall(SolveEnd(ksp, settings, &start));
