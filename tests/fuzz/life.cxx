@@ -566,16 +566,22 @@ PetscErrorCode Case::ManyColumns()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Only cgfused says what has become of each column. */
+/* Only cgfused says what has become of each column. With auto, M of a column may have been another one than that of the last. */
 PetscErrorCode Case::SolveColumns(Mat B, Mat X)
 {
+  PC                        pc;
+  PetscBool                 chooses;
   PetscInt                  count;
+  KSPNormType               norm;
   const PetscInt           *its;
   const KSPConvergedReason *reasons;
 
   PetscFunctionBegin;
   PetscCall(KSPMatSolve(ksp_, B, X));
-  if (choice_.ksp != "cgfused") PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPGetPC(ksp_, &pc));
+  PetscCall(KSPGetNormType(ksp_, &norm));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCAUTO, &chooses));
+  if (choice_.ksp != "cgfused" || (chooses && norm != KSP_NORM_UNPRECONDITIONED)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(KSPCGFusedGetColumns(ksp_, &count, &its, &reasons));
   for (PetscInt c = 0; c < count; c++) {
     Claim claim{nullptr, nullptr, reasons[c], its[c], kRelativeTolerance, 0};
