@@ -929,6 +929,7 @@ TEST_CASE("candidates read options behind the prefix of the preconditioner", "[a
   MUST(PCAUTOGetPC(PCOf(ksp), &taken));
   MUST(PCRRBGetLevels(taken, &levels));
   CHECK(levels == 3);
+  CHECK(Contains(ViewText((KSP)ksp), "these options fix the choice: -flow_pc_type rrb\n"));
 }
 
 TEST_CASE("options of matrices that a candidate makes are there in each of its set-ups, and only then", "[auto]")
@@ -951,20 +952,33 @@ TEST_CASE("options of matrices that a candidate makes are there in each of its s
 TEST_CASE("in blocks, and for several right-hand sides, it is a preconditioner as others", "[auto][mpi]")
 {
   const MatObject A = CreateMat(Poisson(20, 20, 6), MATAIJ, PETSC_COMM_WORLD);
-  const KSPObject s =
-    MakeKSP(A, std::string(kTrue) + "-pc_fieldsplit_type additive -fieldsplit_pc_type auto -fieldsplit_ksp_type preonly",
-            PCFIELDSPLIT);
-  PetscInt              begin, end;
-  Object<IS, ISDestroy> halves[2];
-  MUST(MatGetOwnershipRange(A, &begin, &end));
-  const PetscInt middle = (begin + end) / 2;
-  MUST(ISCreateStride(PETSC_COMM_WORLD, middle - begin, begin, 1, halves[0].put()));
-  MUST(ISCreateStride(PETSC_COMM_WORLD, end - middle, middle, 1, halves[1].put()));
-  MUST(PCFieldSplitSetIS(PCOf(s), "0", halves[0]));
-  MUST(PCFieldSplitSetIS(PCOf(s), "1", halves[1]));
-  const Solution solution = Solve(s);
-  CHECK(solution.reason > 0);
-  CHECK(solution.true_residual < 1.1e-8);
+  for (const std::string inner : {"preonly", "gmres"}) {
+    CAPTURE(inner);
+    std::string options = std::string(kTrue) + "-pc_fieldsplit_type additive" + (inner == "gmres" ? " -ksp_type fgmres" : "");
+    for (const std::string of : {" -fieldsplit_0_", " -fieldsplit_1_"})
+      options += of + "pc_type auto" + of + "ksp_type " + inner + of + "ksp_max_it 3";
+    const KSPObject       s = MakeKSP(A, options, PCFIELDSPLIT);
+    const Options         database(options); /* which the parts read when they are set up */
+    PetscInt              begin, end, count;
+    KSP                  *halves_of;
+    Object<IS, ISDestroy> halves[2];
+    MUST(MatGetOwnershipRange(A, &begin, &end));
+    const PetscInt middle = (begin + end) / 2;
+    MUST(ISCreateStride(PETSC_COMM_WORLD, middle - begin, begin, 1, halves[0].put()));
+    MUST(ISCreateStride(PETSC_COMM_WORLD, end - middle, middle, 1, halves[1].put()));
+    MUST(PCFieldSplitSetIS(PCOf(s), "0", halves[0]));
+    MUST(PCFieldSplitSetIS(PCOf(s), "1", halves[1]));
+    const Solution solution = Solve(s);
+    CHECK(solution.reason > 0);
+    CHECK(solution.true_residual < 1.1e-8);
+    MUST(PCFieldSplitGetSubKSP(PCOf(s), &count, &halves_of));
+    for (PetscInt k = 0; k < count; k++) { /* one candidate, set up once, and trials */
+      PetscInt set_ups = 0;
+      for (const AUTORecord &record : Of(halves_of[k])->records) set_ups += record.set_ups;
+      CHECK(set_ups == 1 + Of(halves_of[k])->trial_count);
+    }
+    MUST(PetscFree(halves_of));
+  }
 }
 
 TEST_CASE("several right-hand sides: the first one chooses, and the others are solved as without auto", "[auto][mpi]")

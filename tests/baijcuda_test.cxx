@@ -612,7 +612,8 @@ TEST_CASE("baijcuda within asm, block Jacobi with several blocks and fieldsplit"
         "-pc_type asm -pc_asm_overlap 1 -pc_asm_local_type multiplicative -pc_asm_local_blocks 2 -sub_pc_type ilu",
         "-pc_type bjacobi -pc_bjacobi_local_blocks 2 -sub_pc_type bisai",
         "-pc_type fieldsplit -pc_fieldsplit_block_size 8 -pc_fieldsplit_0_fields 0,1,2,3 -pc_fieldsplit_1_fields 4,5,6,7 "
-        "-fieldsplit_pc_type bjacobi -fieldsplit_sub_pc_type bisai"}) {
+        "-fieldsplit_0_pc_type bjacobi -fieldsplit_0_sub_pc_type bisai "
+        "-fieldsplit_1_pc_type bjacobi -fieldsplit_1_sub_pc_type bisai"}) {
     CAPTURE(options);
     const Options database(std::string("-ksp_type gmres ") + options);
     const Pair    pair = MakePair(4, 48);

@@ -681,10 +681,9 @@ TEST_CASE("offload: inside of PCBJACOBI, PCASM and PCFIELDSPLIT", "[offload][gpu
     for (const char *solver : {KSPCG, KSPCGFUSED})
       for (PCType type : {PCAFSAI, PCCMATCH}) {
         CAPTURE(c.outer, c.options, solver, type);
-        const std::string inner = std::string("pc_type ") + type;
-        const std::string options =
-          c.options + ("-sub_" + inner) + " -fieldsplit_0_" + inner + " -fieldsplit_1_" + inner + " -fieldsplit_ksp_type preonly ";
-        const auto run = [&](const std::string &backend) {
+        const std::string inner   = std::string("pc_type ") + type;
+        const std::string options = c.options + ("-sub_" + inner) + " -fieldsplit_0_" + inner + " -fieldsplit_1_" + inner + " ";
+        const auto        run     = [&](const std::string &backend) {
           const MatObject A = CreateMat(Poisson(20, 18), MATAIJ);
           const Solver    s(A, solver, c.outer, options + backend);
           Run             got = RunOf(s.ksp);

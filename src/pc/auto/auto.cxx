@@ -65,8 +65,19 @@ PetscErrorCode AUTOCost(PC pc, double counted, PetscLogDouble seconds, double *c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Options of matrices, which a candidate makes, have no prefix. */
+static bool IsOfMatrix(const std::string &key)
+{
+  return key.rfind("-mat", 0) == 0;
+}
+
+static std::string WithPrefix(const std::string &key, const std::string &prefix)
+{
+  return IsOfMatrix(key) ? key : "-" + prefix + key.substr(1);
+}
+
 /* The options of a candidate are in the database while it is set up, unless the program has others there. Those of matrices are
- * read without a prefix from the usual database. */
+ * read from the usual one. */
 class CandidateOptions {
 public:
   PetscErrorCode Insert(PetscOptions own, const std::string &prefix, const std::string &text)
@@ -79,9 +90,8 @@ public:
     for (std::string key, value; in >> key;) {
       if (in.peek() == ' ') in.get();
       if (in && in.peek() != '-') in >> value;
-      const bool         of_matrix = key.rfind("-mat", 0) == 0;
-      const PetscOptions options   = of_matrix ? nullptr : own;
-      if (!of_matrix) key = "-" + prefix + key.substr(1);
+      const PetscOptions options = IsOfMatrix(key) ? nullptr : own;
+      key                        = WithPrefix(key, prefix);
       PetscCall(PetscOptionsHasName(options, nullptr, key.c_str(), &there));
       if (!there) {
         inserted_.emplace_back(options, key);
@@ -586,6 +596,7 @@ static PetscErrorCode ViewAdvice(const PC_AUTO *s, PetscViewer viewer)
 static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
 {
   const PC_AUTO *s = (const PC_AUTO *)pc->data;
+  const char    *prefix;
   PetscBool      is_ascii;
 
   PetscFunctionBegin;
@@ -607,7 +618,11 @@ static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
   PetscCall(ViewAdvice(s, viewer));
   if (s->acting < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer, "chosen by the rule: %s (%s)\n", s->why.c_str(), s->measured.c_str()));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "these options fix the choice: %s\n", s->records[s->acting].what.options.c_str()));
+  PetscCall(PCGetOptionsPrefix(pc, &prefix));
+  std::istringstream in(s->records[s->acting].what.options);
+  std::string        fixing;
+  for (std::string word; in >> word;) fixing += " " + (word[0] == '-' ? WithPrefix(word, prefix ? prefix : "") : word);
+  PetscCall(PetscViewerASCIIPrintf(viewer, "these options fix the choice:%s\n", fixing.c_str()));
   PetscCall(PetscViewerASCIIPushTab(viewer));
   PetscCall(PCView(s->records[s->acting].pc, viewer));
   PetscCall(PetscViewerASCIIPopTab(viewer));
