@@ -59,8 +59,8 @@ bool DeviceIsFor(const char file[])
   return true;
 #else
   const std::string name = std::string(file).substr(std::string(file).find_last_of('/') + 1);
-  for (const char *type : {"afsai", "bisai", "bsr", "cmatch", "cmatch_ranks_twin", "csr", "cudss", "dense", "nccl", "offload",
-                           "pcinverse", "pool", "rrb", "sfsai", "slices"})
+  for (const char *type : {"afsai", "bisai", "bsr", "cmatch", "cmatch_nodes_twins", "cmatch_ranks_twin", "consolidated", "csr",
+                           "cudss", "dense", "memory", "nccl", "offload", "pcinverse", "pool", "rrb", "sfsai", "slices"})
     if (name == std::string(type) + "_test.cxx") return true;
   return false;
 #endif

@@ -532,28 +532,10 @@ static PetscErrorCode MakeRoomForResults(CGFusedBlock *block, PetscInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
+/* Solves the columns, so many at once. */
+static PetscErrorCode SolveBatches(KSP ksp, Mat B, Mat X, PetscInt columns, PetscInt at_once, bool failed)
 {
-  KSP_CGFused  *cg    = (KSP_CGFused *)ksp->data;
-  CGFusedBlock &block = cg->block_solve;
-  PetscInt      columns, at_once = kCGColumns;
-  PetscMPIInt   size;
-
   PetscFunctionBegin;
-  PetscCall(FusedRefreshPreconditioner(ksp));
-  const bool failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
-  ForgetBlock(ksp, 0);
-  block = CGFusedBlock{};
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  PetscCall(MatGetSize(X, nullptr, &columns));
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CallGuarded(MakeRoomForResults, &block, columns),
-                         "keep what has become of the columns"));
-  PetscCall(ColumnsAtOnce(ksp, &at_once));
-  cg->several   = (PetscBool)(size > 1);
-  cg->solved    = PETSC_TRUE;
-  cg->rows      = 0;
-  cg->has_model = PETSC_FALSE;
-  block.at_once = at_once;
   for (PetscInt first = 0, last; first < columns; first = last) {
     last               = PetscMin(first + (Learns(ksp) ? 1 : at_once), columns);
     const bool   whole = !first && last == columns;
@@ -573,7 +555,39 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
     }
     PetscCall(code);
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
+{
+  KSP_CGFused    *cg     = (KSP_CGFused *)ksp->data;
+  CGFusedBlock   &block  = cg->block_solve;
+  const PetscBool errors = ksp->errorifnotconverged;
+  PetscInt        columns, at_once = kCGColumns;
+  PetscMPIInt     size;
+
+  PetscFunctionBegin;
+  PetscCall(FusedRefreshPreconditioner(ksp));
+  const bool failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
+  ForgetBlock(ksp, 0);
+  block = CGFusedBlock{};
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  PetscCall(MatGetSize(X, nullptr, &columns));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CallGuarded(MakeRoomForResults, &block, columns),
+                         "keep what has become of the columns"));
+  PetscCall(ColumnsAtOnce(ksp, &at_once));
+  cg->several   = (PetscBool)(size > 1);
+  cg->solved    = PETSC_TRUE;
+  cg->rows      = 0;
+  cg->has_model = PETSC_FALSE;
+  block.at_once = at_once;
+  if (PCOnlyWatches(ksp->pc)) ksp->errorifnotconverged = PETSC_FALSE; /* another preconditioner may do for a column that fails */
+  const PetscErrorCode code = SolveBatches(ksp, B, X, columns, at_once, failed);
+  ksp->errorifnotconverged  = errors;
+  PetscCall(code);
   Conclude_CGColumns(ksp, block);
+  PetscCheck(!errors || ksp->reason > 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+             "KSPMatSolve() has not converged, reason %s", KSPConvergedReasons[ksp->reason]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

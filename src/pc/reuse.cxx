@@ -180,7 +180,8 @@ static PetscErrorCode RunWithReuse(PC pc, KSP ksp, SolveFn solve, const SolveSet
     PetscCall(PCReuseNoteSolve(pc, ksp->its, end - begin));
     its += ksp->its;
     const KSPConvergedReason reason = ksp->reason;
-    goes_on                         = reason < 0 && PCReuseIsFrozen(pc);
+    const bool               few    = reason == KSP_DIVERGED_ITS && settings.max_it < kFewIterations;
+    goes_on                         = reason < 0 && !few && PCReuseIsFrozen(pc);
     if (goes_on) PetscCall(SolveAgain(ksp, settings, 1, start, &hopeless));
     goes_on = goes_on && !hopeless;
     if (goes_on) PetscCall(PCReuseRefresh(pc, &goes_on));
@@ -199,7 +200,7 @@ static PetscErrorCode AroundSolve_Local(PC pc, KSP ksp, SolveFn solve)
   PetscCall(PCSetUp(pc)); /* before PETSc 3.26 PCApply() would do that amid the solve */
   const SolveSettings settings(ksp);
   PetscCall(SolveBegin(ksp, &start));
-  const PetscErrorCode code = RunWithReuse(pc, ksp, solve, settings, &start);
+  const PetscErrorCode code = CallGuarded(RunWithReuse, pc, ksp, solve, settings, &start);
   PetscCall(SolveEnd(ksp, settings, &start));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

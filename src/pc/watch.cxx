@@ -66,7 +66,8 @@ IterationBound::~IterationBound()
 }
 
 SolveSettings::SolveSettings(KSP ksp) :
-    max_it(ksp->max_it), rtol(ksp->rtol), guess_zero(ksp->guess_zero), errors(ksp->errorifnotconverged)
+    max_it(ksp->max_it), rtol(ksp->rtol), guess_zero(ksp->guess_zero), errors(ksp->errorifnotconverged),
+    failures(ksp->pc->erroriffailure)
 {
 }
 
@@ -77,7 +78,7 @@ PetscErrorCode SolveBegin(KSP ksp, SolveStart *start)
     PetscCall(VecDuplicate(ksp->vec_sol, &start->x));
     PetscCall(VecCopy(ksp->vec_sol, start->x));
   }
-  ksp->errorifnotconverged = PETSC_FALSE; /* KSPSolve() looks at the reason in the end */
+  ksp->errorifnotconverged = ksp->pc->erroriffailure = PETSC_FALSE; /* KSPSolve() looks at the reason in the end */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -87,6 +88,7 @@ PetscErrorCode SolveEnd(KSP ksp, const SolveSettings &settings, SolveStart *star
   ksp->rtol                = settings.rtol;
   ksp->guess_zero          = settings.guess_zero;
   ksp->errorifnotconverged = settings.errors;
+  ksp->pc->erroriffailure  = settings.failures;
   PetscCall(VecDestroy(&start->x));
   PetscCall(VecDestroy(&start->r));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -48,11 +48,14 @@ private:
   bool     changed_ = false; /* the answer of the test at the bound */
 };
 
+/* Fewer iterations than these, as of a solver within another one, say nothing about a preconditioner. */
+constexpr PetscInt kFewIterations = 20;
+
 /* What a solve of several runs changes, and gives back. A run that fails is no error of the program's. */
 struct SolveSettings {
   PetscInt  max_it;
   PetscReal rtol;
-  PetscBool guess_zero, errors;
+  PetscBool guess_zero, errors, failures;
 
   explicit SolveSettings(KSP);
 };

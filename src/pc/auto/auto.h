@@ -79,6 +79,7 @@ struct AUTORecord {
   PetscInt      solves = 0, its = 0, set_ups = 0; /* `its` of the last solve */
   double        solve_cost = 0, set_up_cost = 0;  /* of the last ones: iterations with jacobi, or seconds */
   double        seconds = 0;                      /* of the last solve */
+  PetscReal     first = 0, goal = 0;              /* norms that it has begun with, and was to come to */
   bool          failed  = false;                  /* in a set-up or in a solve */
   bool          now     = false;                  /* it has been tried in the solve that runs */
   double        left    = 0;                      /* it has been left in that solve, since this is what the rest seemed to cost */

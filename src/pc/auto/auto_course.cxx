@@ -48,7 +48,12 @@ struct Course : SolveLook {
 static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slows)
 {
   constexpr double kStill = 4, kLeast = 0.2;
-  const auto      least = [&](size_t until) { return *std::min_element(norms.begin(), norms.begin() + (std::ptrdiff_t)until + 1); };
+  const auto       least = [&](size_t until) { /* of those that were computed, see KSPSetCheckNormIteration() */
+                                         PetscReal found = norms[0];
+                                         for (size_t k = 1; k <= until; k++)
+                                           if (norms[k] > 0) found = PetscMin(found, norms[k]);
+                                         return found;
+  };
   const size_t    last = norms.size() - 1, half = last / 2;
   const PetscReal first = norms[0], middle = least(half), now = least(last);
 
@@ -117,7 +122,8 @@ static PetscErrorCode Converged_Course(KSP ksp, PetscInt n, PetscReal norm, KSPC
 
   PetscFunctionBegin;
   PetscCall((*c->test)(ksp, n, norm, reason, c->context));
-  c->norms.resize((size_t)n, norm); /* some test an iteration twice, as GMRES at a restart, and some not each one */
+  /* some test an iteration twice, as GMRES at a restart, and some not each one */
+  c->norms.resize((size_t)n, c->norms.empty() ? norm : c->norms.back());
   c->norms.push_back(norm);
   if (*reason || n < c->next) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Decide_Course(ksp, c));
@@ -217,7 +223,7 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPCGFUSED, &looks));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &ends, KSPGMRESFUSED, KSPRRBCG, ""));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPGMRESFUSED, &ends));
   PetscCall(MatGetGroup(pc->mat, &group));
   if (looks && group) std::swap(looks, ends);
   const PetscInt first = looks && s->seen.on_device ? kFirstLookDevice : s->free ? kFirstLookFree : kFirstLook;

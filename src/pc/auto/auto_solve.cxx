@@ -23,8 +23,8 @@ static PetscErrorCode IsFree(KSP ksp, bool *is_free)
   PetscBool needs;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &needs, KSPCG, KSPCGFUSED, KSPRRBCG, KSPMINRES, KSPSYMMLQ, KSPFCG,
-                                      KSPPIPECG, KSPGROPPCG, KSPNASH, KSPSTCG, KSPGLTR, KSPCR, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &needs, KSPCG, KSPCGFUSED, KSPMINRES, KSPSYMMLQ, KSPFCG, KSPPIPECG,
+                                      KSPGROPPCG, KSPNASH, KSPSTCG, KSPGLTR, KSPCR, ""));
   *is_free = !needs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -139,17 +139,15 @@ static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
 }
 
 /* Whether the bound of the program, and not the candidate, has ended the solve: at this rate it would have been within its
- * estimate. A few iterations, as of a solver within another one, tell nothing. */
-static bool IsOnTrack(KSP ksp, const SolveSettings &settings, PetscInt limit)
+ * estimate. */
+static bool IsOnTrack(KSP ksp, const AUTORecord &record, const SolveSettings &settings)
 {
-  constexpr PetscInt kFew = 20;
+  const PetscInt limit = record.what.limit;
 
-  if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit) return false;
-  if (settings.max_it < kFew) return true;
-  if (ksp->rnorm0 <= 0 || ksp->ttol <= 0) return false;
-  const double reached = std::log(ksp->rnorm / ksp->rnorm0), wanted = std::log(ksp->ttol / ksp->rnorm0);
+  if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit || record.first <= 0 || record.goal <= 0) return false;
+  const double reached = std::log(ksp->rnorm / record.first), wanted = std::log(record.goal / record.first);
 
-  return reached < 0 && ksp->its * wanted / reached <= limit;
+  return reached < 0 && record.its * wanted / reached <= limit;
 }
 
 /*
@@ -166,7 +164,7 @@ static PetscErrorCode LookAtClaim(PC pc, KSP ksp, PetscReal *refuted, AUTOOutcom
   PetscCall(Confirms(pc, ksp, &norm, &confirms));
   if (confirms || ksp->reason < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscInfo(pc, "the norm of the residual is %g, but %g by the recurrence\n", (double)norm, (double)ksp->rnorm));
-  const bool goes_on = ksp->converged == KSPConvergedDefault && norm < kStalls * *refuted;
+  const bool goes_on = ksp->converged == KSPConvergedDefault && norm < kStalls * *refuted && ksp->its < ksp->max_it;
   *outcome           = goes_on ? AUTOOutcome::GOES_ON : AUTOOutcome::ENDED;
   ksp->reason        = KSP_DIVERGED_BREAKDOWN;
   ksp->rnorm         = norm;
@@ -196,6 +194,10 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
   record.its        = (more ? record.its : 0) + ksp->its;
   record.solve_cost = (more ? record.solve_cost : 0) + cost;
   record.seconds    = (more ? record.seconds : 0) + end - begin;
+  if (!more) {
+    record.first = ksp->rnorm0;
+    record.goal  = ksp->ttol;
+  }
   record.solves += *outcome == AUTOOutcome::ENDED;
   if (record.pc && *outcome == AUTOOutcome::ENDED) PetscCall(PCReuseNoteSolve(record.pc, record.its, record.seconds));
   if (ksp->reason == KSP_DIVERGED_INDEFINITE_MAT) s->seen.indefinite = true;
@@ -219,9 +221,10 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   AUTORecord              &last = s->records[s->acting];
 
   const bool ended = outcome == AUTOOutcome::ENDED;
-  if (ended && s->usual < 0 && !PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, settings, last.what.limit))
+  const bool few   = why == KSP_DIVERGED_ITS && settings.max_it < kFewIterations;
+  if (ended && s->usual < 0 && (few || (!PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, last, settings))))
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SolveAgain(ksp, settings, s->free && outcome != AUTOOutcome::GOES_ON ? kWorth : 1, start, &hopeless));
+  PetscCall(SolveAgain(ksp, settings, outcome == AUTOOutcome::GOES_ON ? PETSC_INFINITY : s->free ? kWorth : 1, start, &hopeless));
   if (hopeless) {
     ksp->reason = why;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -273,7 +276,7 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   AUTOOutcome outcome = AUTOOutcome::ENDED;
 
   PetscFunctionBegin;
-  const int due = DueForTrial(s);
+  const int due = settings.max_it < kFewIterations ? -1 : DueForTrial(s);
   if (due >= 0) PetscCall(BeginTrial(pc, due));
   s->solves++;
   while (goes_on) {
@@ -321,7 +324,7 @@ PetscErrorCode AroundSolve_AUTO(PC pc, KSP ksp, SolveFn solve)
   PetscCall(LeaveTrial(pc));
   const SolveSettings settings(ksp);
   PetscCall(SolveBegin(ksp, &start));
-  const PetscErrorCode code = SolveUntil(pc, ksp, solve, settings, &start);
+  const PetscErrorCode code = CallGuarded(SolveUntil, pc, ksp, solve, settings, &start);
   PetscCall(SolveEnd(ksp, settings, &start));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
