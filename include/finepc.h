@@ -55,7 +55,7 @@ PETSC_EXTERN const char *const FinePCPrecisions[];
   FinePCBackend - where the rows of matrices are used that the host has, such as `MATAIJ`, `MATBAIJ` and `MATSBAIJ`
 
   Values:
-+ `FINEPC_BACKEND_AUTO` (auto)     - on the GPU if each rank has one of its own and some 50000 rows, and on the host otherwise
++ `FINEPC_BACKEND_AUTO` (auto)     - on the GPU if each rank has one of its own and some 20000 rows, and on the host otherwise
 . `FINEPC_BACKEND_HOST` (host)     - on the host
 - `FINEPC_BACKEND_DEVICE` (device) - on the GPU, which gets a copy of the rows; an error where there is none
 

@@ -38,7 +38,7 @@ bool Same(const Run &got, const Run &expected)
   if (kPetscHasCUDA) return SameRuns(got, expected);
   CHECK(got.reason == expected.reason);
   CHECK(std::abs(got.iterations - expected.iterations) <= 1 + expected.iterations / 50);
-  return VectorDifference(got.x, expected.x) <= 1e-6;
+  return VectorDifference(got.x, expected.x) <= (got.iterations == expected.iterations ? 1e-6 : 1e-3); /* as far as the tolerance */
 }
 
 /* Twins of the adaptive factor choose other patterns among equals, so that iterates are compared with Jacobi's. */
@@ -122,7 +122,9 @@ TEST_CASE("offload: what is asked for, and what is not possible", "[offload]")
     const Solver s(A, KSPCGFUSED, PCAFSAI, "-finepc_backend auto");
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(!IsSent(A));
-    CHECK(Contains(s.View(), "on the host: a GPU would have fewer than 50000 rows, with which it is no faster\n") == DeviceFound());
+    CHECK(
+      Contains(s.View(), "on the host: a GPU would have fewer than 20000 rows, which a host solves before CUDA has started\n") ==
+      DeviceFound());
   }
   SECTION("without a GPU")
   {

@@ -294,8 +294,9 @@ static PetscErrorCode GetAsked(PetscObject object, Asked **asked)
 
 static constexpr char kDecision[] = "FinePCOffload";
 
-/* From so many rows a rank on a set-up and a solve on the GPU are faster, with all that is sent there. */
-static constexpr PetscInt kOffloadRows = 50000;
+/* Fewer rows are solved on one core of a host in less time than CUDA takes to start, 0.15 to 0.3 s. Once it has started, a solve on
+ * the GPU is faster from some 3000 rows on, or from 10000 where the host has 16 cores (docs/matrices.md). */
+static constexpr PetscInt kOffloadRows = 20000;
 
 struct Decision {
   PetscBool     made, offloaded, failed;
@@ -453,7 +454,8 @@ static PetscErrorCode IsSmall(const Question &q, char why[], PetscBool *small)
   PetscFunctionBegin;
   *small = (PetscBool)(q.asked == FINEPC_BACKEND_AUTO && q.PerGPU() < kOffloadRows);
   if (*small)
-    PetscCall(PetscSNPrintf(why, kDeviceText, "a GPU would have fewer than %" PetscInt_FMT " rows, with which it is no faster",
+    PetscCall(PetscSNPrintf(why, kDeviceText,
+                            "a GPU would have fewer than %" PetscInt_FMT " rows, which a host solves before CUDA has started",
                             kOffloadRows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
