@@ -39,12 +39,15 @@ def adopt(text, folder_of_links):
         words, target = match.groups()
         if re.match(r"https?:|#", target):
             return match.group(0)
-        path = os.path.normpath(os.path.join(folder_of_links, target.partition("#")[0]))
+        file, sharp, place = target.partition("#")
+        path = os.path.normpath(os.path.join(folder_of_links, file))
         page = re.fullmatch(r"benchmarks/results/(\w+)\.(?:csv|md)", path)
         if page and page.group(1) in results.pages(root):
             return f"[{words}](/generated/results/{page.group(1)}.md)"
         if path in ADOPTED:
             return f"[{words}]({ADOPTED[path]})"
+        if path.startswith("docs/") and path.endswith(".md"):
+            return f"[{words}](/{path.removeprefix('docs/')}{sharp}{place})"
         return words if words.startswith("`") else f"`{path}`"
     return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", link, text)
 
