@@ -1036,24 +1036,26 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
 TEST_CASE("a matrix that is not assembled is an error with its remedy", "[local][pc][bad]")
 {
   for (const Type &type : Types())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const PetscInt n = 30;
-      MatObject      A;
-      MUST(MatCreate(PETSC_COMM_SELF, A.put()));
-      MUST(MatSetSizes(A, n, n, n, n));
-      MUST(MatSetType(A, backend.mat));
-      MUST(MatSetUp(A));
-      for (PetscInt row = 0; row < n; row++) MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
-      const PCObject pc = MakePC(A, type);
-      for (int repeat = 0; repeat < 2; repeat++) {
-        Errors errors;
-        CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
-        CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+    for (const Backend &backend : Backends())
+      for (const auto reuse : {PC_FINEPC_REUSE_NEVER, PC_FINEPC_REUSE_AUTO, PC_FINEPC_REUSE_ALWAYS}) {
+        CAPTURE(type.name, backend.name, (int)reuse);
+        const PetscInt n = 30;
+        MatObject      A;
+        MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+        MUST(MatSetSizes(A, n, n, n, n));
+        MUST(MatSetType(A, backend.mat));
+        MUST(MatSetUp(A));
+        for (PetscInt row = 0; row < n; row++) MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
+        const PCObject pc = MakePC(A, type);
+        MUST(PCFinePCSetReuse(pc, reuse));
+        for (int repeat = 0; repeat < 2; repeat++) {
+          Errors errors;
+          CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
+          CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+        }
+        Assemble(A);
+        CHECK(Finite(Applied(pc)));
       }
-      Assemble(A);
-      CHECK(Finite(Applied(pc)));
-    }
 }
 
 /* ------------------------------------------ symmetry ------------------------------------------ */

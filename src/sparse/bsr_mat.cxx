@@ -505,10 +505,14 @@ PetscErrorCode MatFollowPattern(Mat A, MatPattern *pattern, PetscBool *same)
 {
   PetscObjectId    id;
   PetscObjectState state;
+  PetscBool        assembled;
   uint64_t         hash;
 
   PetscFunctionBegin;
-  *same = PETSC_TRUE;
+  PetscCall(MatAssembled(A, &assembled));
+  *same = assembled;
+  if (!assembled) pattern->hash = 0; /* it has no rows to look at, which the caller makes an error of */
+  if (!assembled) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
   if (pattern->hash && pattern->id == id && pattern->state == state) PetscFunctionReturn(PETSC_SUCCESS);

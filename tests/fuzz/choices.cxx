@@ -187,6 +187,11 @@ Choice MakeChoice(Random &random)
     own += SomeOf(KeysOf(choice.ksp, false), random);
   choice.defaults = own.empty();
   if (own.empty()) own = ReachOf(choice.pc, random); /* with which a good matrix must be solved, too */
+  choice.chooses = choice.pc == "auto";
+  if (choice.pc != "jacobi" && choice.pc != "none" && random.Chance(8)) {
+    own += "-pc_finepc_reuse auto "; /* by what set-ups and solves take */
+    choice.chooses = true;
+  }
   choice.options = own;
   return choice;
 }

@@ -95,7 +95,8 @@ PetscErrorCode Residual(const System &, Mat, Vec b, Vec x, Norms *, Vec residual
 
 struct Choice {
   std::string ksp, pc, mat, options;
-  bool        defaults = true; /* no options of a preconditioner or a solver of finepc */
+  bool        defaults = true;  /* no options of a preconditioner or a solver of finepc */
+  bool        chooses  = false; /* the preconditioner does, by what is at hand: its type, or whether its factor is kept */
 };
 
 bool   TakesPoints(const std::string &pc); /* a type that copies the single entries of blocks */

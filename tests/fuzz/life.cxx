@@ -99,7 +99,7 @@ private:
     Messages messages;
     event_          = Event();
     event_.what     = what;
-    event_.chooses  = choice_.pc == "auto";
+    event_.chooses  = choice_.chooses;
     event_.singular = system_.name.find("singular") != std::string::npos;
     const Code code = action();
     Note(what, code, messages.text);
