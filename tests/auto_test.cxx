@@ -912,6 +912,22 @@ TEST_CASE("a kept factor is measured by all runs of a solve that was looked at",
       CHECK(IterationsOf(ksp) == 3);
     }
   }
+  /* but a run that the kept factor is allowed, and not the program, is followed by one with a new one */
+  System    drifts(Poisson(14, 14, 14), "-ksp_rtol 1e-3 -ksp_type cg -ksp_max_it 19 -pc_finepc_reuse auto",
+                   {Candidate("sfsai", "-pc_type sfsai", 100000, 1, 4)});
+  VecObject d;
+  MUST(VecDuplicate(drifts.b, d.put()));
+  for (int k = 0; k < 12; k++) {
+    PetscScalar *values;
+    MUST(VecGetArray(d, &values));
+    for (PetscInt row = 0; row < 14 * 14 * 14; row++) values[row] = std::exp(0.4 * std::sin((double)(row * 7919 % 101 * (k + 1))));
+    MUST(VecRestoreArray(d, &values));
+    if (k) MUST(MatDiagonalScale(drifts.A, d, d));
+    MUST(VecSet(drifts.x, 0));
+    drifts.Solve();
+    CAPTURE(k, ReasonOf(drifts.ksp));
+    CHECK((ReasonOf(drifts.ksp) == KSP_CONVERGED_RTOL || IterationsOf(drifts.ksp) >= 19));
+  }
   System s(Poisson(100, 100), std::string(kTrue) + "-ksp_type gmresfused -pc_finepc_reuse auto",
            {Candidate("bisai", "-pc_type bisai", 100000, 3, 60), Candidate("none", "-pc_type none", 1000, 1, 1e9)});
   s.Solve();

@@ -180,7 +180,7 @@ static PetscErrorCode RunWithReuse(PC pc, KSP ksp, SolveFn solve, const SolveSet
     PetscCall(PCReuseNoteSolve(pc, ksp->its, end - begin));
     its += ksp->its;
     const KSPConvergedReason reason = ksp->reason;
-    const bool               few    = reason == KSP_DIVERGED_ITS && settings.max_it < kFewIterations;
+    const bool               few    = reason == KSP_DIVERGED_ITS && ksp->its >= settings.max_it && settings.max_it < kFewIterations;
     goes_on                         = reason < 0 && !few && PCReuseIsFrozen(pc);
     if (goes_on) PetscCall(SolveAgain(ksp, settings, 1, start, &hopeless));
     goes_on = goes_on && !hopeless;

@@ -166,7 +166,7 @@ static PetscErrorCode LookAtClaim(PC pc, KSP ksp, PetscReal *refuted, AUTOOutcom
   PetscCall(PetscInfo(pc, "the norm of the residual is %g, but %g by the recurrence\n", (double)norm, (double)ksp->rnorm));
   const bool goes_on = ksp->converged == KSPConvergedDefault && norm < kStalls * *refuted && ksp->its < ksp->max_it;
   *outcome           = goes_on ? AUTOOutcome::GOES_ON : AUTOOutcome::ENDED;
-  ksp->reason        = KSP_DIVERGED_BREAKDOWN;
+  ksp->reason        = ksp->its < ksp->max_it ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_ITS;
   ksp->rnorm         = norm;
   *refuted           = norm;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -221,7 +221,7 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   AUTORecord              &last = s->records[s->acting];
 
   const bool ended = outcome == AUTOOutcome::ENDED;
-  const bool few   = why == KSP_DIVERGED_ITS && settings.max_it < kFewIterations;
+  const bool few   = why == KSP_DIVERGED_ITS && last.its >= settings.max_it && settings.max_it < kFewIterations;
   if (ended && s->usual < 0 && (few || (!PCReuseIsFrozen(last.pc) && IsOnTrack(ksp, last, settings))))
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(SolveAgain(ksp, settings, outcome == AUTOOutcome::GOES_ON ? PETSC_INFINITY : s->free ? kWorth : 1, start, &hopeless));
