@@ -188,6 +188,12 @@ TEST_CASE("consolidated: the leader works on its GPU", "[consolidated][offload][
     MUST(MatScale(A, 2));
     MUST(MatScale(whole, 2));
     CHECK(SameRuns(RunOf(s.ksp), PartOf(RunOf(one.ksp), A)));
+    MatGroup *group;
+    MUST(MatGetGroup(A, &group));
+    if (!group->group.Leads()) continue;
+    PetscLogDouble bytes, in_all;
+    MUST(MatGetSentBytes(group->rows, &bytes, &in_all));
+    CHECK(in_all == bytes + 8. * (double)H.a.size()); /* the values alone, the second time */
   }
 }
 

@@ -9,6 +9,7 @@
 #include "bsr_mat.h"
 #include "consolidated.h"
 #include "csr_mat.h"
+#include "finepcimpl.h"
 #include "offload.h"
 
 /* ------------------------------------------- life cycle --------------------------------------- */
@@ -205,6 +206,7 @@ static PetscErrorCode SetValues_MatGroup(MatGroup *g)
   else { /* the values are there: this increases the state of the matrix */ PetscCall(MatSeqAIJGetArray(g->rows, &a));
     PetscCall(MatSeqAIJRestoreArray(g->rows, &a));
   }
+  PetscCall(MatSendValuesNext(g->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,9 +217,11 @@ PetscErrorCode MatGroupPut(const MatGroup *g, Vec v, PetscScalar *to)
   const PetscScalar *array;
 
   PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_SendVec, v, 0, 0, 0));
   PetscCall(VecGetArrayRead(v, &array));
   PetscCall(PetscArraycpy(to + g->first, array, g->n));
   PetscCall(VecRestoreArrayRead(v, &array));
+  PetscCall(PetscLogEventEnd(FinePC_SendVec, v, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -230,9 +234,11 @@ PetscErrorCode MatGroupTake(const MatGroup *g, const PetscScalar *from, Vec v)
   PetscCall(VecGetLocalSize(v, &n));
   PetscCheck(n == g->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "The matrix has %" PetscInt_FMT " rows on this rank, but the vector has %" PetscInt_FMT, g->n, n);
+  PetscCall(PetscLogEventBegin(FinePC_SendVec, v, 0, 0, 0));
   PetscCall(VecGetArrayWrite(v, &array));
   PetscCall(PetscArraycpy(array, from + g->first, g->n));
   PetscCall(VecRestoreArrayWrite(v, &array));
+  PetscCall(PetscLogEventEnd(FinePC_SendVec, v, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -366,8 +372,10 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
     if (news == 2) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
     g->state = -1; /* until all is there */
     PetscCall(Pin(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
+    PetscCall(PetscLogEventBegin(FinePC_SendMat, A, 0, 0, 0));
     PetscCall(GetAIJ(A, g, &aij));
     PetscCall(WriteAll(aij, news == 2, g));
+    PetscCall(PetscLogEventEnd(FinePC_SendMat, A, 0, 0, 0));
     PetscCall(RankGroupMeet(&g->group));
     if (g->group.Leads()) code = news == 2 ? MakeRows(A, g) : SetValues_MatGroup(g);
     code = AgreeOnError(comm, code, "make the matrix of its group");

@@ -215,9 +215,9 @@ PetscErrorCode PCFinePCGetBackend(PC pc, FinePCBackend *backend)
   This function and the option of the type go before `-finepc_backend`. The next `KSPSolve()` heeds them. The preconditioner has a
   setting of its own, see `PCFinePCSetBackend()`.
 
-  `KSPCGFUSED` and `KSPGMRESFUSED` work on the GPU with a `MATAIJ` whose rows are sent there: they send b, and x if there is a
-guess, and fetch x. During a solve of `KSPCGFUSED` a monitor gets x by `KSPBuildSolution()`. `KSPRRBCG` works where `PCRRB` has its
-factor, and heeds the setting of that. Other solvers work on the host with such a matrix.
+  `KSPCGFUSED` and `KSPGMRESFUSED` work on the GPU with a `MATAIJ` whose rows are sent there, and on one rank with a `MATBAIJ` or a
+  `MATSBAIJ`: they send b, and x if there is a guess, and fetch x. During a solve a monitor gets x by `KSPBuildSolution()`.
+`KSPRRBCG` works where `PCRRB` has its factor, and heeds the setting of that. Other solvers work on the host with such a matrix.
 
 .seealso: `FinePCBackend`, `KSPFinePCGetBackend()`, `PCFinePCSetBackend()`, `KSPCGFUSED`
 @*/
@@ -342,19 +342,19 @@ PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
 
 PetscErrorCode MatViewBackend(Mat A, PetscViewer viewer)
 {
-  PetscLogDouble bytes, all;
+  PetscLogDouble bytes[2];
   PetscBool      offloaded = PETSC_FALSE;
-  size_t         sent;
 
   PetscFunctionBegin;
   PetscCall(MatViewDevice(A, viewer, ""));
   PetscCall(MatIsOffloaded(A, &offloaded));
   if (!offloaded) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetSentBytes(A, &sent));
-  bytes = (PetscLogDouble)sent;
-  PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
+  PetscCall(MatGetSentBytes(A, &bytes[0], &bytes[1]));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, bytes, 2, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
   PetscCall(
-    PetscViewerASCIIPrintf(viewer, "the GPU has a copy of the matrix, which the host has: %g bytes of rows\n", (double)all));
+    PetscViewerASCIIPrintf(viewer,
+                           "the GPU has a copy of the matrix, which the host has: %g bytes of rows; %g bytes were sent for it\n",
+                           (double)bytes[0], (double)bytes[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -789,6 +789,8 @@ struct SentRows {
   LocalInt         n, nnz;
   LocalInt        *i; /* [n + 1], and behind them j [nnz] */
   PetscScalar     *a;
+  PetscLogDouble   bytes;  /* that have been sent */
+  PetscBool        refill; /* the pattern is known to be that of the copy, which the values alone are sent to */
 };
 
 static PetscErrorCode FreeArrays(SentRows *sent)
@@ -827,10 +829,14 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
   const size_t rows = (A->n + 1) * sizeof(*A->i), entries = A->nnz * sizeof(*A->j), values = A->nnz * sizeof(*A->a);
 
   PetscFunctionBegin;
+  const bool refill = sent->refill && sent->i && sent->n == A->n && sent->nnz == A->nnz;
+  sent->refill      = PETSC_FALSE;
   PetscCall(MakeRoom_SentRows(A->n, A->nnz, sent));
-  const ArrayTask arrays[] = {{sent->i, A->i, rows}, {sent->i + A->n + 1, A->j, entries}, {sent->a, A->a, values}};
-  PetscCall(ArraysCopy(3, arrays, PETSC_MEMTYPE_CUDA, A->where));
-  PetscCall(PetscLogCpuToGpu((PetscLogDouble)(rows + entries + values)));
+  const ArrayTask arrays[] = {{sent->a, A->a, values}, {sent->i, A->i, rows}, {sent->i + A->n + 1, A->j, entries}};
+  PetscCall(ArraysCopy(refill ? 1 : 3, arrays, PETSC_MEMTYPE_CUDA, A->where));
+  const PetscLogDouble bytes = (PetscLogDouble)(values + (refill ? 0 : rows + entries));
+  PetscCall(PetscLogCpuToGpu(bytes));
+  sent->bytes += bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -886,6 +892,21 @@ static PetscErrorCode GetParts(Mat A, Mat parts[2])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode MatSendValuesNext(Mat A)
+{
+  Mat parts[2];
+
+  PetscFunctionBegin;
+  PetscCall(GetParts(A, parts));
+  for (Mat part : parts) {
+    SentRows *sent = nullptr;
+
+    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+    if (sent && sent->state != -1) sent->refill = PETSC_TRUE; /* the copy is complete */
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A part may be used by itself, too, as PCBJACOBI does: who leaves first leaves its copy to the other. */
 static PetscErrorCode FreeCopies(Mat A)
 {
@@ -906,17 +927,18 @@ static PetscErrorCode FreeCopies(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatGetSentBytes(Mat A, size_t *bytes)
+PetscErrorCode MatGetSentBytes(Mat A, PetscLogDouble *bytes, PetscLogDouble *in_all)
 {
   Mat parts[2];
 
   PetscFunctionBegin;
-  *bytes = 0;
+  *bytes = *in_all = 0;
   PetscCall(GetParts(A, parts));
   for (Mat part : parts) {
     SentRows *sent = nullptr;
 
     if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+    if (sent) *in_all += sent->bytes;
     if (sent && sent->n >= 0) *bytes += ((size_t)sent->n + 1 + sent->nnz) * sizeof(*sent->i) + sent->nnz * sizeof(*sent->a);
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -90,5 +90,10 @@ PetscErrorCode MatOffloadLike(Mat A, Mat other);
    nobody uses it any more.
 */
 PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows);
-/* Bytes of such copies, of the parts of a MATAIJ that this rank has. */
-PetscErrorCode MatGetSentBytes(Mat A, size_t *);
+/*
+   A has other values in the pattern that it had, which is not to be sent again. Who does not know says nothing: to look at a
+   pattern on the host takes longer than to send it.
+*/
+PetscErrorCode MatSendValuesNext(Mat A);
+/* Bytes of such copies, of the parts of a MATAIJ that this rank has, and those that have been sent since they were first made. */
+PetscErrorCode MatGetSentBytes(Mat A, PetscLogDouble *bytes, PetscLogDouble *in_all);
