@@ -281,7 +281,7 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
   if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
-  if (cg->sent) PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
+  if (cg->sent) PetscCall(FusedViewSent(cg->rows_sent, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",
                                    (double)status.copied_bytes, (double)status.bytes));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -126,7 +126,7 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
   PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
   if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)PCActing(ksp->pc), cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  PetscCall(MatGetCSR(now->A, &now->csr));
+  PetscCall(FusedGetRows(now->A, &cg->rows_sent, &now->csr));
   now->lent = true;
   op->A     = &now->csr.A;
   if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, *now, &op->d));
@@ -205,6 +205,7 @@ PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *cg)
   PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
+  PetscCall(FusedResetRows(&cg->rows_sent));
   cg->array_rows = cg->jacobi_rows = 0;
   cg->sent = cg->x_away = PETSC_FALSE;
   cg->A = cg->block = cg->M = CopiedFrom{};

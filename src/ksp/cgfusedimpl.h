@@ -81,6 +81,7 @@ struct KSP_CGFused {
   LocalInt     array_rows  = 0;
   PetscScalar *jacobi      = nullptr; /* [jacobi_rows] M of PCJACOBI on the GPU, wherever vectors are */
   LocalInt     jacobi_rows = 0;
+  FusedRows    rows_sent;
 
   Exchange  exchange;                    /* of the ghosts of A */
   PetscBool same_exchange = PETSC_FALSE; /* it can stay, on all ranks */

@@ -36,8 +36,51 @@ PetscErrorCode FusedIsSent(KSP ksp, PetscBool *sent)
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatIsOffloaded(A, sent));
-  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &rows, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &rows, MATSEQAIJ, MATMPIAIJ, MATSEQBAIJ, MATSEQSBAIJ, ""));
   if (!rows || !kHasCUDA) *sent = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedGetRows(Mat A, FusedRows *rows, CSRMat *csr)
+{
+  const CSR *const W       = &rows->points.copy;
+  PetscBool        changed = PETSC_FALSE, blocks, same = PETSC_FALSE;
+  CopiedFrom       A_now, block_now;
+  Mat              block;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &blocks, MATSEQBAIJ, MATSEQSBAIJ, ""));
+  PetscCall(MatGetDiagonalBlock(A, &block));
+  PetscCall(FusedHasChanged((PetscObject)A, rows->A, &A_now, &changed));
+  PetscCall(FusedHasChanged((PetscObject)block, rows->block, &block_now, &changed));
+  if (!changed && W->i) { /* the copy is that of these rows */
+    *csr = CSRMat{CSRView{W->rows, W->nnz, W->i, W->j, (const PetscScalar *)W->a, W->where}, nullptr, false};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  rows->A = rows->block = CopiedFrom{}; /* until the copy is made */
+  if (blocks) PetscCall(MatFollowPattern(A, &rows->pattern, &same));
+  PetscCall(MatGetPoints(A, (PetscBool)(same && W->i), &rows->points, csr));
+  rows->A     = A_now;
+  rows->block = block_now;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedResetRows(FusedRows *rows)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRDestroy(&rows->points.copy));
+  *rows = FusedRows{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FusedViewSent(const FusedRows &rows, PetscViewer viewer)
+{
+  const CSR           &W     = rows.points.copy;
+  const PetscLogDouble bytes = W.i ? (W.rows + 1. + W.nnz) * sizeof(*W.j) + (PetscLogDouble)W.nnz * sizeof(PetscScalar) : 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
+  if (bytes > 0) PetscCall(PetscViewerASCIIPrintf(viewer, "  the single entries of its blocks take %g bytes there\n", bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -167,7 +210,8 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool block
   }
   PetscCall(MatIsOffloaded(A, &offloaded));
   if (offloaded && !rows_on_host)
-    PetscCall(FusedIsOfType((PetscObject)A, "of the matrices of the host the GPU solves with aij alone, but this one is ", why));
+    PetscCall(
+      FusedIsOfType((PetscObject)A, "of parallel matrices of the host the GPU solves with aij alone, but this one is ", why));
   else if (rows_on_host || on_host) why->text = "the matrix is on the host";
   else if (!rows && !ours)
     PetscCall(FusedIsOfType((PetscObject)A,

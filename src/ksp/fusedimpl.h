@@ -8,6 +8,7 @@
 
 #include "entry.h"
 #include "fused.h"
+#include "sparse/bsr_mat.h"
 
 /* --------------------------------- where the iterations are made ------------------------------ */
 
@@ -41,12 +42,25 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP, PetscBool several, PetscBool blocks, F
 PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
 
 /*
-   Whether the rows of the matrix are sent from the host (sparse/offload.h): vectors, which the host has then, are sent, too. A copy
-   of a vector on the GPU, and back.
+   Whether the rows of the matrix are sent from the host (sparse/offload.h): of a MATAIJ, and on one rank of a MATBAIJ or a
+   MATSBAIJ. Vectors, which the host has then, are sent, too. A copy of a vector on the GPU, and back.
 */
 PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
 PetscErrorCode FusedSend(Vec, PetscScalar *to);
 PetscErrorCode FusedFetch(const PetscScalar *from, Vec);
+/*
+   Lends the rank's own rows of A on the GPU, until MatRestoreCSR(). The single entries of a matrix of blocks, which is sent, are a
+   copy that stays with `rows` until it is reset.
+*/
+struct FusedRows {
+  MatPoints  points{};
+  MatPattern pattern;
+  CopiedFrom A, block;
+};
+PetscErrorCode FusedGetRows(Mat A, FusedRows *, CSRMat *);
+PetscErrorCode FusedResetRows(FusedRows *);
+/* A line about what was sent, and the bytes of such a copy. */
+PetscErrorCode FusedViewSent(const FusedRows &, PetscViewer);
 /*
    Whether the diagonal of PCJACOBI is that of rows which the GPU has: its plain kind, with the values that the matrix has now. Then
    it is made of them there, since MatGetDiagonal() of a MATAIJCUSPARSE reads beyond rows that are empty (docs/known-faults.md), and

@@ -328,8 +328,7 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
   PetscFunctionBegin;
   PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  path: device\n"));
-  if (g->copies.sent)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  the host has the matrix and the vectors, which are sent to the GPU\n"));
+  if (g->copies.sent) PetscCall(FusedViewSent(g->copies.matrix, viewer));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
   const double inverse = (double)g->jacobi.rows * g->jacobi.bs * sizeof(*g->jacobi.d);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g, for the blocks of M %g\n",

@@ -98,14 +98,21 @@ static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
       PetscInfo(ksp, "column %" LocalInt_FMT " of the small matrix is zero: matrix or preconditioner are singular\n", zero));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(VecIsOnDevice(t, &device));
-  PetscCall(FusedGetWrite(device, t, &array));
-  PetscCall(FusedTimeBegin(device));
-  if (device) PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
-  else PetscCall(GMRESCombine_Host(basis, g->cycle.columns, g->cycle.c.data(), array));
-  PetscCall(FusedTimeEnd(device));
+  if (g->copies.sent && PetscMemTypeDevice(basis->where)) {
+    array = GMRESFusedCopyOfT(g); /* as a vector of the GPU would be */
+    PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
+    PetscCall(FusedFetch(array, t));
+    device = PETSC_TRUE;
+  } else {
+    PetscCall(VecIsOnDevice(t, &device));
+    PetscCall(FusedGetWrite(device, t, &array));
+    PetscCall(FusedTimeBegin(device));
+    if (device) PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
+    else PetscCall(GMRESCombine_Host(basis, g->cycle.columns, g->cycle.c.data(), array));
+    PetscCall(FusedTimeEnd(device));
+    PetscCall(FusedRestoreWrite(device, t, &array));
+  }
   PetscCall(FusedLogFlops(device, 2. * g->cycle.columns * basis->n));
-  PetscCall(FusedRestoreWrite(device, t, &array));
   if (!g->preconditioner.keeps) PetscCall(KSPUnwindPreconditioner(ksp, t, ksp->work[2]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

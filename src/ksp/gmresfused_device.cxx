@@ -32,6 +32,11 @@ static PetscErrorCode NeedArrays_GMRESFused(KSP_GMRESFused *g, LocalInt n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscScalar *GMRESFusedCopyOfT(const KSP_GMRESFused *g)
+{
+  return Copy_GMRESFused(g, 3);
+}
+
 PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *g)
 {
   PetscFunctionBegin;
@@ -98,7 +103,7 @@ static PetscErrorCode GetBlocks(KSP ksp, bool blocks)
 
     g->jacobi.M = CopiedFrom{};
     PetscCall(PCGetOperators(ksp->pc, nullptr, &P));
-    PetscCall(MatGetCSR(P, &csr));
+    PetscCall(FusedGetRows(P, &g->copies.matrix, &csr));
     const PetscErrorCode code = FusedDiagonalOfRows(&csr.A, of_rows, g->jacobi.d);
     PetscCall(MatRestoreCSR(&csr));
     PetscCall(code);
@@ -193,7 +198,7 @@ static PetscErrorCode GetRows_GMRESFused(KSP ksp, Preparation *p)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(p->A, &p->csr[0]));
+  PetscCall(FusedGetRows(p->A, &g->copies.matrix, &p->csr[0]));
   p->lent[0] = true;
   g->op.A    = &p->csr[0].A;
   p->flops += 2. * g->op.A->nnz;
@@ -458,6 +463,7 @@ PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *g)
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
   PetscCall(GMRESFusedResetBlocks(g));
   PetscCall(GMRESFusedResetArrays(g));
+  PetscCall(FusedResetRows(&g->copies.matrix));
   g->copies.sent = PETSC_FALSE;
   g->A = g->block = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -524,7 +530,10 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
     if (g->copies.sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
-    if (g->cycle.columns) PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol)); /* that of the program's test */
+    if (g->cycle.columns) { /* the program's test has ended the cycle */
+      PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol));
+      if (g->copies.sent) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));
+    }
     g->cycle.columns = 0;
     PetscCall(FusedLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +
                                           BasisFlops(ksp->its - before, g->cycle.small.restart, g->basis[GMRES_U].n)));

@@ -45,14 +45,14 @@ PetscErrorCode GMRESFusedLookAtPreconditioner(KSP ksp)
 }
 
 /* What was asked for, and what the host has to do in every iteration. */
-static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp)
+static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp, bool sent)
 {
   const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
 
   if (g->path == KSP_GMRESFUSED_GENERAL) return "it was asked for";
   if (g->preconditioner.keeps) return "a flexible solve";
   if (GMRESFusedRefinementOf(ksp) != GMRES_REFINE_NEVER) return "a second pass of orthogonalization was asked for";
-  if (g->watch.looks && GMRESFusedIsWatched(ksp)) return "a monitor or a convergence test that looks at the solution";
+  if (g->watch.looks && !sent && GMRESFusedIsWatched(ksp)) return "a monitor or a convergence test that looks at the solution";
   if (ksp->err_hist) return "a history of errors";
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
@@ -128,11 +128,10 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
   PetscBool             can, sent;
 
   PetscFunctionBegin;
-  *op  = GMRESOperators{};
-  *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp)};
+  *op = GMRESOperators{};
   PetscCall(FusedIsSent(ksp, &sent));
+  *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp, sent)};
   if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, g->ranks.several, PETSC_TRUE, why));
-  if (!*why && sent && GMRESFusedIsWatched(ksp)) why->text = "a matrix of the host, and a monitor or a test of the program";
   if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, sent, op, why));

@@ -60,6 +60,7 @@ struct KSP_GMRESFused {
     PetscBool    sent   = PETSC_FALSE; /* the last solve has worked with copies */
     PetscScalar *arrays = nullptr;     /* [(4 + kGMRESMostStep) rows] on the GPU: b, x, p, t and w */
     LocalInt     rows   = 0;
+    FusedRows    matrix;
   } copies;
 
   /* what is known of M */
@@ -139,6 +140,8 @@ PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *);
 /* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */
 PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *);
+/* Among the copies of vectors that are sent, the work t of a product, free while the program looks at an iteration. */
+PetscScalar *GMRESFusedCopyOfT(const KSP_GMRESFused *);
 
 /* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
 

@@ -536,7 +536,7 @@ static PetscErrorCode ViewStaging(PC pc, PetscViewer viewer)
   if (all > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "each application sends a vector to the GPU and fetches another: %g bytes, which cgfused and "
-                                     "gmresfused save with a MATAIJ\n",
+                                     "gmresfused save\n",
                                      all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
