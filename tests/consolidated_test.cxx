@@ -387,10 +387,49 @@ TEST_CASE("consolidated: solvers make no work vectors on each rank, until a solv
     solve();
     CHECK(AreTogether(A));
     CHECK(!WorkOf(s.ksp));
-    MUST(KSPSetComputeSingularValues(s.ksp, PETSC_TRUE));
+    MUST(PCAFSAISetPattern(s.pc(), A));
     solve();
-    CheckView(s, "the ranks did not come together: singular values are wanted");
+    CheckView(s, "the ranks did not come together: the preconditioner is one of all ranks");
     CHECK(WorkOf(s.ksp));
+  }
+}
+
+TEST_CASE("consolidated: eigenvalues and singular values are those of one rank", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  struct Spectrum {
+    std::vector<PetscReal> r = std::vector<PetscReal>(200), c = std::vector<PetscReal>(200), extremes = std::vector<PetscReal>(2);
+    PetscInt               count = -1;
+  };
+  const auto of = [](KSP ksp) {
+    Spectrum s;
+    MUST(KSPComputeEigenvalues(ksp, 200, s.r.data(), s.c.data(), &s.count));
+    MUST(KSPComputeExtremeSingularValues(ksp, s.extremes.data(), s.extremes.data() + 1));
+    return s;
+  };
+  const HostMatrix H = Poisson(20, 20);
+  for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCAFSAI, ""},
+                        Pair{KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_restart 7 "}}) {
+    CAPTURE(c.solver, c.type);
+    const MatObject whole = CreateMat(H, MATAIJ), A = CreateMat(H, MATAIJ, PETSC_COMM_WORLD);
+    Spectrum        expected;
+    {
+      const Solver one(whole, c.solver, c.type, kAlone + std::string(c.more));
+      MUST(KSPSetComputeSingularValues(one.ksp, PETSC_TRUE));
+      CHECK(RunOf(one.ksp).reason == KSP_CONVERGED_RTOL);
+      expected = of(one.ksp);
+    }
+    const Solver s(A, c.solver, c.type, kTogether + std::string(c.more));
+    MUST(KSPSetComputeSingularValues(s.ksp, PETSC_TRUE));
+    for (int solve = 0; solve < 2; solve++) {
+      CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+      CheckView(s, "ranks have come together on 1, which solves for all");
+      const Spectrum got = of(s.ksp);
+      CHECK(got.count == expected.count);
+      CHECK(got.count > 1);
+      for (size_t k = 0; k < (size_t)got.count; k++) CHECK((got.r[k] == expected.r[k] && got.c[k] == expected.c[k]));
+      CHECK(got.extremes == expected.extremes);
+    }
   }
 }
 
@@ -709,12 +748,14 @@ TEST_CASE("consolidated: what keeps ranks from it", "[consolidated][mpi][two]")
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CheckView(s, "ranks have come together on 1");
   }
-  SECTION("eigenvalues")
+  SECTION("eigenvalues that a monitor may want")
   {
-    const Solver s(A, KSPCGFUSED, PCJACOBI, kTogether);
+    const Solver    s(A, KSPCGFUSED, PCJACOBI, kTogether);
+    const VecObject x = RightVec(A, 5);
     MUST(KSPSetComputeSingularValues(s.ksp, PETSC_TRUE));
+    MUST(KSPMonitorSet(s.ksp, BuildSolutionIn, (Vec)x, nullptr));
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
-    CheckView(s, "the ranks did not come together: singular values are wanted");
+    CheckView(s, "the ranks did not come together: a monitor or a test may want singular values");
   }
   SECTION("factors are not on the ranks")
   {

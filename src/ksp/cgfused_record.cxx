@@ -69,6 +69,10 @@ PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *
   PetscBLASInt       bn, ldz = 1, info;
 
   PetscFunctionBegin;
+  if (cg->consolidated.solved) {
+    PetscCall(KSPComputeEigenvalues_Consolidated(&cg->consolidated, nmax, r, c, neig));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
              "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
   *neig = n;
@@ -88,11 +92,16 @@ PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *
 
 PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
-  const PetscInt n = ((KSP_CGFused *)ksp->data)->rows;
-  PetscReal     *values, *zero;
-  PetscInt       count;
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  const PetscInt     n  = cg->rows;
+  PetscReal         *values, *zero;
+  PetscInt           count;
 
   PetscFunctionBegin;
+  if (cg->consolidated.solved) {
+    PetscCall(KSPComputeExtremeSingularValues_Consolidated(&cg->consolidated, emax, emin));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   *emax = *emin = 1;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc2(n, &values, n, &zero));

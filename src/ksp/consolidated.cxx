@@ -1,7 +1,10 @@
 /* Solvers of ranks that have come together. */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
+
 #include "consolidated.h"
+#include "entry.h"
 #include "fusedimpl.h"
 #include "pc/acting.h"
 #include "pc/local.h"
@@ -70,7 +73,7 @@ PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
 static const char *WhyNot(KSP ksp)
 {
   if (ksp->transpose_solve) return "a transposed solve";
-  if (ksp->calc_sings) return "singular values are wanted";
+  if (ksp->calc_sings && FusedWhyOneByOne(ksp)) return "a monitor or a test may want singular values";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
   return "";
 }
@@ -203,6 +206,7 @@ static PetscErrorCode CopySettings(KSP from, KSP to)
   PetscCall(KSPSetPCSide(to, from->pc_side));
   PetscCall(KSPSetInitialGuessNonzero(to, (PetscBool)!from->guess_zero));
   PetscCall(KSPSetLagNorm(to, from->lagnorm));
+  PetscCall(KSPSetComputeSingularValues(to, from->calc_sings));
   PetscCall(KSPSetCheckNormIteration(to, from->chknorm));
   PetscCall(KSPCopyNewerSettings(from, to));
   if (from->converged == KSPConvergedSkip) PetscCall(KSPSetConvergenceTest(to, KSPConvergedSkip, nullptr, nullptr));
@@ -278,10 +282,31 @@ struct Ending {
   KSPConvergedReason reason;
   PetscInt           its, norms; /* norms in the history */
   PetscReal          rnorm, rnorm0, ttol;
+  PetscInt           spectrum; /* numbers of it */
 };
 
-static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const PetscReal **norms)
+/* Eigenvalues and singular values of the leaders' solve. */
+static PetscErrorCode GetSpectrum(KSP inner, std::vector<PetscReal> *spectrum)
 {
+  const PetscInt most = inner->its + 1;
+  PetscInt       count;
+
+  PetscFunctionBegin;
+  spectrum->resize(2 * most + 2);
+  PetscReal *const r = spectrum->data(), *const c = r + most, *const extremes = c + most;
+  PetscCall(KSPComputeEigenvalues(inner, most, r, c, &count));
+  PetscCall(KSPComputeExtremeSingularValues(inner, extremes, extremes + 1));
+  std::copy(c, c + count, r + count);
+  std::copy(extremes, extremes + 2, r + 2 * count);
+  spectrum->resize(2 * count + 2);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolveInner(KSPConsolidated *c, Ending *ending, const PetscReal **norms)
+{
+  const KSP             inner = c->inner;
+  const MatGroup *const g     = c->group;
+
   PetscFunctionBegin;
   PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_b));
   PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_x));
@@ -292,6 +317,8 @@ static PetscErrorCode SolveInner(KSP inner, MatGroup *g, Ending *ending, const P
   ending->rnorm  = inner->rnorm;
   ending->rnorm0 = inner->rnorm0;
   ending->ttol   = inner->ttol;
+  if (inner->calc_sings) PetscCall(CallGuarded(GetSpectrum, inner, &c->spectrum));
+  ending->spectrum = (PetscInt)c->spectrum.size();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -305,7 +332,7 @@ static PetscErrorCode SolveAndTalk(KSPConsolidated *c, Ending *ending, const Pet
   c->talks = true;
   PetscCall(RankGroupMeet(&g->group));
   if (g->group.Leads()) {
-    code = SolveInner(c->inner, g, ending, norms);
+    code = SolveInner(c, ending, norms);
     if (!c->failed) {
       g->message->what = GroupSays::END;
       PetscCall(RankGroupMeet(&g->group));
@@ -321,15 +348,28 @@ static PetscErrorCode SolveAndTalk(KSPConsolidated *c, Ending *ending, const Pet
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All ranks see the iterations as if they had made them, unless they have followed them before. */
-static PetscErrorCode Follow(KSP ksp, const RankGroup *group, bool followed, Ending *ending, const PetscReal norms[])
+static PetscErrorCode MakeRoomForEnding(const Ending *ending, PetscReal **norms, std::vector<PetscReal> *spectrum)
 {
-  PetscReal *all = nullptr;
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(ending->norms, norms));
+  spectrum->resize(ending->spectrum);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks see the iterations as if they had made them, unless they have followed them before. */
+static PetscErrorCode Follow(KSP ksp, KSPConsolidated *c, bool followed, Ending *ending, const PetscReal norms[])
+{
+  const RankGroup *const group = &c->group->group;
+  PetscReal             *all   = nullptr;
 
   PetscFunctionBegin;
   if (followed) ending->norms = 0;
   PetscCallMPI(MPI_Bcast(ending, sizeof(*ending), MPI_BYTE, group->leader, group->comm));
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), PetscMalloc1(ending->norms, &all), "keep the norms"));
+  const PetscErrorCode room   = CallGuarded(MakeRoomForEnding, (const Ending *)ending, &all, &c->spectrum),
+                       on_all = AgreeOnError(PetscObjectComm((PetscObject)ksp), room, "keep the norms");
+  if (on_all) PetscCall(PetscFree(all));
+  PetscCall(on_all);
+  PetscCallMPI(MPI_Bcast(c->spectrum.data(), (PetscMPIInt)ending->spectrum, MPIU_REAL, group->leader, group->comm));
   if (group->Leads()) PetscCall(PetscArraycpy(all, norms, ending->norms));
   PetscCallMPI(MPI_Bcast(all, (PetscMPIInt)ending->norms, MPIU_REAL, group->leader, group->comm));
   PetscErrorCode code = PETSC_SUCCESS;
@@ -379,6 +419,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   c->solved = false;
   c->why    = "";
   c->outer  = ksp;
+  c->spectrum.clear();
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(MatGetGroup(A, &g));
@@ -405,7 +446,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
     const PetscErrorCode solved =
       talk ? SolveAndTalk(c, &ending, &norms)
-           : OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c->inner, g, &ending, &norms); });
+           : OnLeaders(comm, &g->group, "solve for its group", [&] { return SolveInner(c, &ending, &norms); });
     *on_all = solved && !c->failed; /* an error of the program is none of memory */
     return solved;
   }));
@@ -416,8 +457,33 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(MatGroupTake(g, g->x, ksp->vec_sol));
-  PetscCall(Follow(ksp, &g->group, talk, &ending, norms));
+  PetscCall(Follow(ksp, c, talk, &ending, norms));
   c->solved = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPComputeEigenvalues_Consolidated(const KSPConsolidated *c, PetscInt nmax, PetscReal *r, PetscReal *im,
+                                                  PetscInt *neig)
+{
+  const PetscInt n = c->spectrum.empty() ? 0 : (PetscInt)(c->spectrum.size() - 2) / 2;
+
+  PetscFunctionBegin;
+  PetscCheck(nmax >= n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT,
+             n, nmax);
+  *neig = n;
+  PetscCall(PetscArrayzero(im, nmax));
+  PetscCall(PetscArraycpy(r, c->spectrum.data(), n));
+  PetscCall(PetscArraycpy(im, c->spectrum.data() + n, n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode KSPComputeExtremeSingularValues_Consolidated(const KSPConsolidated *c, PetscReal *emax, PetscReal *emin)
+{
+  const size_t size = c->spectrum.size();
+
+  PetscFunctionBegin;
+  *emax = size ? c->spectrum[size - 2] : 1;
+  *emin = size ? c->spectrum[size - 1] : 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

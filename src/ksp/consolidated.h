@@ -3,6 +3,8 @@
 
 #include <petscksp.h>
 
+#include <vector>
+
 #include "sparse/consolidated.h"
 
 struct KSPConsolidated {
@@ -11,6 +13,8 @@ struct KSPConsolidated {
   bool      solved = false;   /* it has made the last solve */
 
   KSP outer = nullptr; /* that of the program */
+
+  std::vector<PetscReal> spectrum; /* of the last solve, if it was wanted: real and imaginary parts, emax and emin */
 
   /* Of a solve with monitors or a test of the program, which all ranks call in each iteration. */
   bool monitors = false, tests = false;
@@ -39,5 +43,9 @@ PetscErrorCode KSPSolve_Consolidated(KSP, KSPConsolidated *, const char why_not[
 PetscErrorCode KSPReset_Consolidated(KSPConsolidated *);
 /* The solution of the iteration, in v, for a monitor or a test of such a solve. */
 PetscErrorCode KSPBuildSolution_Consolidated(const KSPConsolidated *, Vec v);
+/* What KSPComputeEigenvalues() and KSPComputeExtremeSingularValues() give after such a solve; not collective, as they are. */
+PetscErrorCode KSPComputeEigenvalues_Consolidated(const KSPConsolidated *, PetscInt nmax, PetscReal *r, PetscReal *c,
+                                                  PetscInt *neig);
+PetscErrorCode KSPComputeExtremeSingularValues_Consolidated(const KSPConsolidated *, PetscReal *emax, PetscReal *emin);
 /* Shows who has solved, and says whether that is all that there is to show. */
 PetscErrorCode KSPView_Consolidated(KSP, const KSPConsolidated *, PetscViewer, bool *shown);

@@ -161,6 +161,10 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
   PetscBLASInt          bn, lwork, info, one = 1;
 
   PetscFunctionBegin;
+  if (g->consolidated.solved) {
+    PetscCall(KSPComputeEigenvalues_Consolidated(&g->consolidated, nmax, r, c, neig));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(GMRESFusedFetchSmall(ksp));
   PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
              "There are %" LocalInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
@@ -193,6 +197,10 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
   PetscBLASInt          bn, lwork, info, one = 1;
 
   PetscFunctionBegin;
+  if (g->consolidated.solved) {
+    PetscCall(KSPComputeExtremeSingularValues_Consolidated(&g->consolidated, emax, emin));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(GMRESFusedFetchSmall(ksp));
   *emax = *emin = 1;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);

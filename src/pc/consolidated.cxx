@@ -60,7 +60,8 @@ PetscErrorCode PCSetUp_Consolidated(PC pc, PCConsolidated *c, PCLocalOutcome *ou
   if (!group) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGroupUpdate(pc->pmat, group));
   PetscCall(MatGetGroup(pc->mat, &first));
-  if (pc->mat == pc->pmat || !first) first = group;
+  if (pc->mat == pc->pmat || !first || first->group.groups != group->group.groups)
+    first = group; /* it may have been asked otherwise */
   else PetscCall(MatGroupUpdate(pc->mat, first));
   if (group->group.Leads()) {
     code = MakeInner_PC(pc, first->rows, c);
