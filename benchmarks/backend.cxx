@@ -7,15 +7,15 @@
 #include <fstream>
 #include <sstream>
 #include <petscdevice.h>
-#if defined(FINEPC_PETSC_CUDA)
-  #include <petscdevice_cuda.h>
-#endif
 
-/* Waits for the device: PETSc and finepc launch on the stream of the current device context */
+/* Waits for the device: PETSc and finepc launch on the stream of the current device context, or on a stream of finepc's */
 static PetscErrorCode BackendSynchronize(const Backend &backend)
 {
   PetscFunctionBeginUser;
-  if (backend.cuda) {
+#if defined(FINEPC_HAVE_CUDA)
+  if (backend.cuda && !backend.petsc) PetscCall(GPUSynchronize());
+#endif
+  if (backend.petsc) {
     PetscDeviceContext context;
 
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
@@ -101,6 +101,12 @@ static constexpr bool kPetscHasCUDA = true;
 static constexpr bool kPetscHasCUDA = false;
 #endif
 
+#if defined(FINEPC_HAVE_CUDA)
+static constexpr bool kFinePCHasCUDA = true;
+#else
+static constexpr bool kFinePCHasCUDA = false;
+#endif
+
 /*
    Whether there is a CUDA device. PETSc has no function that tells, so that a PetscDevice is created: that is an error where there
    is no device, which nobody needs to read.
@@ -111,6 +117,18 @@ static PetscErrorCode BackendFindDevice(Backend *backend)
   PetscMPIInt found  = 0;
 
   PetscFunctionBeginUser;
+#if defined(FINEPC_HAVE_CUDA)
+  if (!kPetscHasCUDA) {
+    PetscMPIInt rank;
+    MPI_Comm    machine;
+
+    PetscCallMPI(MPI_Comm_split_type(PETSC_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+    PetscCallMPI(MPI_Comm_rank(machine, &rank));
+    PetscCallMPI(MPI_Comm_free(&machine));
+    PetscCall(GPUFind(rank, &backend->device));
+    found = !backend->device.empty();
+  }
+#endif
   if (kPetscHasCUDA) {
     PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
     found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
@@ -122,7 +140,8 @@ static PetscErrorCode BackendFindDevice(Backend *backend)
     } else PetscCall(PetscFree(device));
   }
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD));
-  backend->cuda = found != 0;
+  backend->cuda  = found != 0;
+  backend->petsc = backend->cuda && kPetscHasCUDA;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -136,6 +155,13 @@ static PetscErrorCode BackendMeasureCopy(Backend *backend)
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+#if defined(FINEPC_HAVE_CUDA)
+  if (backend->cuda && !backend->petsc) {
+    PetscCall(GPUTimeCopy(n * sizeof(PetscScalar), &best));
+    backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+#endif
   PetscCall(VecCreate(PETSC_COMM_WORLD, &x));
   PetscCall(VecSetSizes(x, n, PETSC_DECIDE));
   PetscCall(VecSetType(x, backend->vec_type));
@@ -167,14 +193,14 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
   PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
   if (!host) PetscCall(BackendFindDevice(backend));
   PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
-             kPetscHasCUDA ? "-backend cuda: no CUDA device found on every rank"
-                           : "-backend cuda: this finepc was built without CUDA, or PETSc was");
-  if (backend->cuda) {
+             kFinePCHasCUDA ? "-backend cuda: no CUDA device found on every rank"
+                            : "-backend cuda: this finepc was built without CUDA");
+  if (backend->cuda) backend->driver = DriverVersion();
+  if (backend->petsc) {
     backend->mat_type = MATAIJCUSPARSE;
     backend->vec_type = VECCUDA;
-    backend->driver   = DriverVersion();
     PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA));
-  } else {
+  } else if (!backend->cuda) {
     std::ifstream file("/proc/cpuinfo");
 
     backend->device = LineValue(file, "model name");
@@ -188,23 +214,18 @@ PetscErrorCode MemoryInUse([[maybe_unused]] const Backend &backend, PetscLogDoub
 {
   PetscFunctionBeginUser;
   PetscCall(PetscMemoryGetCurrentUsage(bytes));
-#if defined(FINEPC_PETSC_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   if (backend.cuda) {
-    size_t unused, all;
-    void  *none = nullptr;
+    size_t of_gpu;
 
-    PetscCallCUDA(cudaDeviceSynchronize());
-    PetscCallCUDA(cudaMemGetInfo(&unused, &all));
-    (void)cudaMalloc(&none, all); /* which fails after the driver has taken back what pools have free */
-    (void)cudaGetLastError();
-    PetscCallCUDA(cudaMemGetInfo(&unused, &all));
-    *bytes += (PetscLogDouble)(all - unused);
+    PetscCall(GPUMemoryInUse(&of_gpu));
+    *bytes += (PetscLogDouble)of_gpu;
   }
 #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-#if defined(FINEPC_PETSC_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
 /* Millijoules of the current GPU. NVML comes with the driver, so that a program that links to it starts on no other machine. */
 static PetscErrorCode ReadNVML(unsigned long long *millijoules)
 {
@@ -219,15 +240,13 @@ static PetscErrorCode ReadNVML(unsigned long long *millijoules)
   if (!device) {
     void *init, *find;
     char  bus[32];
-    int   gpu;
 
     PetscCall(PetscDLOpen("libnvidia-ml.so.1", PETSC_DL_DECIDE, &library));
     PetscCall(PetscDLSym(library, "nvmlInit_v2", &init));
     PetscCall(PetscDLSym(library, "nvmlDeviceGetHandleByPciBusId_v2", &find));
     PetscCall(PetscDLSym(library, "nvmlDeviceGetTotalEnergyConsumption", &read));
     PetscCheck(init && find && read, PETSC_COMM_SELF, PETSC_ERR_LIB, "The driver's NVML counts no energy");
-    PetscCallCUDA(cudaGetDevice(&gpu));
-    PetscCallCUDA(cudaDeviceGetPCIBusId(bus, sizeof(bus), gpu));
+    PetscCall(GPUBus(sizeof(bus), bus));
     PetscCheck(!((Init)init)() && !((HandleByBus)find)(bus, &device), PETSC_COMM_SELF, PETSC_ERR_LIB, "NVML does not find GPU %s",
                bus);
   }
@@ -241,7 +260,7 @@ PetscErrorCode EnergyUsed([[maybe_unused]] const Backend &backend, PetscLogDoubl
   PetscLogDouble mine = -1., least;
 
   PetscFunctionBeginUser;
-#if defined(FINEPC_PETSC_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   unsigned long long millijoules;
 
   PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));

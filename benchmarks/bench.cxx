@@ -381,7 +381,7 @@ static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solv
   PetscFunctionBeginUser;
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
   if (set)
-    PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? MATBAIJCUDA : MATBAIJ, &solver->A));
+    PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.petsc ? MATBAIJCUDA : MATBAIJ, &solver->A));
   else solver->A = system->A;
   PetscCall(PetscObjectReference((PetscObject)solver->A));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -629,7 +629,7 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
   PetscCall(VecGetLocalSize(solver->b, &rows));
   PetscCall(MatCreate(PETSC_COMM_WORLD, &B));
   PetscCall(MatSetSizes(B, rows, PETSC_DECIDE, PETSC_DETERMINE, config.columns));
-  PetscCall(MatSetType(B, config.backend.cuda ? MATDENSECUDA : MATDENSE));
+  PetscCall(MatSetType(B, config.backend.petsc ? MATDENSECUDA : MATDENSE));
   PetscCall(MatSetUp(B));
   PetscCall(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, &X));
   PetscCall(PetscRandomCreate(PETSC_COMM_WORLD, &random));
@@ -921,7 +921,7 @@ int main(int argc, char **argv)
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, nullptr, kHelp));
   PetscCall(FinePCInitializePackage());
-#if defined(FINEPC_HAVE_CUDA)
+#if defined(FINEPC_PETSC_CUDA)
   PetscCall(PCBsrsv2Register());
 #endif
   PetscCall(CommandLineRead(argc, argv, &config, &exit_code));
@@ -930,6 +930,7 @@ int main(int argc, char **argv)
     return exit_code;
   }
   PetscCall(BackendSetUp(config.choice.c_str(), (PetscBool)!config.check, &config.backend));
+  BackendAsk(&config);
   if (config.check) PetscCall(PackagesPrint(config.backend));
   else PetscCall(ReportHeader(config));
   for (const auto &spec : config.systems) {

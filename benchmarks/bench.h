@@ -6,6 +6,7 @@
     blocks2d.cxx  those with blocks on triangles
     check.cxx     tests of the generators (-check)
     backend.cxx   the machine and its clock
+    gpu.cu        a GPU that PETSc does not know of
     options.cxx   the command line and the option sets
     bench.cxx     timing, main
     report.cxx    the results as Markdown and JSON
@@ -23,11 +24,12 @@
 /* Where the vectors and matrices live, and what that machine can do */
 struct Backend {
   bool           cuda     = false;
+  bool           petsc    = false; /* PETSc has its matrices and vectors on that GPU; otherwise finepc sends what the host has */
   MatType        mat_type = MATAIJ;
   VecType        vec_type = VECSTANDARD;
   std::string    device   = "unknown"; /* name of the GPU, or of the processor */
   std::string    driver;               /* version of the NVIDIA driver; empty on the host */
-  PetscLogDouble copy_gbs = 0.;        /* measured by VecCopy(), all ranks together, bytes read + bytes written */
+  PetscLogDouble copy_gbs = 0.;        /* measured, all ranks together, bytes read + bytes written */
 };
 
 static constexpr PetscReal kDecay = 1e-3; /* how fast the fields of block3d7 decay: A 1 has this value away from the boundary */
@@ -180,6 +182,8 @@ extern PetscErrorCode OptionsUnused(PetscOptions database, std::vector<Option> *
    printed, or what is wrong has been said.
 */
 extern PetscErrorCode CommandLineRead(int argc, char **argv, Config *config, int *exit_code);
+/* After BackendSetUp(): what the host has is for the backend, unless the command line says otherwise */
+extern void BackendAsk(Config *config);
 /* the sets that were asked for, or those of the default that suit the system */
 extern PetscErrorCode SystemSets(const Config &config, const System &system, std::vector<OptionSet> *sets);
 
@@ -191,6 +195,12 @@ extern PetscErrorCode PackagesPrint(const Backend &backend);
 
 /* backend.cxx */
 extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
+/* gpu.cu: of several ranks of a machine that of this number has one of its GPUs, whose name is empty if there is none */
+extern PetscErrorCode GPUFind(PetscMPIInt rank, std::string *name);
+extern PetscErrorCode GPUSynchronize();
+extern PetscErrorCode GPUTimeCopy(size_t bytes, PetscLogDouble *seconds); /* the best of several copies there */
+extern PetscErrorCode GPUMemoryInUse(size_t *bytes);
+extern PetscErrorCode GPUBus(int length, char bus[]);
 extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
 /* bytes that this rank's process has in memory now, and that are taken on its device */
 extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes);

@@ -446,5 +446,6 @@ PetscErrorCode PackagesPrint(const Backend &backend)
   }
   PetscCall(MatDestroy(&A));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "packages:%s\n", found.c_str()));
+  if (backend.cuda) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "matrices: %s\n", backend.petsc ? "on the GPU" : "sent to the GPU"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

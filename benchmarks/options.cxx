@@ -284,6 +284,14 @@ static PetscErrorCode CommandLineProblem(int argc, char **argv, const Config &co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void BackendAsk(Config *config)
+{
+  const auto asks = [](const Option &option) { return option.name == "finepc_backend"; };
+  if (config->backend.petsc || std::any_of(config->command_line.begin(), config->command_line.end(), asks)) return;
+  if (config->backend.cuda) config->command_line.push_back(Option{"finepc_backend", "device", true});
+  else if (config->choice == "host") config->command_line.push_back(Option{"finepc_backend", "host", true});
+}
+
 PetscErrorCode CommandLineRead(int argc, char **argv, Config *config, int *exit_code)
 {
   const auto  print = PetscHelpPrintf;
@@ -299,9 +307,6 @@ PetscErrorCode CommandLineRead(int argc, char **argv, Config *config, int *exit_
   if (help) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s\nSystems: %s\n", option_list.c_str(), kSystemKinds));
   else PetscCall(PetscOptionsClearValue(nullptr, "-help"));
   PetscCall(OptionsUnused(nullptr, &config->command_line));
-  const auto asks = [](const Option &option) { return option.name == "finepc_backend"; };
-  if (config->choice == "host" && std::none_of(config->command_line.begin(), config->command_line.end(), asks))
-    config->command_line.push_back(Option{"finepc_backend", "host", true}); /* what the host has is for the host */
   PetscCall(CommandLineProblem(argc, argv, *config, &problem));
   if (problem.empty()) PetscFunctionReturn(PETSC_SUCCESS);
   *exit_code = help && config->systems.empty() ? 0 : 2;

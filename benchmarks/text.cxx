@@ -98,6 +98,7 @@ std::string MachineText(const std::string &program, const Backend &backend, cons
   const int   size = Ranks();
   std::string text = Format("%s: backend %s, %s", program.c_str(), backend.cuda ? "cuda" : "host", backend.device.c_str());
 
+  if (backend.cuda && !backend.petsc) text += " (PETSc has no CUDA: matrices of the host are sent)";
   if (!backend.driver.empty()) text += ", driver " + backend.driver;
   text += Format(", %d %s", size, size == 1 ? "rank" : "ranks");
   if (backend.copy_gbs > 0) text += Format(", copy %.0f GB/s", backend.copy_gbs);

@@ -15,10 +15,11 @@ class Candidate:
     options: str  # as the benchmark program takes them: -mat_type block is BAIJ in the memory of the backend
     backend: str  # host or cuda
     bound: float = 1.0  # the tolerance of the solver over that of the true residual
+    sent: bool = False  # to the GPU, where PETSc has no CUDA and the host has the matrix
 
     @property
     def matrix_type(self):
-        cuda = self.backend == "cuda"
+        cuda = self.backend == "cuda" and not self.sent
         if "-mat_type block" in self.options:
             return "baijcuda" if cuda else "baij"
         return "aijcusparse" if cuda else "aij"
@@ -47,6 +48,18 @@ def candidates(properties, backend, ranks, kind=None, packages=(), thorough=Fals
     else:
         pairs += _direct(properties, backend, ranks, packages)
     return [Candidate(label, options, backend) for label, options in pairs]
+
+
+def sent(on_gpu, on_host, host_too):
+    """Candidates where PETSc has no CUDA: on the GPU those solvers and preconditioners that finepc has there, to which matrices
+    of the host are sent; on the host PETSc's own, or with `host_too` all."""
+    def there(candidate):
+        words = candidate.options.split()
+        solver, pc = (words[words.index(key) + 1] if key in words else "" for key in ("-ksp_type", "-pc_type"))
+        return solver in ("cgfused", "gmresfused", "rrbcg") and (pc in FINEPC_TYPES or pc in ("none", "jacobi", "pbjacobi"))
+
+    return ([dataclasses.replace(candidate, sent=True) for candidate in on_gpu if there(candidate)] +
+            [candidate for candidate in on_host if host_too or candidate.baseline])
 
 
 def _direct(properties, backend, ranks, packages):
@@ -224,7 +237,7 @@ def as_program_options(candidate, properties, rtol):
     if _block(properties):
         lines.append(f"-mat_block_size {properties.block_size}")
     if candidate.backend == "cuda":
-        lines.append("-vec_type cuda")
+        lines.append("-finepc_backend device" if candidate.sent else "-vec_type cuda")
     keys = [k for k, word in enumerate(words) if word.startswith("-")] + [len(words)]
     options = [" ".join(words[begin:end]) for begin, end in zip(keys, keys[1:])]
     lines += [option for option in options if not option.startswith("-mat_type ")]

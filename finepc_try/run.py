@@ -94,6 +94,7 @@ class Runner:
         self.bench, self.ranks, self.rtol, self.time_limit, self.block_size = bench, ranks, rtol, time_limit, block_size
         self.max_it, self.coordinates = max_it, coordinates
         self._packages = {}
+        self.sends = False  # PETSc has no CUDA, and finepc sends matrices of the host to the GPU
         self.fastest = float("inf")  # the least first use of a candidate that reached the tolerance
         self.device, self.petsc, self.commit = {}, "", ""
         self.environment = _environment(ranks)
@@ -123,6 +124,8 @@ class Runner:
         result = self._process(self.command(backend, ["-check", "-systems", "poisson2d5:4"]), 120.0, host=False)
         listed = [line.split()[1:] for line in result[1].splitlines() if line.startswith("packages:")]
         self._packages[backend] = listed[0] if listed else []
+        if backend == "cuda":
+            self.sends = "matrices: sent to the GPU" in result[1]
         return result
 
     def run(self, candidate, path):

@@ -7,7 +7,7 @@ import tempfile
 import numpy
 
 from . import advice, analyse, report, run
-from .candidates import afsai_steps, as_program_options, candidates, chosen, given
+from .candidates import afsai_steps, as_program_options, candidates, chosen, given, sent
 from .matrix import TryError, load, points, write, write_vector
 
 CLOSE = 1.1  # rows whose totals differ by less are run once more before one of them is named the fastest
@@ -151,8 +151,12 @@ def _backends(backend, runner, say):
 
 def _every(runner, properties, backends, ranks, only, kind, also, thorough):
     """The candidates for a matrix, without those that `only` leaves out, and those of the user's own"""
-    every = [candidate for backend in backends
-             for candidate in candidates(properties, backend, ranks, kind, runner.packages(backend), thorough)]
+    def on(backend):
+        return candidates(properties, backend, ranks, kind, runner.packages(backend), thorough)
+
+    every = [candidate for backend in backends for candidate in on(backend)]
+    if runner.sends and "cuda" in backends:
+        every = sent(on("cuda"), on("host"), "host" in backends)
     if only:
         only = only.split(",") if isinstance(only, str) else list(only)
         labels = ", ".join(dict.fromkeys(candidate.label for candidate in every))
@@ -160,9 +164,10 @@ def _every(runner, properties, backends, ranks, only, kind, also, thorough):
         if unknown:
             raise TryError(f"No candidate for this matrix is, or uses, {', '.join(unknown)}; there are {labels}")
     try:
-        return every + given(also, backends)
+        own = given(also, backends)
     except ValueError as error:
         raise TryError(str(error)) from error
+    return every + [dataclasses.replace(c, sent=runner.sends and c.backend == "cuda") for c in own]
 
 
 def list_candidates(matrix, *, backend="auto", ranks=1, time_limit=60.0, only=(), block_size=None, bench=None, also=(),

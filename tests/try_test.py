@@ -40,7 +40,7 @@ bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 import keep  # noqa: E402
 from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
-from finepc_try.candidates import FINEPC_TYPES, afsai_steps, as_program_options, candidates, chosen, given  # noqa: E402
+from finepc_try.candidates import FINEPC_TYPES, afsai_steps, as_program_options, candidates, chosen, given, sent  # noqa: E402
 
 
 def line(n):
@@ -203,6 +203,26 @@ class Candidates(unittest.TestCase):
         self.assertFalse({"cholesky cudss", "cholesky petsc"} & set(every(plane(9, 9), packages, ranks=2)))
         self.assertFalse([label for label in every(closed(8), packages) if label.startswith(("cholesky", "lu"))])
         self.assertFalse([label for label in every(plane(9, 9), (), backend="host") if "hypre" in label])
+
+    def test_sent(self):
+        """Where PETSc has no CUDA, what finepc does not have on its own GPU runs on the host, once."""
+        solid = sparse.kron(plane(6, 6), numpy.ones((3, 3)) + numpy.identity(3)).tocsr()
+        for A in (plane(9, 9), solid, convection(8), blocks(6, 3)):
+            found = looked_at(A)
+            on_gpu, on_host = candidates(found, "cuda", 1), candidates(found, "host", 1)
+            for host_too in (False, True):
+                moved = sent(on_gpu, on_host, host_too)
+                labels = {candidate.label for candidate in moved if candidate.backend == "host"}
+                self.assertEqual(labels, {c.label for c in on_host if host_too or c.baseline})
+                there = [c for c in moved if c.backend == "cuda"]
+                self.assertTrue(there)
+                for c in there:
+                    self.assertTrue(c.sent)
+                    self.assertIn(c.matrix_type, ("aij", "baij"))
+                    self.assertTrue(any(f"-ksp_type {solver}" in c.options for solver in ("cgfused", "gmresfused", "rrbcg")))
+                    lines = as_program_options(c, found, 1e-6)
+                    self.assertIn("-finepc_backend device", lines)
+                    self.assertNotIn("-vec_type cuda", lines)
 
     def test_fused(self):
         """On a GPU every preconditioner that is tried with cg is tried with cgfused."""

@@ -1,0 +1,84 @@
+/*
+   What the benchmark asks CUDA itself: about a GPU that PETSc does not know of, and what PETSc does not tell of one.
+*/
+#include <cuda_runtime.h>
+
+#include "bench.h"
+
+#define CheckCUDA(...)                                                                                       \
+  do {                                                                                                       \
+    const cudaError_t error = (__VA_ARGS__);                                                                 \
+    PetscCheck(error == cudaSuccess, PETSC_COMM_SELF, PETSC_ERR_GPU, "CUDA: %s", cudaGetErrorString(error)); \
+  } while (0)
+
+PetscErrorCode GPUFind(PetscMPIInt rank, std::string *name)
+{
+  int            count = 0;
+  cudaDeviceProp properties;
+
+  PetscFunctionBeginUser;
+  name->clear();
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  (void)cudaGetLastError();
+  if (!found) PetscFunctionReturn(PETSC_SUCCESS);
+  CheckCUDA(cudaSetDevice(rank % count));
+  CheckCUDA(cudaGetDeviceProperties(&properties, rank % count));
+  *name = properties.name;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GPUSynchronize()
+{
+  PetscFunctionBeginUser;
+  CheckCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GPUTimeCopy(size_t bytes, PetscLogDouble *seconds)
+{
+  constexpr int  kRepeats = 10, kBatch = 10;
+  PetscLogDouble begin, end;
+  void          *from, *to;
+
+  PetscFunctionBeginUser;
+  *seconds = PETSC_MAX_REAL;
+  CheckCUDA(cudaMalloc(&from, bytes));
+  CheckCUDA(cudaMalloc(&to, bytes));
+  CheckCUDA(cudaMemset(from, 0, bytes));
+  for (int repeat = 0; repeat < kRepeats; repeat++) {
+    PetscCall(GPUSynchronize());
+    PetscCall(PetscTime(&begin));
+    for (int k = 0; k < kBatch; k++) CheckCUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice));
+    PetscCall(GPUSynchronize());
+    PetscCall(PetscTime(&end));
+    *seconds = PetscMin(*seconds, (end - begin) / kBatch);
+  }
+  CheckCUDA(cudaFree(to));
+  CheckCUDA(cudaFree(from));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GPUMemoryInUse(size_t *bytes)
+{
+  size_t unused, all;
+  void  *none = nullptr;
+
+  PetscFunctionBeginUser;
+  PetscCall(GPUSynchronize());
+  CheckCUDA(cudaMemGetInfo(&unused, &all));
+  (void)cudaMalloc(&none, all); /* which fails after the driver has taken back what pools have free */
+  (void)cudaGetLastError();
+  CheckCUDA(cudaMemGetInfo(&unused, &all));
+  *bytes = all - unused;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GPUBus(int length, char bus[])
+{
+  int gpu;
+
+  PetscFunctionBeginUser;
+  CheckCUDA(cudaGetDevice(&gpu));
+  CheckCUDA(cudaDeviceGetPCIBusId(bus, length, gpu));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
