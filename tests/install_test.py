@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Installs finepc into an empty folder and builds tutorials/ex2.cxx against it, once through pkg-config and once through the
 CMake package, and tutorials/ex6.c in a project that has no C++; the programs run, and so does -dll_append of the installed library.
-A PETSc of another patch release is taken, one of another minor release is refused. Without PETSc the configuration points to
-scripts/setup. The archive for machines without a compiler runs its test program:
+A PETSc of another patch release is taken; one of another minor release, or with other scalars, is refused. Without PETSc the
+configuration points to scripts/setup. The archive for machines without a compiler runs its test program:
 
     install_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
@@ -80,6 +80,19 @@ def petsc_of_release(folder, pkg_config, version):
     return path
 
 
+def petsc_of_scalars(folder, pkg_config, version, macros):
+    """A folder with a PETSc.pc that is the present one, but for these macros of its configuration"""
+    path = petsc_of_release(folder, pkg_config, version)
+    os.makedirs(f"{path}/include")
+    with open(f"{path}/include/petscconf.h", "w") as f:
+        f.write(f"#include_next <petscconf.h>\n{macros}\n")
+    with open(f"{path}/PETSc.pc") as f:
+        lines = f.read().replace("Cflags:", f"Cflags: -I{path}/include")
+    with open(f"{path}/PETSc.pc", "w") as f:
+        f.write(lines)
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -136,6 +149,13 @@ def main():
                 refused([*configure, "-B", f"{work}/refused"], f"built with PETSc {major}.{minor}", **path)
         refused(["cmake", "-S", options.source, "-B", f"{work}/none"], "scripts/setup", PETSC_DIR="/nowhere", PETSC_ARCH="",
                 PKG_CONFIG_PATH="", PKG_CONFIG_LIBDIR="/nowhere")
+
+        for name, macros in (("single", "#undef PETSC_USE_REAL_DOUBLE\n#define PETSC_USE_REAL_SINGLE 1"),
+                             ("complex", "#define PETSC_USE_COMPLEX 1")):
+            first = petsc_of_scalars(f"{work}/{name}", pkg_config, f"{major}.{minor}.{patch}", macros)
+            path = {"PKG_CONFIG_PATH": f"{first}:{pkg_config['PKG_CONFIG_PATH']}", "PETSC_DIR": "/nowhere", "PETSC_ARCH": ""}
+            configure = ["cmake", "-S", options.source, "-B", f"{work}/of-{name}", "-DFINEPC_CUDA=OFF"]
+            refused(configure, "real double precision scalars", **path)
 
         for program in (f"{work}/by_pkg_config", f"{work}/b/by_cmake"):
             if "Mean temperature 1.000000" not in run([program], **libraries):
