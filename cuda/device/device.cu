@@ -127,7 +127,7 @@ PetscErrorCode DeviceSynchronize_CUDA()
 
 PetscErrorCode DeviceStreamIsNonBlocking_CUDA(bool *non_blocking)
 {
-  cudaStream_t stream;
+  cudaStream_t stream = nullptr;
   unsigned int flags;
 
   PetscFunctionBegin;
