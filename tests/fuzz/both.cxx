@@ -140,9 +140,10 @@ void LiveOnBoth(std::uint64_t seed, const Place &other, Report *report, Differen
     const auto says_no   = [&](const Event &e) { return is(e, Verdict::Diverged) || is(e, Verdict::Failed); };
     const auto tolerable = [&](const Event &e) { return is(e, Verdict::Converged) || is(e, Verdict::Diverged); };
     const bool both_say  = says_no(here) && says_no(there);
+    const bool chosen    = there.chooses && (here.code == PETSC_ERR_NOT_CONVERGED || there.code == PETSC_ERR_NOT_CONVERGED);
     const bool pivot     = here.singular && (is(here, Verdict::Converged) || is(there, Verdict::Converged)) &&
                        (here.failed == PC_FACTOR_NUMERIC_ZEROPIVOT || there.failed == PC_FACTOR_NUMERIC_ZEROPIVOT);
-    if (here.good || !(both_say || pivot || (tolerable(here) && tolerable(there)))) faults.push_back(text);
+    if (here.good || !(both_say || pivot || chosen || (tolerable(here) && tolerable(there)))) faults.push_back(text);
     else {
       differences->tolerated++;
       if (!rank) std::printf("tolerated: --seed %llu: %s\n", (unsigned long long)seed, text.c_str());

@@ -758,7 +758,7 @@ PetscErrorCode Case::Second()
   PetscFunctionBegin;
   /* The inner solver's ICC of PETSc reads through null pointers where there are no rows. */
   if (system_.rows && (size_ == 1 || (safe && choice_.pc != "rrb"))) wrappers.insert(wrappers.end(), all.begin(), all.end());
-  if (size_ > 1 && safe && choice_.pc != "rrb")
+  if (size_ > 1 && safe && choice_.pc != "rrb" && choice_.mat != "dense") /* an error would be one of some ranks alone */
     wrappers.push_back({"telescope",
                         "-second_pc_telescope_reduction_factor 2 -second_telescope_ksp_type cg -second_telescope_ksp_max_it 3 "
                         "-second_telescope_pc_type #",
@@ -875,8 +875,9 @@ void Case::Act()
     const Choice other = MakeChoice(random_);
     if (!system_.assembled && (other.pc == "jacobi" || other.pc == "none")) break; /* as in NewMatrix() */
     if (apart_ && !TakesApart(choice_.ksp, other.pc)) break;
-    choice_.pc = other.pc;
-    changed_   = true;
+    choice_.pc      = other.pc;
+    choice_.chooses = choice_.chooses || other.chooses;
+    changed_        = true;
     Do("PCSetType " + other.pc, [&] { return PCSetType(pc, other.pc.c_str()); });
     break;
   }
