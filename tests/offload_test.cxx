@@ -568,6 +568,28 @@ TEST_CASE("offload: vectors of the host with a matrix on the GPU", "[offload][gp
   }
 }
 
+/* PETSc's own product takes a vector of the host for what it was at an earlier one. */
+TEST_CASE("offload: products of a matrix on the GPU with vectors of the host", "[offload][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  if (!kPetscHasCUDA) return SkipTest();
+  const HostMatrix H    = RandomStencil(31, 29, 1, false, 3);
+  const MatObject  here = CreateMat(H, MATAIJ, PETSC_COMM_WORLD), there = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const VecObject  x = RightVec(here, 1), y = RightVec(here, 2), expected = RightVec(here, 3);
+  for (const PetscBool transpose : {PETSC_FALSE, PETSC_TRUE})
+    for (int k = 0; k < 3; k++) {
+      CAPTURE(transpose, k);
+      PetscReal norm, difference;
+      MUST(MatMultAnywhere(there, transpose, x, y));
+      MUST((transpose ? MatMultTranspose : MatMult)(here, x, expected));
+      MUST(VecNorm(expected, NORM_2, &norm));
+      MUST(VecAXPY(expected, -1, y));
+      MUST(VecNorm(expected, NORM_2, &difference));
+      CHECK(difference <= 1e-12 * norm);
+      MUST(VecScale(x, -2));
+    }
+}
+
 TEST_CASE("offload: gmresfused decides on the GPU with cmatch, too", "[offload][gpu]")
 {
   NEEDS_DEVICE();

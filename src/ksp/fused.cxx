@@ -386,7 +386,7 @@ PetscErrorCode FusedGetLocalSize(Vec v, LocalInt *n)
 /* Whether v is on the host and the matrix a MATAIJCUSPARSE that is not. */
 static PetscErrorCode IsFarFromMatrix(KSP ksp, Vec v, PetscBool *far)
 {
-  PetscBool given, bound, near;
+  PetscBool given;
   Mat       A;
 
   PetscFunctionBegin;
@@ -394,10 +394,7 @@ static PetscErrorCode IsFarFromMatrix(KSP ksp, Vec v, PetscBool *far)
   PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
   if (!given || !v) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, far, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
-  PetscCall(MatBoundToCPU(A, &bound));
-  PetscCall(VecIsOnDevice(v, &near));
-  if (bound || near || !kPetscHasCUDA) *far = PETSC_FALSE;
+  PetscCall(MatIsFarFrom(A, v, far));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -477,23 +474,6 @@ PetscErrorCode FusedSetWorkVecs(KSP ksp, PetscInt count)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copies between two vectors on the host, or one there and one on the GPU. */
-static PetscErrorCode CopyVector(Vec from, Vec to)
-{
-  const PetscScalar *x;
-  PetscScalar       *y;
-  PetscInt           n;
-
-  PetscFunctionBegin;
-  PetscCall(VecGetLocalSize(from, &n));
-  PetscCall(VecGetArrayRead(from, &x));
-  PetscCall(VecGetArrayWrite(to, &y));
-  PetscCall(PetscArraycpy(y, x, n));
-  PetscCall(VecRestoreArrayWrite(to, &y));
-  PetscCall(VecRestoreArrayRead(from, &x));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode MakeVectors(KSP ksp, Vec copies[2])
 {
   PetscBool far = PETSC_FALSE;
@@ -504,8 +484,8 @@ static PetscErrorCode MakeVectors(KSP ksp, Vec copies[2])
   if (ksp->work) PetscCall(IsFarFromMatrix(ksp, ksp->work[0], &far));
   if (far) PetscCall(FusedSetWorkVecs(ksp, ksp->nwork)); /* the matrix was on the host when they were made */
   for (int k = 0; k < 2; k++) PetscCall(MatCreateVecs(A, &copies[k], nullptr));
-  PetscCall(CopyVector(ksp->vec_rhs, copies[0]));
-  if (!ksp->guess_zero) PetscCall(CopyVector(ksp->vec_sol, copies[1]));
+  PetscCall(VecCopyBetween(ksp->vec_rhs, copies[0]));
+  if (!ksp->guess_zero) PetscCall(VecCopyBetween(ksp->vec_sol, copies[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -534,7 +514,7 @@ PetscErrorCode FusedLeaveVectors(KSP ksp, PetscErrorCode code, FusedVectors *the
 {
   PetscFunctionBegin;
   if (!theirs->x) PetscFunctionReturn(code);
-  if (!code) code = CopyVector(ksp->vec_sol, theirs->x);
+  if (!code) code = VecCopyBetween(ksp->vec_sol, theirs->x);
   (void)VecDestroy(&ksp->vec_rhs);
   (void)VecDestroy(&ksp->vec_sol);
   ksp->vec_rhs = theirs->b;

@@ -9,6 +9,7 @@
 #include "acting.h"
 #include "confirm.h"
 #include "device/device.h"
+#include "sparse/csr_mat.h"
 
 /* ----------------------------------------- the residual --------------------------------------- */
 
@@ -109,7 +110,7 @@ PetscErrorCode IsRounding(KSP ksp, PetscReal more, Vec t, Vec w, bool *is)
   PetscCall(VecCopy(ksp->vec_sol, t));
   PetscCall(TakeUpOrDown(t, PETSC_MACHINE_EPSILON, 0x9E3779B97F4A7C15u));
   if (device) PetscCall(DeviceFence_CUDA());
-  PetscCall(KSP_MatMult(ksp, A, t, w));
+  PetscCall(MatMultAnywhere(A, ksp->transpose_solve, t, w));
   if (device) PetscCall(DeviceFence_CUDA());
   PetscCall(NormOf(ksp, w, t, w, &rounding));
   if (more > kLost * rounding && ksp->normtype != KSP_NORM_UNPRECONDITIONED) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "entry.h"
+#include "sparse/csr_mat.h"
 #include "watch.h"
 
 static constexpr char kSolve[] = "FinePCWatchedSolve_C";
@@ -102,7 +103,7 @@ static PetscErrorCode ResidualNorm(KSP ksp, Vec x, Vec r, PetscReal *norm)
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   if (!x) PetscCall(VecNorm(ksp->vec_rhs, NORM_2, norm));
   else {
-    PetscCall(KSP_MatMult(ksp, A, x, r));
+    PetscCall(MatMultAnywhere(A, ksp->transpose_solve, x, r));
     PetscCall(VecAYPX(r, -1, ksp->vec_rhs));
     PetscCall(VecNorm(r, NORM_2, norm));
   }

@@ -485,3 +485,56 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghost
   PetscCall(freed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* ------------------------------------------ products ------------------------------------------ */
+
+PetscErrorCode MatIsFarFrom(Mat A, Vec v, PetscBool *far)
+{
+  PetscBool bound, near;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, far, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
+  PetscCall(MatBoundToCPU(A, &bound));
+  PetscCall(VecIsOnDevice(v, &near));
+  if (bound || near || !kPetscHasCUDA) *far = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode VecCopyBetween(Vec from, Vec to)
+{
+  const PetscScalar *x;
+  PetscScalar       *y;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(from, &n));
+  PetscCall(VecGetArrayRead(from, &x));
+  PetscCall(VecGetArrayWrite(to, &y));
+  PetscCall(PetscArraycpy(y, x, n));
+  PetscCall(VecRestoreArrayWrite(to, &y));
+  PetscCall(VecRestoreArrayRead(from, &x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatMultAnywhere(Mat A, PetscBool transpose, Vec x, Vec y)
+{
+  const auto multiply = transpose ? MatMultTranspose : MatMult;
+  PetscBool  far_x, far_y;
+  Vec        right = nullptr, left = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(MatIsFarFrom(A, x, &far_x));
+  PetscCall(MatIsFarFrom(A, y, &far_y));
+  if (!far_x && !far_y) {
+    PetscCall((*multiply)(A, x, y));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatCreateVecs(A, &right, &left));
+  const Vec of_x = transpose ? left : right, of_y = transpose ? right : left;
+  PetscCall(VecCopyBetween(x, of_x));
+  PetscCall((*multiply)(A, of_x, of_y));
+  PetscCall(VecCopyBetween(of_y, y));
+  PetscCall(VecDestroy(&right));
+  PetscCall(VecDestroy(&left));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

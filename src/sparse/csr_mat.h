@@ -57,6 +57,13 @@ PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, LocalInt *count, const PetscInt **g
 /* Lends the same entries where MatGetCSR() lends the rank's diagonal block. */
 PetscErrorCode MatGetOtherCSR(Mat, CSRMat *);
 
+/* Whether the host has v, and the GPU A, a MATAIJCUSPARSE: MatMult() of the two is wrong (docs/known-faults.md). */
+PetscErrorCode MatIsFarFrom(Mat A, Vec v, PetscBool *far);
+/* Copies between two vectors on the host, or one there and one on the GPU. */
+PetscErrorCode VecCopyBetween(Vec from, Vec to);
+/* y = A x, or y = A^T x, wherever the vectors are. Collective. */
+PetscErrorCode MatMultAnywhere(Mat A, PetscBool transpose, Vec x, Vec y);
+
 /* Where MatGetCSR() lends the rows. */
 PetscErrorCode MatGetValuesMemType(Mat, PetscMemType *);
 

@@ -13,6 +13,7 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/confirm.h"
+#include "sparse/csr_mat.h"
 #include "auto.h"
 
 /* ------------------------------------------ the solver ---------------------------------------- */
@@ -49,7 +50,7 @@ static PetscErrorCode Confirms(PC pc, KSP ksp, PetscReal *norm, bool *confirms)
   if (!s->r) PetscCall(VecDuplicate(ksp->vec_rhs, &s->r));
   if (!s->t) PetscCall(VecDuplicate(ksp->vec_rhs, &s->t));
   PetscCall(PCGetOperators(pc, &A, nullptr));
-  PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, s->r));
+  PetscCall(MatMultAnywhere(A, ksp->transpose_solve, ksp->vec_sol, s->r));
   PetscCall(VecAYPX(s->r, -1, ksp->vec_rhs));
   PetscCall(ConfirmsClaim(ksp, s->r, s->t, s->r, norm, confirms));
   PetscFunctionReturn(PETSC_SUCCESS);
