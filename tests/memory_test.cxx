@@ -228,6 +228,7 @@ TEST_CASE("memory ends: an error, nothing is lost, and the objects are as good a
 TEST_CASE("memory ends in a set-up on a GPU", "[memory][gpu]")
 {
   NEEDS_DEVICE();
+  if (!kPetscHasCUDA) return SkipTest(); /* there are no matrices there */
   for (const Type &type : Types())
     for (const Kind &kind : type.kinds()) {
       if (!kind.OnDevice()) continue;

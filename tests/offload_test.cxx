@@ -38,6 +38,7 @@ bool Same(const Run &got, const Run &expected)
   if (kPetscHasCUDA) return SameRuns(got, expected);
   CHECK(got.reason == expected.reason);
   CHECK(std::abs(got.iterations - expected.iterations) <= 1 + expected.iterations / 50);
+  if (expected.reason == KSP_DIVERGED_ITS) return true; /* thousands of iterations that do not converge, by either twin */
   return VectorDifference(got.x, expected.x) <= (got.iterations == expected.iterations ? 1e-6 : 1e-3); /* as far as the tolerance */
 }
 
