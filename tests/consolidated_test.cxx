@@ -433,6 +433,26 @@ TEST_CASE("consolidated: eigenvalues and singular values are those of one rank",
   }
 }
 
+/* The matrix has been used without it before, so that there is a decision, and where rows are used is known by other options. */
+TEST_CASE("consolidated: -finepc_consolidate beside backends of types, and of setters", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  for (const bool setter : {false, true}) {
+    CAPTURE(setter);
+    const MatObject A = CreateMat(Poisson(20, 20), MATAIJ, PETSC_COMM_WORLD);
+    const Solver    before(A, KSPCGFUSED, PCAFSAI, kAlone);
+    CHECK(RunOf(before.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(!AreTogether(A));
+    const Solver s(A, KSPCGFUSED, PCAFSAI,
+                   std::string("-finepc_consolidate true ") + (setter ? "" : "-ksp_cgfused_backend host -pc_afsai_backend host"));
+    if (setter) MUST(KSPFinePCSetBackend(s.ksp, FINEPC_BACKEND_HOST));
+    if (setter) MUST(PCFinePCSetBackend(s.pc(), FINEPC_BACKEND_HOST));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(AreTogether(A));
+    CheckView(s, "ranks have come together on 1, which solves for all");
+  }
+}
+
 /* Nothing but another option has ranks come together late here; on a GPU that they share it is the solver. */
 TEST_CASE("consolidated: a preconditioner that was set up before its solver", "[consolidated][mpi][two][four]")
 {

@@ -72,7 +72,8 @@ struct Asked {
   FinePCBackend backend;
   PetscBool     known; /* by a setter, by the option of the type, or since -finepc_backend was looked for */
   Consolidate   consolidate;
-  MatUsers     *used; /* of the matrix that this object uses, or null */
+  PetscBool     looked; /* for that */
+  MatUsers     *used;   /* of the matrix that this object uses, or null */
 };
 
 static PetscErrorCode FreeCopies(Mat);
@@ -283,6 +284,7 @@ static PetscErrorCode GetAsked(PetscObject object, Asked **asked)
   PetscCall(GetComposed<DestroyAsked>(object, kAsked, asked));
   PetscCall(PetscOptionsGetEnum(object->options, nullptr, "-finepc_consolidate", kConsolidates, &consolidate, &given));
   (*asked)->consolidate = given ? (Consolidate)consolidate : Consolidate::AUTO;
+  (*asked)->looked      = PETSC_TRUE;
   if ((*asked)->known) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscOptionsGetEnum(object->options, nullptr, "-finepc_backend", FinePCBackends, (PetscEnum *)&(*asked)->backend, &given));
@@ -660,7 +662,7 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
     PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together, nullptr};
+  const Asked host{FINEPC_BACKEND_HOST, PETSC_TRUE, decision->together, PETSC_TRUE, nullptr};
   PetscCall(MakeDecision(A, user, decision->by_solver, &host, decision));
   decision->asked  = FINEPC_BACKEND_AUTO;
   decision->failed = PETSC_TRUE;
@@ -738,13 +740,15 @@ static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver)
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&of));
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kUsers, (void **)&users));
-  const bool asked_before = of && of->known, decided_before = decision, used_before = users; /* so on all ranks, or on none */
+  const bool there = of, asked_before = of && of->known && of->looked, decided_before = decision,
+             used_before = users; /* so on all ranks, or on none */
   if (!asked_before || !decided_before || !used_before) {
     PetscErrorCode code = GetAsked(user, &of);
     if (!code) code = GetComposed((PetscObject)A, kDecision, &decision);
     if (!code) code = GetComposed<DestroyUsers>((PetscObject)A, kUsers, &users);
     code = AgreeOnError(PetscObjectComm((PetscObject)A), code, "keep where rows are used");
-    if (code && !asked_before) PetscCall(PetscObjectCompose(user, kAsked, nullptr)); /* so that ranks have the same the next time */
+    if (code && !there) PetscCall(PetscObjectCompose(user, kAsked, nullptr)); /* so that ranks have the same the next time */
+    if (code && there && !asked_before) of->looked = PETSC_FALSE;
     if (code && !decided_before) PetscCall(PetscObjectCompose((PetscObject)A, kDecision, nullptr));
     if (code && !used_before) PetscCall(PetscObjectCompose((PetscObject)A, kUsers, nullptr));
     PetscCall(code);
