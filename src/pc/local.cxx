@@ -159,8 +159,12 @@ static PetscErrorCode Sort(CSRView *A, CSR *sorted, LocalInt *unsorted)
 
 PetscErrorCode PCLocalSort(PC pc, CSRView *A, CSR *sorted)
 {
+  PC_Local *local = (PC_Local *)pc->data;
+
   PetscFunctionBegin;
-  PetscCall(Sort(A, sorted, &((PC_Local *)pc->data)->unsorted));
+  if (local->sorted && !local->unsorted) PetscFunctionReturn(PETSC_SUCCESS); /* the nonzeros are in the same order */
+  PetscCall(Sort(A, sorted, &local->unsorted));
+  local->sorted = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -336,6 +340,7 @@ static PetscErrorCode CompareNonzeros(PC pc, PCLocalPhase *phase)
   bool changed = !same || pc->flag != SAME_NONZERO_PATTERN;
   PetscCall(PCLocalPhaseStep(phase, code, &changed));
   local->same_nonzeros = !changed;
+  if (changed) local->sorted = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -507,6 +512,7 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(MatFreePatternWork(&local->reuse.nonzeros));
   PetscCall(CSRDestroy(&local->points.copy));
   local->points     = MatPoints{};
+  local->sorted     = false;
   local->failure[0] = 0;
   local->symmetry   = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -136,6 +136,7 @@ struct PC_Local {
   CSR          carry_t       = {};      /* W^T */
   PetscScalar *carried       = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
   LocalInt     unsorted      = 0;       /* entries of the block that do not stand in the order of columns, or stand there twice */
+  bool         sorted        = false;   /* this is known of the nonzeros at hand */
   CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
 
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
