@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kBlockSize) UniteRows(Fitted<T> f)
       any = true;
       if (!same) continue;
       inside = true;
-      Unite(f.parent, row, j);
+      if (j < row) Unite(f.parent, row, j); /* the other row has the edge, too */
     }
   /* all lanes of a warp take part in each of the ballots, whatever the one before has given their group */
   const unsigned strong = GroupBallot<GroupSize>(any), own_strong = GroupBallot<GroupSize>(inside);

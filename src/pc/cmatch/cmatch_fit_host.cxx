@@ -63,7 +63,7 @@ CMATCHFit Fit(LocalInt n, float strength, bool last, const Arrays &L)
       any = true;
       if (!here) continue;
       inside = true;
-      if (parent[i] == parent[j]) continue;
+      if (j > i || parent[i] == parent[j]) continue; /* the other row has the edge, too */
       const LocalInt a = Root(i, &parent), b = Root(j, &parent);
       parent[PetscMax(a, b)] = PetscMin(a, b);
     }
