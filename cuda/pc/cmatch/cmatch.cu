@@ -429,20 +429,83 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What follows when all levels are there, and a read report. */
+static PetscErrorCode MakeEnd(CMATCHSetup *s, bool keep)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  if (!CMATCHHasFailed(s) && (keep || H->several) && HasLastFit(H)) PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
+  if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
+  else PetscCall(CMATCHReadReport(s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* New values of the levels below this one. */
+static PetscErrorCode Refill(CMATCHSetup *s, LocalInt level)
+{
+  PetscFunctionBegin;
+  for (; level + 1 < s->H->levels; level++) {
+    PetscCall(CMATCHMeasureFit(s, level, false));
+    PetscCall(CMATCHCoarsen(s, level, true));
+  }
+  PetscCall(MakeEnd(s, true));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Clears what a refill of the levels from this one on, which did not come out, has left in the report. */
+static PetscErrorCode ForgetRefill(CMATCHSetup *s, LocalInt level)
+{
+  PetscFunctionBegin;
+  if ((int)(s->seen.failure >> 40) > kCMATCHStageCoarse + level) s->seen.failure = ~0ull;
+  for (; level < s->H->levels; level++) s->seen.fit[level] = CMATCHFit{};
+  PetscCallCUDA(cudaMemcpyAsync(s->report, &s->seen, sizeof(s->seen), cudaMemcpyHostToDevice, s->stream));
+  PetscCallCUDA(cudaStreamSynchronize(s->stream)); /* s->seen is read again soon */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   New values of the levels below this one, without waiting for any product, if all of them came out at once before. Where one does
+   not, which the report tells in the end, all of them are made again, with waiting, and so are the next ones.
+*/
+static PetscErrorCode RefillAtOnce(CMATCHSetup *s, LocalInt level)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  s->waits = H->careful;
+  for (LocalInt l = level; l + 1 < H->levels; l++)
+    if (!H->device[l].one_way) s->waits = true;
+  if (!s->waits)
+    PetscCallCUDA(cudaMemsetAsync(&s->report->amiss, 0, sizeof(s->report->amiss), s->stream)); /* that of levels above */
+  PetscCall(Refill(s, level));
+  if (s->waits) PetscFunctionReturn(PETSC_SUCCESS);
+  s->waits = true;
+  if (s->seen.amiss) {
+    PetscCall(PetscInfo(nullptr, "A product did not come out as before: the set-up makes all of them again\n"));
+    H->careful = true;
+    PetscCall(ForgetRefill(s, level));
+    PetscCall(Refill(s, level));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (; level + 1 < H->levels; level++) {
+    H->level[level].cut   = s->seen.kept[level].cut;
+    H->level[level].plain = s->seen.kept[level].plain;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CMATCHMakeLevels(CMATCHSetup *s, LocalInt level, bool keep)
 {
   CMATCHHierarchyCUDA *H = s->H;
 
   PetscFunctionBegin;
-  if (!keep) PetscCall(MakeLevels(s));
-  else
-    for (; level + 1 < H->levels; level++) {
-      PetscCall(CMATCHMeasureFit(s, level, false));
-      PetscCall(CMATCHCoarsen(s, level, true));
-    }
-  if (!CMATCHHasFailed(s) && (keep || H->several) && HasLastFit(H)) PetscCall(CMATCHMeasureFit(s, H->levels - 1, true));
-  if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
-  else PetscCall(CMATCHReadReport(s));
+  if (keep) PetscCall(RefillAtOnce(s, level));
+  else {
+    H->careful = false;
+    PetscCall(MakeLevels(s));
+    PetscCall(MakeEnd(s, false));
+  }
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
   PetscFunctionReturn(PETSC_SUCCESS);

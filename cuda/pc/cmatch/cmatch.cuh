@@ -73,6 +73,8 @@ struct CMATCHLevelCUDA {
   CMATCHVectors vectors = {};
   double       *rs      = nullptr; /* [n] the row sums in double */
   size_t        AP_room = 0;       /* entries that A P needed memory for */
+  size_t        AP_nnz  = 0;       /* entries of A P */
+  bool          one_way = false;   /* all rows of P, A P and R (A P) were made the first way that their kernels try */
   LocalInt      longest = 0;       /* blocks of the longest row, of a hierarchy of nodes */
 
   /* what follows is of levels on several ranks */
@@ -127,6 +129,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   int             processors = 0;
   long            generation = 0; /* another one for each set-up of any hierarchy that has made new memory */
   bool            early      = false;
+  bool            careful    = false;   /* a refill that did not wait for its products had to be made again */
   cudaStream_t    capture    = nullptr; /* for captures alone */
   cudaGraphExec_t graph      = nullptr; /* the cycle; of several ranks without NCCL, the part of one rank */
   int             graph_x    = 0;       /* which of the iterates of the level where that part begins has its result */
@@ -248,6 +251,7 @@ struct CMATCHReport {
   unsigned long long largest; /* the bits of the largest diagonal entry */
   unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
   LocalInt           wide;    /* rows of a product that did not fit into its table; cleared together with the entries */
+  LocalInt           amiss;   /* whether there have been such rows, or entries without room, since the report was cleared */
   LocalInt           aggregates;
   LocalInt           left, joined, singles, largest_aggregate;
   LocalInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
@@ -256,6 +260,9 @@ struct CMATCHReport {
   LocalInt           ended;                      /* see CMATCHStats */
   LocalInt  pivot, small; /* the first pivot of the coarsest level that is not positive, and see CheckPivot; or kCMATCHNone */
   CMATCHFit fit[kCMATCHMostLevels]; /* of each level, see CMATCHMeasureFit() */
+  struct {
+    LocalInt cut, plain;
+  } kept[kCMATCHMostLevels]; /* the two above of each level, where the host does not read them in between */
 
   /* of a hierarchy of nodes: the bits of the largest entry of each mode, see CMATCHNodes and CMATCHNodesLevel; `whole` are
      nodes all of whose unknowns are alone, `lonely` blocks of the next operator without a transpose, and `steps` those of slices */
@@ -305,6 +312,7 @@ struct CMATCHSetup {
   CMATCHReport         seen{};           /* what the host has read of it */
   CubScratch           cub;
   CMATCHRows           rows{}; /* the unsmoothed operator of the next level */
+  bool waits = true; /* for each product, to see whether it came out; otherwise the report tells when all levels are there */
 };
 
 /* Waits, and reads the report. */

@@ -228,6 +228,7 @@ struct Step {
   LocalInt     met   = 0;                        /* columns of P that the rank does not have, behind its own ones */
   double      *p1    = nullptr;                  /* [n] row sums of P */
   LocalInt    *count = nullptr, *turn = nullptr; /* see Prolong */
+  bool         one_way = true;                   /* see CMATCHLevelCUDA */
 
   PetscErrorCode Prolongate()
   {
@@ -257,10 +258,11 @@ struct Step {
     if (threads) {
       ProlongThreadKernel<T><<<BlocksFor(L.n, kProlongThread), kProlongThread, 0, s->stream>>>(p, s->report);
       FinePCCheckLaunch();
-      PetscCall(CMATCHReadReport(s));
+      if (s->waits) PetscCall(CMATCHReadReport(s));
       list = p.wide;
-      rows = s->seen.wide;
+      rows = s->waits ? s->seen.wide : 0;
       if (rows) {
+        one_way = false;
         PetscCall(s->arena.Take(rows, &p.wide));
         PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(LocalInt), s->stream));
       }
@@ -273,9 +275,10 @@ struct Step {
       ProlongKernel<T>
         <<<BlocksFor((long long)rows * kProlongGroup), kBlockSize, shared, s->stream>>>(p, rows, list, bits, s->report);
       FinePCCheckLaunch();
-      PetscCall(CMATCHReadReport(s));
+      if (s->waits) PetscCall(CMATCHReadReport(s));
     }
-    if (s->seen.wide) {
+    if (s->waits && s->seen.wide) {
+      one_way               = false;
       const LocalInt tables = (LocalInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors),
                                                              kProductWideBytes / (columns * (sizeof(double) + sizeof(LocalInt)))));
       LocalInt      *keys   = nullptr;
@@ -362,12 +365,14 @@ struct Step {
     const ProductPlan           plan{thread, TableBits(PetscMin(about, 96), 5, 8)};
 
     PetscFunctionBegin;
-    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(s, left, right, L.n, columns, plan, AP,
-                                                                                     [&](size_t entries, auto *out) {
-                                                                                       PetscFunctionBegin;
-                                                                                       PetscCall(TakeRoom(entries, out));
-                                                                                       PetscFunctionReturn(PETSC_SUCCESS);
-                                                                                     })));
+    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(
+      s, left, right, L.n, columns, plan, AP,
+      [&](size_t entries, auto *out) {
+        PetscFunctionBegin;
+        PetscCall(TakeRoom(entries, out));
+        PetscFunctionReturn(PETSC_SUCCESS);
+      },
+      &one_way)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode Multiply(ProductRows<T> *AP)
@@ -407,20 +412,22 @@ struct Step {
 
     PetscFunctionBegin;
     if (HasShortRows(mean))
-      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, room)));
-    else PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, room)));
+      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, room, &one_way)));
+    else
+      PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, room, &one_way)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode MakeAP(ProductRows<T> *AP)
   {
-    size_t &room = s->H->device[level].AP_room;
+    CMATCHLevelCUDA &of = s->H->device[level];
 
     PetscFunctionBegin;
-    if (!room) room = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
-    PetscCall(TakeRoom(room, AP));
+    if (!of.AP_room) of.AP_room = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
+    PetscCall(TakeRoom(of.AP_room, AP));
     PetscCall(Multiply(AP));
-    room = AP->room;
+    of.AP_room = AP->room;
+    if (s->waits) of.AP_nnz = (size_t)s->seen.entries;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -462,7 +469,7 @@ struct Step {
       PetscCall(TakeRoom(entries, out));
       PetscFunctionReturn(PETSC_SUCCESS);
     };
-    if (HasShortRows((double)s->seen.entries / L.n))
+    if (HasShortRows((double)s->H->device[level].AP_nnz / L.n))
       PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, room)));
     else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, room)));
     made->j = C.j;
@@ -506,8 +513,7 @@ struct Step {
     else PetscCall(s->arena.Take(L.n, &AP.wide));
     PetscCall(MakeAP(&AP));
     const LocalInt AP_wide = s->seen.wide;
-    const double   mean    = (double)s->seen.entries / L.n;
-    PetscCall(Restrict(AP, mean, &C));
+    PetscCall(Restrict(AP, (double)H->device[level].AP_nnz / L.n, &C));
     if (!keep) {
       L.wide = AP_wide + s->seen.wide;
       PetscCall(CMATCHCreateLevel(s, coarse, (LocalInt)s->seen.entries));
@@ -518,8 +524,13 @@ struct Step {
       PackRows<T><<<BlocksFor((long long)coarse * kPackGroup), kBlockSize, 0, s->stream>>>(coarse, C, N.A_i, N.A_j, (T *)N.A_a);
       FinePCCheckLaunch();
     }
-    L.cut   = s->seen.cut;
-    L.plain = s->seen.plain;
+    if (s->waits) {
+      L.cut                    = s->seen.cut;
+      L.plain                  = s->seen.plain;
+      H->device[level].one_way = one_way;
+    } else
+      PetscCallCUDA(cudaMemcpyAsync(&s->report->kept[level], &s->report->cut, sizeof(s->report->kept[level]),
+                                    cudaMemcpyDeviceToDevice, s->stream));
     RestrictSums<T>
       <<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse,
                                                                                     RestrictionList<T>{L.R_i, L.R_j,

@@ -152,6 +152,13 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
   return fits;
 }
 
+/* A row that has to take another way. */
+__device__ __forceinline__ void ListWide(LocalInt *wide, LocalInt i, CMATCHReport *report)
+{
+  wide[atomicAdd(&report->wide, 1)] = i;
+  report->amiss                     = 1;
+}
+
 /*
    Where the rows of a block begin in the memory of the result: each group has `count` entries. Those of a block are together, *all
    of them from *first on. All threads of the block take part.
@@ -175,6 +182,7 @@ __device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, Loca
   if (all) *all = block_count;
   const unsigned long long start = block_start + (unsigned long long)before;
   const bool               fits  = start + (unsigned long long)count <= out.room;
+  if (!fits) report->amiss = 1;
   if (i >= 0 && threadIdx.x % GroupSize == 0) {
     out.start[i]  = fits ? (LocalInt)start : 0;
     out.length[i] = fits ? count : 0;
@@ -318,7 +326,7 @@ __global__ void __launch_bounds__(kProductThread)
     }
     if (i >= 0 && fits) out.diagonal[i] = diagonal;
   }
-  if (i >= 0 && !fits) out.wide[atomicAdd(&report->wide, 1)] = i;
+  if (i >= 0 && !fits) ListWide(out.wide, i, report);
   if (i < 0 || !fits) others = 0;
   unsigned order[Sorted ? Room : 1]; /* the columns with their places, ascending */
   if (Sorted) {
@@ -373,7 +381,7 @@ __global__ void __launch_bounds__(kBlockSize)
     diagonal = GroupSum<GroupSize>(diagonal); /* the other lanes have zeros */
     if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal;
   }
-  if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
+  if (i >= 0 && !fits && lane == 0) ListWide(out.wide, i, report);
   if (i < 0 || !fits) count = 0;
   const LocalInt start = ProductPlace<GroupSize>(out, i, count, report);
   if (start < 0) return;
@@ -432,7 +440,7 @@ __global__ void __launch_bounds__(kBlockSize)
     diagonal = GroupSum<kCopyGroup>(diagonal); /* the other lanes have zeros */
     if (i >= 0 && fits && lane == 0) out.diagonal[i] = diagonal;
   }
-  if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
+  if (i >= 0 && !fits && lane == 0) ListWide(out.wide, i, report);
   const LocalInt start = ProductPlace<kCopyGroup>(out, i, count, report);
   if (start < 0) return;
 #pragma unroll
@@ -563,12 +571,13 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, LocalInt **l
 /*
    Launches a product, and waits for it to see whether rows have to take another way, or there are more entries than there is room
    for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew.
-   s->seen.wide is the number of rows on the general path.
+   s->seen.wide is the number of rows on the general path. *one_way says whether no row had to take another way; without s->waits
+   the report has that in `amiss`, and what is amiss is not mended.
 */
 template <int GroupSize, int Room, int Ahead, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
           typename MakeRoom>
 PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, LocalInt columns,
-                       const ProductPlan &plan, ProductRows<V> *out, MakeRoom room)
+                       const ProductPlan &plan, ProductRows<V> *out, MakeRoom room, bool *one_way = nullptr)
 {
   PetscFunctionBegin;
   while (true) {
@@ -588,7 +597,9 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Loc
         FinePCCheckLaunch();
       }
     } else PetscCall((ProductLaunch<GroupSize, Repeated, Sorted, Split>(s, left, right, rows, nullptr, plan.bits, *out)));
+    if (!s->waits) break;
     PetscCall(CMATCHReadReport(s));
+    if (one_way) *one_way = *one_way && !s->seen.wide;
     if (s->seen.wide) {
       const LocalInt count = s->seen.wide;
       PetscCall(ProductNextList(s, out, &list));

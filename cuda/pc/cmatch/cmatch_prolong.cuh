@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kProlongThread) ProlongThreadKernel(Prolong<T>
   const long long     i = GridThread();
   const ProlongedRow  row =
     i < p.n ? ProlongByThread(p, (LocalInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
-  if (row == PROLONGED_NOT) p.wide[atomicAdd(&report->wide, 1)] = (LocalInt)i;
+  if (row == PROLONGED_NOT) ListWide(p.wide, (LocalInt)i, report);
   const int cut = __syncthreads_count(row == PROLONGED_CUT), plain = __syncthreads_count(row == PROLONGED_PLAIN);
   if (threadIdx.x == 0 && cut) atomicAdd(&report->cut, cut);
   if (threadIdx.x == 0 && plain) atomicAdd(&report->plain, plain);
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   __syncwarp();
   const bool fits = ProlongRow<kProlongGroup>(p, i, table, size, kept + group * p.width, values + group * p.width, report);
-  if (i >= 0 && !fits && lane == 0) p.wide[atomicAdd(&report->wide, 1)] = i;
+  if (i >= 0 && !fits && lane == 0) ListWide(p.wide, i, report);
 }
 
 /* The general path: a block of one warp takes listed rows in turns, with a place for every column. */
