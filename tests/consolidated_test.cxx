@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "bodies.h"
 #include "compare.h"
 #include "device.h"
 #include "matrices.h"
@@ -431,6 +432,42 @@ TEST_CASE("consolidated: eigenvalues and singular values are those of one rank",
       CHECK(got.extremes == expected.extremes);
     }
   }
+}
+
+TEST_CASE("consolidated: coordinates of nodes", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const Body      body  = MakeBody({11, 9, 8});
+  const MatObject whole = CreateMat(body.A, MATAIJ);
+  const auto      nodes = [&](LocalInt n, int rank, int size) { return Even(n / body.k, rank, size) * body.k; };
+  const MatObject A     = Spread(body.A, MATAIJ, nodes);
+  PetscInt        begin, end;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (Mat each : {(Mat)whole, (Mat)A}) MUST(MatSetBlockSize(each, body.k));
+  const auto give = [&](PC pc, PetscInt first, PetscInt last, double by) {
+    std::vector<double> x(body.x.begin() + first, body.x.begin() + last);
+    for (double &value : x) value *= by;
+    MUST(PCSetCoordinates(pc, body.k, (PetscInt)x.size() / body.k, x.data()));
+  };
+  Run first, second;
+  {
+    const Solver one(whole, KSPCGFUSED, PCCMATCH, kAlone);
+    give(one.pc(), 0, body.A.n, 1);
+    first = PartOf(RunOf(one.ksp), A);
+    give(one.pc(), 0, body.A.n, 3);
+    second = PartOf(RunOf(one.ksp), A);
+  }
+  const Solver s(A, KSPCGFUSED, PCCMATCH, kTogether);
+  give(s.pc(), begin, end, 1);
+  CHECK(SameRuns(RunOf(s.ksp), first));
+  CheckView(s, "rigid body modes of the coordinates");
+  CheckView(s, "ranks have come together on 1, which solves for all");
+  CHECK(SameRuns(RunOf(s.ksp), first));
+  give(s.pc(), begin, end, 3);
+  CHECK(SameRuns(RunOf(s.ksp), second));
+  MUST(PCSetCoordinates(s.pc(), body.k, (end - begin) / body.k - (Rank() ? 0 : 1), (PetscReal *)body.x.data()));
+  const Errors errors;
+  CHECK((int)PCSetUp(s.pc()) == (int)PETSC_ERR_ARG_SIZ); /* on all ranks */
 }
 
 /* The matrix has been used without it before, so that there is a decision, and where rows are used is known by other options. */

@@ -10,6 +10,7 @@ PetscErrorCode PCReset_Consolidated(PCConsolidated *c)
   PetscFunctionBegin;
   PetscCall(PCDestroy(&c->inner));
   PetscCall(MatGroupRelease(&c->group));
+  c->shared = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -67,7 +68,10 @@ PetscErrorCode PCSetUp_Consolidated(PC pc, PCConsolidated *c, PCLocalOutcome *ou
     code = MakeInner_PC(pc, first->rows, c);
     if (code) PetscCall(PCDestroy(&c->inner));
   }
-  PetscCall(AgreeOnError(comm, code, "make the preconditioner of its group"));
+  code = AgreeOnError(comm, code, "make the preconditioner of its group");
+  if (!code && local->share && !c->shared) code = (*local->share)(pc, group, c->inner);
+  c->shared = !code;
+  PetscCall(code);
   outcome->code =
     OnLeaders(comm, &group->group, "set up the preconditioner of its group", [&] { return SetUpInner(c->inner, outcome); });
   PetscCall(outcome->code); /* so on all ranks */

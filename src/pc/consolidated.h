@@ -9,8 +9,9 @@
 struct PCLocalOutcome;
 
 struct PCConsolidated {
-  MatGroup *group = nullptr; /* of the matrix; null if each rank has a factor of its own */
-  PC        inner = nullptr; /* on leaders */
+  MatGroup *group  = nullptr; /* of the matrix; null if each rank has a factor of its own */
+  PC        inner  = nullptr; /* on leaders */
+  bool      shared = false;   /* it has what the program has given each rank beside options, see PC_Local */
 };
 
 /* What a set-up makes of the group of pc->pmat, or takes away if there is none. Collective, as what follows. */

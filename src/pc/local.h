@@ -106,11 +106,14 @@ struct PC_Local {
 
   /*
      Gives another PC of the type the values of all options. A type without this function, or one that is `alone` because it has
-     been given more than options, such as a pattern, has a factor on each rank where others come together.
+     been given more than options, such as a pattern, has a factor on each rank where others come together. `share` brings the
+     leaders' PC what else each rank has been given, and is called again after `consolidated.shared` has become false; collective,
+     and so is its error.
   */
-  PetscErrorCode (*copy_options)(PC from, PC to) = nullptr;
-  bool           alone                           = false;
-  PCConsolidated consolidated                    = {};
+  PetscErrorCode (*copy_options)(PC from, PC to)               = nullptr;
+  PetscErrorCode (*share)(PC, struct MatGroup *, PC of_leader) = nullptr;
+  bool           alone                                         = false;
+  PCConsolidated consolidated                                  = {};
 
   /* For the view, which sets it: whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;

@@ -113,8 +113,8 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->has_work  = false;
   cmatch->size      = -1;
   cmatch->why_rows  = nullptr;
-  cmatch->alone     = false;
   cmatch->coordinates.clear();
+  cmatch->dimension = 0;
   cmatch->kept_modes.reset();
   cmatch->modes_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -155,6 +155,7 @@ static PetscErrorCode Create_CMATCH(PC pc)
   cmatch->reserve                      = Reserve_CMATCH;
   pc->ops->apply                       = Entry<PCApply_CMATCH>;
   ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_CMATCH, PC>;
+  ((PC_Local *)pc->data)->share        = PCCMATCHShareCoordinates;
   pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
   pc->ops->view                        = Entry<PCView_CMATCH>;
   pc->ops->reset                       = Entry<PCReset_CMATCH>;

@@ -109,3 +109,5 @@ PetscErrorCode PCCMATCHComputeNodes(PC, const CSRView *A, LocalInt k);
 PetscLogDouble CMATCHNodesFlops(const CMATCHHierarchy *);
 PetscErrorCode PCCMATCHViewNodes(PC, PetscViewer);
 PetscErrorCode PCSetCoordinates_CMATCH(PC, PetscInt dim, PetscInt nodes, PetscReal coordinates[]);
+/* `share` of PC_Local */
+PetscErrorCode PCCMATCHShareCoordinates(PC, MatGroup *, PC of_leader);

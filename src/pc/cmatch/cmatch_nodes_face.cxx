@@ -84,10 +84,40 @@ PetscErrorCode PCSetCoordinates_CMATCH(PC pc, PetscInt dim, PetscInt nodes, Pets
              "Coordinates of %" PetscInt_FMT " nodes in %" PetscInt_FMT " dimensions", nodes, dim);
   cmatch->coordinates.assign(coordinates, coordinates + (size_t)dim * nodes);
   cmatch->dimension = dim;
-  cmatch->alone     = true; /* other processes do not get them */
   cmatch->kept_modes.reset();
-  pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE;
+  cmatch->consolidated.shared = false;
+  pc->failedreason            = PC_NOERROR;
+  pc->setupcalled             = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Puts the coordinates of this rank's nodes where the leader reads them. */
+static PetscErrorCode PutCoordinates(const PC_CMATCH *cmatch, const MatGroup *g)
+{
+  PetscFunctionBegin;
+  PetscCheck((PetscInt)cmatch->coordinates.size() == g->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "PCSetCoordinates() was given %" PetscInt_FMT " nodes on this rank, but the matrix has %" PetscInt_FMT " rows",
+             (PetscInt)cmatch->coordinates.size() / PetscMax(cmatch->dimension, 1), g->n);
+  PetscCall(PetscArraycpy(g->b + g->first, cmatch->coordinates.data(), g->n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHShareCoordinates(PC pc, MatGroup *g, PC of_leader)
+{
+  const MPI_Comm   comm      = PetscObjectComm((PetscObject)pc);
+  const PC_CMATCH *cmatch    = (const PC_CMATCH *)pc->data;
+  PetscInt         dimension = cmatch->dimension, bs;
+  PetscErrorCode   code      = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(GetBlockSize(pc, &bs));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &dimension, 1, MPIU_INT, MPI_MAX, comm));
+  if (dimension != bs || bs < 2) PetscFunctionReturn(PETSC_SUCCESS); /* as in TakeCoordinates() */
+  PetscCall(AgreeOnError(comm, PutCoordinates(cmatch, g), "bring the coordinates of its nodes"));
+  PetscCall(RankGroupMeet(&g->group));
+  if (g->group.Leads()) code = PCSetCoordinates(of_leader, dimension, g->all / dimension, g->b);
+  PetscCall(RankGroupMeet(&g->group));
+  PetscCall(AgreeOnError(comm, code, "bring the coordinates of its nodes"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
