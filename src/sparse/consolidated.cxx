@@ -144,47 +144,74 @@ static void ForEntries(const Parts &parts, LocalInt row, Put put)
   }
 }
 
+/* Calls put(k, column, value) for the entries of a row: those of part k of the group, by the numbers that its columns have there.
+ */
+template <typename Put>
+static void ForEntriesOfGroup(const MatGroup &g, const Parts &parts, LocalInt row, Put put)
+{
+  ForEntries(parts, row, [&](PetscInt column, PetscScalar value) {
+    const PetscInt own = column - g.group_first;
+    if (own >= 0 && own < g.all) put(0, own, value);
+    else put(1, column, value);
+  });
+}
+
 static void WriteRows(const Parts &parts, bool pattern, MatGroup *g)
 {
-  PetscInt at = g->nnz_first;
+  PetscInt at[2] = {g->part[0].first, g->part[1].first};
 
   for (LocalInt row = 0; row < (LocalInt)g->n; row++) {
-    ForEntries(parts, row, [&](PetscInt column, PetscScalar value) {
-      if (pattern) g->j[at] = column;
-      g->a[at++] = value;
+    ForEntriesOfGroup(*g, parts, row, [&](int k, PetscInt column, PetscScalar value) {
+      if (pattern) g->part[k].j[at[k]] = column;
+      g->part[k].a[at[k]++] = value;
     });
-    if (pattern) g->i[g->first + row + 1] = at;
+    for (int k = 0; pattern && k < 2; k++) g->part[k].i[g->first + row + 1] = at[k];
   }
-  if (pattern && !g->group.rank) g->i[0] = 0;
+  for (int k = 0; pattern && !g->group.rank && k < 2; k++) g->part[k].i[0] = 0;
 }
 
 /* Makes room for the entries of the group. */
 static PetscErrorCode MakeRoom_MatGroup(const Parts &parts, MatGroup *g)
 {
   PetscFunctionBegin;
-  g->nnz = (PetscInt)parts.own.A.nnz + parts.other.A.nnz;
-  PetscCall(CountInGroup(&g->group, g->nnz, &g->nnz_first, &g->nnz_all));
-  const size_t values = (size_t)g->nnz_all * sizeof(PetscScalar), columns = (size_t)g->nnz_all * sizeof(PetscInt);
-  const size_t bytes = values + columns + (g->all + 1) * sizeof(PetscInt);
+  g->group_first = parts.first - g->first;
+  for (MatGroupPart &part : g->part) part.nnz = 0;
+  for (LocalInt row = 0; row < (LocalInt)g->n; row++)
+    ForEntriesOfGroup(*g, parts, row, [&](int k, PetscInt, PetscScalar) { g->part[k].nnz++; });
+  size_t bytes = 0;
+  for (MatGroupPart &part : g->part) {
+    PetscCall(CountInGroup(&g->group, part.nnz, &part.first, &part.all));
+    bytes += (size_t)part.all * (sizeof(PetscScalar) + sizeof(PetscInt)) + (g->all + 1) * sizeof(PetscInt);
+  }
   PetscCall(SharedMemoryCreate(&g->group, bytes, &g->entries));
   PetscCall(Pin(*g, g->entries, bytes, &g->pinned_entries));
-  g->a = (PetscScalar *)g->entries.data;
-  g->j = (PetscInt *)(g->entries.data + values);
-  g->i = (PetscInt *)(g->entries.data + values + columns);
+  char *at = g->entries.data;
+  for (MatGroupPart &part : g->part) {
+    part.a = (PetscScalar *)at;
+    at += part.all * sizeof(PetscScalar);
+  }
+  for (MatGroupPart &part : g->part) {
+    part.j = (PetscInt *)at;
+    part.i = part.j + part.all;
+    at += (part.all + g->all + 1) * sizeof(PetscInt);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On leaders: the matrix and the vectors of what is written. */
+/* On leaders: the matrix of what is written, which stays in that memory, and the vectors. */
 static PetscErrorCode MakeRows(Mat A, MatGroup *g)
 {
-  const MPI_Comm comm = g->group.same;
-  PetscInt       bs, rows;
+  const MPI_Comm     comm = g->group.same;
+  const MatGroupPart own = g->part[0], other = g->part[1];
+  PetscInt           bs, rows;
 
   PetscFunctionBegin;
   PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetSize(A, &rows, nullptr));
-  if (g->group.groups == 1) PetscCall(MatCreateSeqAIJWithArrays(comm, g->all, g->all, g->i, g->j, g->a, &g->rows));
-  else PetscCall(MatCreateMPIAIJWithArrays(comm, g->all, g->all, rows, rows, g->i, g->j, g->a, &g->rows));
+  if (g->group.groups == 1) PetscCall(MatCreateSeqAIJWithArrays(comm, g->all, g->all, own.i, own.j, own.a, &g->rows));
+  else
+    PetscCall(
+      MatCreateMPIAIJWithSplitArrays(comm, g->all, g->all, rows, rows, own.i, own.j, own.a, other.i, other.j, other.a, &g->rows));
   PetscCall(MatSetBlockSize(g->rows, bs));
   PetscCall(MatPropagateSymmetryOptions(A, g->rows));
   for (Vec *v : {&g->rows_b, &g->rows_x}) {
@@ -197,15 +224,20 @@ static PetscErrorCode MakeRows(Mat A, MatGroup *g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The values are there: this increases the states of the matrix. */
 static PetscErrorCode SetValues_MatGroup(MatGroup *g)
 {
+  Mat          parts[2] = {g->rows, nullptr};
   PetscScalar *a;
 
   PetscFunctionBegin;
-  if (g->group.groups > 1) PetscCall(MatUpdateMPIAIJWithArray(g->rows, g->a));
-  else { /* the values are there: this increases the state of the matrix */ PetscCall(MatSeqAIJGetArray(g->rows, &a));
-    PetscCall(MatSeqAIJRestoreArray(g->rows, &a));
+  if (g->group.groups > 1) PetscCall(MatMPIAIJGetSeqAIJ(g->rows, &parts[0], &parts[1], nullptr));
+  for (Mat part : parts) {
+    if (!part) continue;
+    PetscCall(MatSeqAIJGetArray(part, &a));
+    PetscCall(MatSeqAIJRestoreArray(part, &a));
   }
+  if (g->group.groups > 1) PetscCall(PetscObjectStateIncrease((PetscObject)g->rows));
   PetscCall(MatSendValuesNext(g->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -14,6 +14,13 @@ struct GroupMessage {
   PetscReal norm; /* of this iteration */
 };
 
+/* Entries of the rows of a group in memory that its ranks share, where the leaders' matrix has them. */
+struct MatGroupPart {
+  PetscInt     first = 0, nnz = 0, all = 0; /* entries before those of this rank, its own, and all of the group */
+  PetscInt    *i = nullptr, *j = nullptr;   /* [rows of the group + 1], [all] */
+  PetscScalar *a = nullptr;                 /* [all] */
+};
+
 /*
    What a matrix keeps of its groups. The vectors are those of the group, of which each rank has `n` entries from `first` on; on
    leaders they are vectors of `rows`, too.
@@ -33,10 +40,9 @@ struct MatGroup {
   PetscBool offloaded      = PETSC_FALSE;                               /* the leaders use their rows on a GPU */
   PetscBool pinned_vectors = PETSC_FALSE, pinned_entries = PETSC_FALSE; /* on leaders, for copies there */
 
-  SharedMemory     entries; /* i [all + 1], j [nnz] and a [nnz], with the columns of the whole matrix */
-  PetscInt         nnz_first = 0, nnz = 0, nnz_all = 0;
-  PetscInt        *i = nullptr, *j = nullptr;
-  PetscScalar     *a             = nullptr;
+  PetscInt         group_first = 0; /* the number of the group's first row in the matrix */
+  SharedMemory     entries;
+  MatGroupPart     part[2];                 /* entries in columns of the group, numbered from its first one, and in the others */
   Mat              own           = nullptr; /* a MATAIJ of the matrix, where it is of another type */
   MatPattern       pattern       = {};      /* of what is there */
   PetscObjectId    id            = 0;
