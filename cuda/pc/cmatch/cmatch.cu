@@ -478,12 +478,16 @@ static PetscErrorCode RefillAtOnce(CMATCHSetup *s, LocalInt level)
     if (!H->device[l].one_way) s->waits = true;
   if (!s->waits)
     PetscCallCUDA(cudaMemsetAsync(&s->report->amiss, 0, sizeof(s->report->amiss), s->stream)); /* that of levels above */
+  const CMATCHStats stats = *s->stats;
+  const LocalInt    ended = s->seen.ended;
   PetscCall(Refill(s, level));
   if (s->waits) PetscFunctionReturn(PETSC_SUCCESS);
   s->waits = true;
   if (s->seen.amiss) {
     PetscCall(PetscInfo(nullptr, "A product did not come out as before: the set-up makes all of them again\n"));
-    H->careful = true;
+    H->careful    = true;
+    *s->stats     = stats; /* of the coarsest level, which may have been raised in vain */
+    s->seen.ended = ended;
     PetscCall(ForgetRefill(s, level));
     PetscCall(Refill(s, level));
     PetscFunctionReturn(PETSC_SUCCESS);
