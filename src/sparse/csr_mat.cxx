@@ -525,7 +525,9 @@ PetscErrorCode MatMultAnywhere(Mat A, PetscBool transpose, Vec x, Vec y)
   PetscFunctionBegin;
   PetscCall(MatIsFarFrom(A, x, &far_x));
   PetscCall(MatIsFarFrom(A, y, &far_y));
-  if (!far_x && !far_y) {
+  int far = far_x || far_y; /* on any rank: vectors are made on all of them */
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &far, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)A)));
+  if (!far) {
     PetscCall((*multiply)(A, x, y));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
