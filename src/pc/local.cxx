@@ -469,7 +469,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   const PetscInt64 reported = local->symmetry.one_sided;
-  PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
+  if (!local->copy_options || local->alone) PetscCall(MatChooseBackendApart(pc->pmat, pc));
+  else PetscCall(MatChooseBackend(pc->pmat, (PetscObject)pc));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscErrorCode code = SetUpSomewhere(pc, &outcome);
   if (!code) code = Conclude_Local(pc, &outcome);

@@ -728,7 +728,7 @@ static PetscErrorCode Use(Mat A, MatUsers *users, Asked *of)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver)
+static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver, bool apart)
 {
   Decision *decision = nullptr;
   MatUsers *users    = nullptr;
@@ -759,26 +759,35 @@ static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver)
   PetscCall(IsOfHost(A, &of_host));
   PetscCall(IsOfDevice(A, &of_device));
   PetscCall(MatGetGroup(A, &group));
+  Asked mine = *of;
+  if (apart && mine.consolidate == Consolidate::AUTO) mine.consolidate = Consolidate::OFF;
   const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
-    unites        = of->consolidate != Consolidate::AUTO && of->consolidate != decision->together,
+    unites        = mine.consolidate != Consolidate::AUTO && mine.consolidate != decision->together,
              solves = of_device && by_solver && !decision->by_solver && !group;
   if (!of_host && !of_device) *decision = Decision{};
   else if (!decision->made || decision->of_device != of_device || asks || unites || solves)
-    PetscCall(MakeDecision(A, user, by_solver, of, decision));
+    PetscCall(MakeDecision(A, user, by_solver, &mine, decision));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
 {
   PetscFunctionBegin;
-  PetscCall(Choose(A, user, (PetscBool)(user->classid == KSP_CLASSID)));
+  PetscCall(Choose(A, user, (PetscBool)(user->classid == KSP_CLASSID), false));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatChooseBackendInSolver(Mat A, PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(Choose(A, (PetscObject)pc, PETSC_TRUE));
+  PetscCall(Choose(A, (PetscObject)pc, PETSC_TRUE, false));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatChooseBackendApart(Mat A, PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(Choose(A, (PetscObject)pc, PETSC_FALSE, true));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

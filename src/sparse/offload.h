@@ -16,6 +16,9 @@
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user);
 /* The same for a preconditioner in a solver of finepc's, where ranks come together for that. */
 PetscErrorCode MatChooseBackendInSolver(Mat A, PC);
+/* The same for a preconditioner of which each rank has a factor: ranks that share a GPU come together if that is asked for alone.
+ */
+PetscErrorCode MatChooseBackendApart(Mat A, PC);
 /*
    Part of Reset(): after MatChooseBackend() the user has used that matrix. Copies on the GPU of a matrix that nobody uses any more
    are freed.
