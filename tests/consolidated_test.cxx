@@ -168,7 +168,7 @@ TEST_CASE("consolidated: the bits of one rank", "[consolidated][mpi][two][four]"
     }
 }
 
-TEST_CASE("consolidated: the leader works on its GPU", "[consolidated][offload][gpu][mpi][two][four]")
+TEST_CASE("consolidated: the leader works on its GPU", "[consolidated][offload][gpu][mpi][two][four][sanitizer]")
 {
   NEEDS_DEVICE();
   if (Ranks() == 1) return SkipTest();
@@ -465,9 +465,50 @@ TEST_CASE("consolidated: coordinates of nodes", "[consolidated][mpi][two][four]"
   CHECK(SameRuns(RunOf(s.ksp), first));
   give(s.pc(), begin, end, 3);
   CHECK(SameRuns(RunOf(s.ksp), second));
+  {
+    const MatObject C = Spread(body.A, MATAIJ, nodes);
+    MUST(MatSetBlockSize(C, body.k));
+    const Solver early(C, KSPCGFUSED, PCCMATCH, kAlone);
+    give(early.pc(), begin, end, 3);
+    MUST(PCSetUp(early.pc()));
+    const Options together(kTogether);
+    CHECK(SameRuns(RunOf(early.ksp), second)); /* its set-up is made again, with what it was given */
+    CheckView(early, "ranks have come together on 1, which solves for all");
+  }
   MUST(PCSetCoordinates(s.pc(), body.k, (end - begin) / body.k - (Rank() ? 0 : 1), (PetscReal *)body.x.data()));
   const Errors errors;
   CHECK((int)PCSetUp(s.pc()) == (int)PETSC_ERR_ARG_SIZ); /* on all ranks */
+}
+
+/* As on one rank, they are neither used nor looked at where they have another dimension, or where nodes are cut. */
+TEST_CASE("consolidated: coordinates that are not used", "[consolidated][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const Body      body  = MakeBody({11, 9, 8});
+  const MatObject whole = CreateMat(body.A, MATAIJ);
+  const auto      nodes = [&](LocalInt n, int rank, int size) { return Even(n / body.k, rank, size) * body.k; };
+  const auto      cut   = [&](LocalInt n, int rank, int size) { return nodes(n, rank, size) + (rank ? 0 : 1) - (rank == 1); };
+  for (const bool across : {false, true}) {
+    CAPTURE(across);
+    const MatObject A = across ? Spread(body.A, MATAIJ, cut) : Spread(body.A, MATAIJ, nodes);
+    PetscInt        begin, end;
+    MUST(MatGetOwnershipRange(A, &begin, &end));
+    if (!across) MUST(MatSetBlockSize(A, body.k));
+    MUST(MatSetBlockSize(whole, across ? 1 : body.k));
+    Run expected;
+    {
+      const Solver one(whole, KSPCGFUSED, PCCMATCH, kAlone);
+      expected = PartOf(RunOf(one.ksp), A);
+    }
+    const Solver s(A, KSPCGFUSED, PCCMATCH, kTogether);
+    if (!across) {
+      MUST(PCSetCoordinates(s.pc(), body.k, (end - begin) / body.k, (PetscReal *)body.x.data() + begin));
+      CHECK(!SameRuns(RunOf(s.ksp), expected));
+    }
+    MUST(PCSetCoordinates(s.pc(), 2, (end - begin) / body.k, (PetscReal *)body.x.data() + begin));
+    CHECK(SameRuns(RunOf(s.ksp), expected));
+    CheckView(s, "ranks have come together on 1, which solves for all");
+  }
 }
 
 /* The matrix has been used without it before, so that there is a decision, and where rows are used is known by other options. */

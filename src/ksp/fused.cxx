@@ -123,7 +123,7 @@ PetscErrorCode FusedSetUpAgain(KSP ksp)
   const PC pc = PCActing(ksp->pc);
 
   PetscFunctionBegin;
-  PetscCall((*pc->ops->reset)(pc));
+  PetscCall(PCLocalResetAgain(pc));
   pc->setupcalled = PETSC_FALSE; /* nothing is left */
   PetscCall(PCSetUp(pc));
   if (pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;

@@ -444,7 +444,7 @@ static PetscErrorCode SetUpSomewhere(PC pc, PCLocalOutcome *outcome)
   }));
   if (!fell) PetscFunctionReturn(PETSC_SUCCESS);
   *outcome = PCLocalOutcome();
-  PetscCall((*pc->ops->reset)(pc));
+  PetscCall(PCLocalResetAgain(pc));
   pc->flag = DIFFERENT_NONZERO_PATTERN; /* nothing is left */
   PetscCall(SetUpThere(pc, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -516,6 +516,18 @@ PetscErrorCode PCReset_Local(PC pc)
   local->sorted     = false;
   local->failure[0] = 0;
   local->symmetry   = CSRSymmetry{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalResetAgain(PC pc)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  local->again              = true;
+  const PetscErrorCode code = (*pc->ops->reset)(pc);
+  local->again              = false;
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -113,7 +113,8 @@ struct PC_Local {
   PetscErrorCode (*copy_options)(PC from, PC to)               = nullptr;
   PetscErrorCode (*share)(PC, struct MatGroup *, PC of_leader) = nullptr;
   bool           alone                                         = false;
-  PCConsolidated consolidated                                  = {};
+  bool           again        = false; /* a reset is followed by a set-up for the same solver: what the program has given stays */
+  PCConsolidated consolidated = {};
 
   /* For the view, which sets it: whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;
@@ -205,6 +206,8 @@ PetscErrorCode PCLocalApplyOnDevice(PC, const PetscScalar *x, PetscScalar *y);
 
 /* The type's own PCReset calls this function. */
 PetscErrorCode PCReset_Local(PC);
+/* Resets a PC of PC_Local that is set up again at once: what the program has given it beside options stays. */
+PetscErrorCode PCLocalResetAgain(PC);
 
 /* An error if the factor of this rank's rows is that of a leader, which has it. */
 PetscErrorCode PCLocalCheckFactorHere(PC);

@@ -113,8 +113,10 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
   cmatch->has_work  = false;
   cmatch->size      = -1;
   cmatch->why_rows  = nullptr;
-  cmatch->coordinates.clear();
-  cmatch->dimension = 0;
+  if (!cmatch->again) {
+    cmatch->coordinates.clear();
+    cmatch->dimension = 0;
+  }
   cmatch->kept_modes.reset();
   cmatch->modes_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -102,20 +102,42 @@ static PetscErrorCode PutCoordinates(const PC_CMATCH *cmatch, const MatGroup *g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCCMATCHShareCoordinates(PC pc, MatGroup *g, PC of_leader)
+/* Whether a set-up of all rows would use coordinates, as GetModes() does; the same on all ranks. */
+static PetscErrorCode UsesCoordinates(PC pc, const MatGroup *g, PetscInt *dimension, bool *uses)
 {
-  const MPI_Comm   comm      = PetscObjectComm((PetscObject)pc);
-  const PC_CMATCH *cmatch    = (const PC_CMATCH *)pc->data;
-  PetscInt         dimension = cmatch->dimension, bs;
-  PetscErrorCode   code      = PETSC_SUCCESS;
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+  MatNullSpace     near_null_space;
+  PetscBool        constants = PETSC_FALSE;
+  PetscInt         bs, count = 0;
 
   PetscFunctionBegin;
   PetscCall(GetBlockSize(pc, &bs));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &dimension, 1, MPIU_INT, MPI_MAX, comm));
-  if (dimension != bs || bs < 2) PetscFunctionReturn(PETSC_SUCCESS); /* as in TakeCoordinates() */
-  PetscCall(AgreeOnError(comm, PutCoordinates(cmatch, g), "bring the coordinates of its nodes"));
+  PetscCall(MatGetNearNullSpace(pc->pmat, &near_null_space));
+  if (near_null_space) PetscCall(MatNullSpaceGetVecs(near_null_space, &constants, &count, nullptr));
+  PetscInt all[2] = {cmatch->dimension, g->n % PetscMax(bs, 1) != 0};
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  *dimension = all[0];
+  *uses      = !all[1] && !cmatch->why_rows && all[0] == bs && bs >= 2 && bs <= 3 && count + constants < 2;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHShareCoordinates(PC pc, MatGroup *g, PC of_leader)
+{
+  const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+  PetscErrorCode   code   = PETSC_SUCCESS;
+  PetscInt         dimension;
+  bool             uses;
+
+  PetscFunctionBegin;
+  PetscCall(UsesCoordinates(pc, g, &dimension, &uses));
+  if (uses) PetscCall(AgreeOnError(comm, PutCoordinates(cmatch, g), "bring the coordinates of its nodes"));
   PetscCall(RankGroupMeet(&g->group));
-  if (g->group.Leads()) code = PCSetCoordinates(of_leader, dimension, g->all / dimension, g->b);
+  if (g->group.Leads()) { /* without any, those of before are forgotten */
+    const PetscInt nodes = uses ? g->all / dimension : 0;
+    if (uses || ((const PC_CMATCH *)of_leader->data)->dimension)
+      code = PCSetCoordinates(of_leader, PetscMax(dimension, 1), nodes, g->b);
+  }
   PetscCall(RankGroupMeet(&g->group));
   PetscCall(AgreeOnError(comm, code, "bring the coordinates of its nodes"));
   PetscFunctionReturn(PETSC_SUCCESS);
