@@ -779,7 +779,7 @@ TEST_CASE("offload: inside of PCBJACOBI, PCASM and PCFIELDSPLIT", "[offload][gpu
       }
 }
 
-TEST_CASE("offload: fused solvers of matrices of blocks", "[offload][gpu]")
+TEST_CASE("offload: fused solvers of matrices of blocks", "[offload][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   for (MatType kind : {MATBAIJ, MATSBAIJ})

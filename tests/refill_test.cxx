@@ -8,7 +8,7 @@
 #include "refill.h"
 #include "pc/cmatch/cmatch_face.h"
 
-TEST_CASE("cmatch: new values where a product does not come out at once", "[cmatch][gpu]")
+TEST_CASE("cmatch: new values where a product does not come out at once", "[cmatch][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   const HostMatrix H = Poisson(26, 24, 22);
