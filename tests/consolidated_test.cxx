@@ -294,6 +294,28 @@ TEST_CASE("consolidated: a matrix on the GPU, by what is asked for", "[consolida
   check(bound, PCJACOBI, kTogetherThere, false, "path: general");
 }
 
+/* Each rank has a factor of its own; the matrix is large enough for a GPU. */
+TEST_CASE("consolidated: rrb is on the host where ranks share a GPU, unless the GPU is asked for",
+          "[consolidated][gpu][mpi][two][four]")
+{
+  NEEDS_DEVICE();
+  if (Ranks() == 1) return SkipTest();
+  char      name[kGroupText];
+  PetscBool share, sent;
+  MUST(RanksShareGPU(PETSC_COMM_WORLD, DeviceName_CUDA(sizeof(name), name), name, &share));
+  for (const bool asked : {false, true}) {
+    CAPTURE(asked);
+    if (asked && DeviceIsEmulated()) continue;
+    const MatObject A = CreateMat(Poisson(310, 280), MATAIJ, PETSC_COMM_WORLD);
+    const Solver    s(A, KSPCG, PCRRB, std::string("-ksp_rtol 0.5 -finepc_backend ") + (asked ? "device" : "auto"));
+    CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+    CHECK(!AreTogether(A));
+    MUST(MatIsOffloaded(A, &sent));
+    CHECK((bool)sent == (asked || !share));
+    if (!asked && share) CheckView(s, "on the host: ranks share a GPU");
+  }
+}
+
 /* The look of auto at a solve of one rank for others is at a run that has ended. */
 TEST_CASE("consolidated: auto leaves a candidate of several ranks that promises little", "[consolidated][auto][mpi][two]")
 {
