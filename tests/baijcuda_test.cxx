@@ -615,7 +615,8 @@ TEST_CASE("baijcuda within asm, block Jacobi with several blocks and fieldsplit"
         "-fieldsplit_0_pc_type bjacobi -fieldsplit_0_sub_pc_type bisai "
         "-fieldsplit_1_pc_type bjacobi -fieldsplit_1_sub_pc_type bisai"}) {
     CAPTURE(options);
-    const Options database(std::string("-ksp_type gmres ") + options);
+    /* PTScotch, where PETSc has it, divides equal graphs in ways that differ from call to call. */
+    const Options database(std::string("-ksp_type gmres -mat_partitioning_type current ") + options);
     const Pair    pair = MakePair(4, 48);
     KSPObject     mine, theirs;
     for (KSPObject *ksp : {&mine, &theirs}) {
