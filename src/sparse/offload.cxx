@@ -303,6 +303,7 @@ static constexpr PetscInt kOffloadRows = 20000;
 struct Decision {
   PetscBool     made, offloaded, failed;
   PetscBool     small;     /* too few rows keep it from a GPU */
+  PetscBool     apart;     /* ranks that share a GPU and do not come together keep it from there */
   PetscBool     fixed;     /* for all who use the matrix: it is one of the leaders */
   PetscBool     of_device; /* the GPU has the rows, and it is about whether ranks come together alone */
   PetscBool     by_solver; /* who asked is a solver of finepc's, or its preconditioner */
@@ -328,7 +329,7 @@ PetscErrorCode MatViewDevice(Mat A, PetscViewer viewer, const char indent[])
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)A, kDecision, (void **)&decision));
-  shown = decision && decision->failed;
+  shown = decision && (decision->failed || decision->apart);
   if (decision && decision->small) { /* which matters where there is a GPU */
     PetscBool found;
     PetscCall(DeviceFound_CUDA(&found));
@@ -503,7 +504,9 @@ static PetscErrorCode Decide(Question *q, Decision *decision)
     if (!why[0] && may) PetscCall(LookForOthers(q->comm, why));
     PetscCall(NCCLAgree(q->comm, why));
   }
+  const bool free = !why[0];
   PetscCall(ComeTogether(q, why));
+  decision->apart = (PetscBool)(free && why[0]);
   if (!why[0]) PetscCall(IsSmall(*q, why, &decision->small));
   if (!why[0]) {
     PetscCall(LookForRoomOnAll(*q, why));
