@@ -162,12 +162,27 @@ static void WriteRows(const Parts &parts, bool pattern, MatGroup *g)
 
   for (LocalInt row = 0; row < (LocalInt)g->n; row++) {
     ForEntriesOfGroup(*g, parts, row, [&](int k, PetscInt column, PetscScalar value) {
-      if (pattern) g->part[k].j[at[k]] = column;
+      g->part[k].j[at[k]]   = column;
       g->part[k].a[at[k]++] = value;
     });
-    for (int k = 0; pattern && k < 2; k++) g->part[k].i[g->first + row + 1] = at[k];
+    for (int k = 0; k < 2; k++) g->part[k].i[g->first + row + 1] = at[k];
   }
-  for (int k = 0; pattern && !g->group.rank && k < 2; k++) g->part[k].i[0] = 0;
+  for (int k = 0; !g->group.rank && k < 2; k++) g->part[k].i[0] = 0;
+}
+
+/* Rows without entries in columns of other ranks follow one another in either memory. */
+static void WriteValues(const Parts &parts, MatGroup *g)
+{
+  const CSRView &own = parts.own.A, &other = parts.other.A;
+  PetscInt       at[2] = {g->part[0].first, g->part[1].first};
+
+  for (LocalInt row = 0, end; row < (LocalInt)g->n; row = end) {
+    for (end = row; end < (LocalInt)g->n && other.i[end + 1] == other.i[row]; end++) continue;
+    std::copy(own.a + own.i[row], own.a + own.i[end], g->part[0].a + at[0]);
+    at[0] += own.i[end] - own.i[row];
+    if (end == (LocalInt)g->n) break;
+    ForEntriesOfGroup(*g, parts, end++, [&](int k, PetscInt, PetscScalar value) { g->part[k].a[at[k]++] = value; });
+  }
 }
 
 /* Makes room for the entries of the group. */
@@ -363,7 +378,8 @@ static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
   PetscFunctionBegin;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)aij), GetParts_Consolidated(aij, &parts), "read its rows"));
   if (pattern) PetscCall(MakeRoom_MatGroup(parts, g));
-  WriteRows(parts, pattern, g);
+  if (pattern) WriteRows(parts, g);
+  else WriteValues(parts, g);
   PetscCall(RestoreParts(&parts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
