@@ -310,6 +310,7 @@ static PetscErrorCode SolveInner(KSPConsolidated *c, Ending *ending, const Petsc
   PetscFunctionBegin;
   PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_b));
   PetscCall(PetscObjectStateIncrease((PetscObject)g->rows_x));
+  if (inner->guess_zero) PetscCall(MatGroupKnowZero(g));
   PetscCall(KSPSolve(inner, g->rows_b, g->rows_x));
   PetscCall(KSPGetResidualHistory(inner, norms, &ending->norms));
   ending->reason = inner->reason;
@@ -441,7 +442,8 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
   }
   PetscCall(AgreeOnError(comm, code, "make the solver of its group"));
   PetscCall(MatGroupPut(g, ksp->vec_rhs, g->b));
-  if (!ksp->guess_zero) PetscCall(MatGroupPut(g, ksp->vec_sol, g->x));
+  if (ksp->guess_zero) PetscCall(PetscArrayzero(g->x + g->first, g->n));
+  else PetscCall(MatGroupPut(g, ksp->vec_sol, g->x));
   const bool talk = c->monitors || c->tests;
   PetscCall(MatTry(A, (PetscObject)ksp, &fell, [&](bool *on_all) {
     const PetscErrorCode solved =

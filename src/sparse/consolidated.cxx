@@ -1,5 +1,6 @@
 /* Rows of several ranks that one of them uses. */
 #include <petsc/private/matimpl.h>
+#include <petsc/private/vecimpl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -156,7 +157,7 @@ static void ForEntriesOfGroup(const MatGroup &g, const Parts &parts, LocalInt ro
   });
 }
 
-static void WriteRows(const Parts &parts, bool pattern, MatGroup *g)
+static void WriteRows(const Parts &parts, MatGroup *g)
 {
   PetscInt at[2] = {g->part[0].first, g->part[1].first};
 
@@ -213,6 +214,32 @@ static PetscErrorCode MakeRoom_MatGroup(const Parts &parts, MatGroup *g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscInt zero_id = -1; /* of what says that a vector is 0, as long as its state is the same */
+
+/* KSPSolve() zeroes x, for which one rank takes longer than all ranks together. */
+static PetscErrorCode SetUnlessZero(Vec v, PetscScalar alpha)
+{
+  PetscInt     zero = 0, n;
+  PetscBool    known;
+  PetscScalar *array;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposedDataGetInt((PetscObject)v, zero_id, zero, known));
+  if (known && zero && alpha == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecGetLocalSize(v, &n));
+  PetscCall(VecGetArrayWrite(v, &array));
+  std::fill(array, array + n, alpha);
+  PetscCall(VecRestoreArrayWrite(v, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGroupKnowZero(const MatGroup *g)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposedDataSetInt((PetscObject)g->rows_x, zero_id, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* On leaders: the matrix of what is written, which stays in that memory, and the vectors. */
 static PetscErrorCode MakeRows(Mat A, MatGroup *g)
 {
@@ -235,6 +262,8 @@ static PetscErrorCode MakeRows(Mat A, MatGroup *g)
     if (g->group.groups == 1) PetscCall(VecCreateSeqWithArray(comm, bs, g->all, array, v));
     else PetscCall(VecCreateMPIWithArray(comm, bs, g->all, rows, array, v));
   }
+  if (zero_id < 0) PetscCall(PetscObjectComposedDataRegister(&zero_id));
+  g->rows_x->ops->set = SetUnlessZero;
   PetscCall(MatSetOffloaded(g->rows, g->offloaded));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

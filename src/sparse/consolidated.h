@@ -63,3 +63,6 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *);
 /* Copies a vector of all ranks to b or x, where the leaders read it after RankGroupMeet(), or from there. */
 PetscErrorCode MatGroupPut(const MatGroup *, Vec, PetscScalar *);
 PetscErrorCode MatGroupTake(const MatGroup *, const PetscScalar *, Vec);
+
+/* On leaders: all ranks have zeroed their parts of x, so that VecSet() of rows_x by 0 has nothing to do. */
+PetscErrorCode MatGroupKnowZero(const MatGroup *);
