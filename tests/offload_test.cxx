@@ -127,6 +127,14 @@ TEST_CASE("offload: what is asked for, and what is not possible", "[offload]")
       Contains(s.View(), "on the host: a GPU would have fewer than 20000 rows, which a host solves before CUDA has started\n") ==
       DeviceFound());
   }
+  SECTION("the GPU is chosen by PETSc where it has CUDA")
+  {
+    if (!kHasCUDA || !kPetscHasCUDA) return;
+    const Options options("-finepc_device 1");
+    Errors        errors;
+    CHECK(DeviceSetUp() == PETSC_ERR_USER_INPUT);
+    CHECK(Contains(errors.text, "use -device_select_cuda 1"));
+  }
   SECTION("without a GPU")
   {
     if (DeviceFound()) return;

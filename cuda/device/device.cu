@@ -148,14 +148,21 @@ PetscErrorCode DeviceFence_CUDA()
 }
 
 #if defined(FINEPC_PETSC_CUDA)
+/* PETSc's own way: the options for all devices and for those of CUDA, or else the rank. */
 static PetscErrorCode DeviceForeseen(int count, int *device)
 {
+  PetscInt    named = PETSC_DECIDE;
   PetscMPIInt rank;
 
   PetscFunctionBegin;
+  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) {
+    PetscCallCUDA(cudaGetDevice(device));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (const char *key : {"-device_select", "-device_select_cuda"})
+    PetscCall(PetscOptionsGetInt(nullptr, nullptr, key, &named, nullptr));
   PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
-  *device = rank % count; /* PETSc's own way, unless an option names one */
-  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) PetscCallCUDA(cudaGetDevice(device));
+  *device = named >= 0 && named < count ? (int)named : rank % count;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

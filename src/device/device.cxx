@@ -20,12 +20,17 @@ Choice &TheChoice()
 
 PetscErrorCode DeviceSetUp()
 {
-  Choice   choice;
-  MPI_Comm machine;
+  Choice    choice;
+  MPI_Comm  machine;
+  PetscBool given;
 
   PetscFunctionBegin;
   if (!kHasCUDA) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!kPetscHasCUDA) PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-finepc_device", &choice.named, nullptr));
+  PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-finepc_device", &choice.named, &given));
+  PetscCheck(
+    !given || !kPetscHasCUDA, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+    "-finepc_device is for a PETSc without CUDA; this one has it and chooses the GPU: use -device_select_cuda %" PetscInt_FMT,
+    choice.named);
   PetscCheck(choice.named >= 0 || choice.named == PETSC_DECIDE, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
              "-finepc_device is the number of a GPU, from 0 on, not %" PetscInt_FMT, choice.named);
   PetscCallMPI(MPI_Comm_split_type(PETSC_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
