@@ -86,12 +86,12 @@ test_with_sanitizers() {
   run_in "$folder" "${@:2}"
 }
 
-# test_in_emulator TEST..: builds the test programs with the emulator of a GPU in a folder of their own, without sanitizers, which
-# would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time goes to the compiler, which -O1
-# has do less.
+# test_in_emulator TEST..: builds the test programs with the emulator of a GPU, and that of the host, in a folder of their own,
+# without sanitizers, which would not let ranks exchange the emulator's memory, and runs these tests there. Most of its time goes to
+# the compiler, which -O1 has do less.
 test_in_emulator() {
   local folder=$build_dir/emulator
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_EMULATOR=ON "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
-  build "$folder" finepc_emulated_tests finepc_emulated_ranks finepc_emulated_offload
+  build "$folder" finepc_emulated_tests finepc_emulated_ranks finepc_emulated_offload finepc_tests
   run_in "$folder" "$@"
 }
