@@ -682,6 +682,41 @@ TEST_CASE("consolidated: blocks", "[consolidated][mpi][two]")
     }
 }
 
+/* Where each rank has a GPU they do so by themselves, as groups of one rank. */
+TEST_CASE("consolidated: blocks of ranks that each solve", "[consolidated][offload][gpu][mpi][two][four]")
+{
+  if (Ranks() == 1) return SkipTest();
+  const std::string host = kTogether + std::string("-test_groups ") + std::to_string(Ranks()) + " ";
+  for (const std::string &options : {host, std::string("-finepc_backend device ")})
+    for (MatType kind : {MATBAIJ, MATSBAIJ})
+      for (const Pair &c : {Pair{KSPCGFUSED, PCAFSAI, ""}, Pair{KSPGMRESFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}}) {
+        const bool there = options != host;
+        CAPTURE(options, kind, c.solver, c.type);
+        if (there && !DeviceFound()) continue;
+        const MatObject A = InBlocks(Poisson(24, 24), kind, PETSC_COMM_WORLD, 2),
+                        B = InBlocks(Poisson(24, 24), MATAIJ, PETSC_COMM_WORLD, 2);
+        Run expected;
+        {
+          const Solver points(B, c.solver, c.type, "-finepc_backend host");
+          expected = RunOf(points.ksp);
+        }
+        const Solver s(A, c.solver, c.type, options + kPaths);
+        for (const double factor : {1., 4.}) { /* with new values, too */
+          MUST(MatScale(A, factor));
+          const Run got = RunOf(s.ksp);
+          CHECK(got.reason == expected.reason);
+          CHECK(std::abs(got.iterations - expected.iterations) <= (GroupsOf(A) == Ranks() ? 1 : 4));
+          Run scaled = got;
+          for (double &x : scaled.x) x *= factor;
+          CHECK(VectorDifference(scaled.x, expected.x) <= 1e-6);
+        }
+        CHECK(AreTogether(A));
+        if (GroupsOf(A) == Ranks()) CheckView(s, "each rank solves with the single entries of its rows");
+        if (there && !(DeviceIsEmulated() && std::string(c.solver) == KSPGMRESFUSED))
+          CheckView(s, "the host has the matrix and the vectors, which are sent to the GPU");
+      }
+}
+
 /* A program may put something else into the lower triangles of the blocks on the diagonal than into the upper ones. */
 TEST_CASE("consolidated: the rows of a symmetric matrix of blocks are those of its product", "[consolidated][mpi][two]")
 {

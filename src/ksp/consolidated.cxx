@@ -501,8 +501,11 @@ PetscErrorCode KSPView_Consolidated(KSP ksp, const KSPConsolidated *c, PetscView
     PetscCall(PetscViewerASCIIPrintf(viewer, "  the ranks did not come together: %s\n", c->why));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  %d ranks have come together on %d, which %s for all\n", size, c->group->group.groups,
-                                   c->group->group.groups == 1 ? "solves" : "solve"));
+  if (c->group->group.groups == size)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  each rank solves with the single entries of its rows\n"));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  %d ranks have come together on %d, which %s for all\n", size,
+                                     c->group->group.groups, c->group->group.groups == 1 ? "solves" : "solve"));
   if (c->monitors || c->tests)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  each iteration waits for %s, which all ranks call\n",
                                      c->tests ? "the convergence test of the program" : "the monitors"));

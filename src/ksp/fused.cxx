@@ -211,7 +211,7 @@ PetscErrorCode FusedWhyNotWithMatrix(KSP ksp, PetscBool several, PetscBool block
   PetscCall(MatIsOffloaded(A, &offloaded));
   if (offloaded && !rows_on_host)
     PetscCall(
-      FusedIsOfType((PetscObject)A, "of parallel matrices of the host the GPU solves with aij alone, but this one is ", why));
+      FusedIsOfType((PetscObject)A, "ranks that do not come together solve on the GPU with aij alone, but this one is ", why));
   else if (rows_on_host || on_host) why->text = "the matrix is on the host";
   else if (!rows && !ours)
     PetscCall(FusedIsOfType((PetscObject)A,

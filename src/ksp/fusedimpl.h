@@ -43,7 +43,8 @@ PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
 
 /*
    Whether the rows of the matrix are sent from the host (sparse/offload.h): of a MATAIJ, and on one rank of a MATBAIJ or a
-   MATSBAIJ. Vectors, which the host has then, are sent, too. A copy of a vector on the GPU, and back.
+   MATSBAIJ, of which several ranks send a MATAIJ (sparse/consolidated.h). Vectors, which the host has then, are sent, too. A copy
+   of a vector on the GPU, and back.
 */
 PetscErrorCode FusedIsSent(KSP, PetscBool *sent);
 PetscErrorCode FusedSend(Vec, PetscScalar *to);

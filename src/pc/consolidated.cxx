@@ -102,8 +102,10 @@ PetscErrorCode PCView_Consolidated(PC pc, const PCConsolidated *c, PetscViewer v
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "%d ranks have come together on %d, which %s the rows of all\n", size, group->groups,
-                                   group->groups == 1 ? "has" : "have"));
+  if (group->groups == size) PetscCall(PetscViewerASCIIPrintf(viewer, "each rank has the single entries of its rows\n"));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%d ranks have come together on %d, which %s the rows of all\n", size, group->groups,
+                                     group->groups == 1 ? "has" : "have"));
   PetscCall(ViewOfLeaders(group, viewer, [&](PetscViewer of_leaders) { return PCView(c->inner, of_leaders); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

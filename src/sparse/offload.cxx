@@ -216,8 +216,8 @@ PetscErrorCode PCFinePCGetBackend(PC pc, FinePCBackend *backend)
   This function and the option of the type go before `-finepc_backend`. The next `KSPSolve()` heeds them. The preconditioner has a
   setting of its own, see `PCFinePCSetBackend()`.
 
-  `KSPCGFUSED` and `KSPGMRESFUSED` work on the GPU with a `MATAIJ` whose rows are sent there, and on one rank with a `MATBAIJ` or a
-  `MATSBAIJ`: they send b, and x if there is a guess, and fetch x. During a solve a monitor gets x by `KSPBuildSolution()`.
+  `KSPCGFUSED` and `KSPGMRESFUSED` work on the GPU with a `MATAIJ`, a `MATBAIJ` or a `MATSBAIJ` whose rows are sent there: they send
+b, and x if there is a guess, and fetch x. During a solve a monitor gets x by `KSPBuildSolution()`.
 `KSPRRBCG` works where `PCRRB` has its factor, and heeds the setting of that. Other solvers work on the host with such a matrix.
 
 .seealso: `FinePCBackend`, `KSPFinePCGetBackend()`, `PCFinePCSetBackend()`, `KSPCGFUSED`
@@ -465,17 +465,21 @@ static PetscErrorCode IsSmall(const Question &q, char why[], PetscBool *small)
 
 /*
    Ranks come together where they share a GPU, or where that is asked for. The names of the GPUs say whether they share one,
-   without a use of the GPUs themselves, which takes memory of each of them.
+   without a use of the GPUs themselves, which takes memory of each of them. Parallel blocks of the host are solved by groups of one
+   rank where each has a GPU, since a group has the single entries of its rows.
 */
 static PetscErrorCode ComeTogether(Question *q, char why[])
 {
   char      name[kGroupText] = "", why_not[kGroupText] = "";
-  PetscBool share = PETSC_FALSE;
+  PetscBool share = PETSC_FALSE, blocks = PETSC_FALSE;
 
   PetscFunctionBegin;
   if (q->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!why[0]) PetscCall(RanksShareGPU(q->comm, DeviceName_CUDA(sizeof(name), name), name, &share));
-  if ((share && q->consolidate != Consolidate::OFF) || q->consolidate == Consolidate::ON) {
+  if (!why[0]) {
+    PetscCall(RanksShareGPU(q->comm, DeviceName_CUDA(sizeof(name), name), name, &share));
+    PetscCall(PetscObjectTypeCompareAny((PetscObject)q->A, &blocks, MATMPIBAIJ, MATMPISBAIJ, ""));
+  }
+  if (((share || blocks) && q->consolidate != Consolidate::OFF) || q->consolidate == Consolidate::ON) {
     PetscCall(MatGroupCreate(q->A, name, &q->group, why_not));
     if (!q->group) PetscCall(PetscInfo(q->A, "ranks do not come together: %s\n", why_not));
   }
