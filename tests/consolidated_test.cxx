@@ -306,7 +306,7 @@ TEST_CASE("consolidated: rrb is on the host where ranks share a GPU, unless the 
   for (const bool asked : {false, true}) {
     CAPTURE(asked);
     if (asked && DeviceIsEmulated()) continue;
-    const MatObject A = CreateMat(Poisson(310, 280), MATAIJ, PETSC_COMM_WORLD);
+    const MatObject A = CreateMat(Poisson(310, 288), MATAIJ, PETSC_COMM_WORLD);
     const Solver    s(A, KSPCG, PCRRB, std::string("-ksp_rtol 0.5 -finepc_backend ") + (asked ? "device" : "auto"));
     CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
     CHECK(!AreTogether(A));
@@ -705,7 +705,7 @@ TEST_CASE("consolidated: blocks of ranks that each solve", "[consolidated][offlo
           MUST(MatScale(A, factor));
           const Run got = RunOf(s.ksp);
           CHECK(got.reason == expected.reason);
-          CHECK(std::abs(got.iterations - expected.iterations) <= (GroupsOf(A) == Ranks() ? 1 : 4));
+          CHECK(std::abs(got.iterations - expected.iterations) <= (GroupsOf(A) == Ranks() ? 1 : 8));
           Run scaled = got;
           for (double &x : scaled.x) x *= factor;
           CHECK(VectorDifference(scaled.x, expected.x) <= 1e-6);
