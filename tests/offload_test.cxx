@@ -1,6 +1,7 @@
 /* Matrices and vectors of the host whose solves run on the GPU. */
 #include <finepc.h>
 
+#include <cmath>
 #include <limits>
 
 #include "pc/auto/auto.h"
@@ -607,6 +608,67 @@ TEST_CASE("offload: gmresfused decides on the GPU with cmatch, too", "[offload][
   const Solver    s(A, KSPGMRESFUSED, PCCMATCH, OnDevice());
   CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
   CHECK(Contains(s.View(), "path: device"));
+}
+
+/* B and X of the host go to the GPU by columns, whose iterates are those of KSPSolve(), up to rounding. */
+TEST_CASE("offload: several right-hand sides at once", "[offload][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  if (DeviceIsEmulated()) return SkipTest(); /* it has no kernels for columns */
+  constexpr PetscInt columns = 5, more = 3;
+  const MatObject    A = CreateMat(Box(30, 24, 18), MATAIJ);
+  PetscInt           n;
+  MUST(MatGetLocalSize(A, &n, nullptr));
+  for (PCType type : {PCNONE, PCJACOBI, PCAFSAI, PCCMATCH})
+    for (const bool guess : {false, true}) {
+      CAPTURE(type, guess);
+      const Solver s(A, KSPCGFUSED, type, OnDevice("-ksp_cgfused_path graph "));
+      MatObject    B, X;
+      PetscScalar *array;
+      MUST(KSPSetInitialGuessNonzero(s.ksp, (PetscBool)guess));
+      for (MatObject *M : {&B, &X}) {
+        MUST(MatCreate(PETSC_COMM_SELF, M->put()));
+        MUST(MatSetSizes(*M, n, columns, n, columns));
+        MUST(MatSetType(*M, MATSEQDENSE));
+        MUST(MatDenseSetLDA(*M, n + more));
+        MUST(MatSetUp(*M));
+        MUST(MatDenseGetArrayWrite(*M, &array));
+        for (PetscInt c = 0; c < columns; c++)
+          for (PetscInt i = 0; i < n + more; i++) array[c * (n + more) + i] = i < n ? std::sin((c + 1.) * i + (M == &X)) : 17;
+        MUST(MatDenseRestoreArrayWrite(*M, &array));
+        MUST(MatAssemblyBegin(*M, MAT_FINAL_ASSEMBLY));
+        MUST(MatAssemblyEnd(*M, MAT_FINAL_ASSEMBLY));
+      }
+      std::vector<PetscInt>  expected_its;
+      std::vector<VecObject> expected;
+      for (PetscInt c = 0; c < columns; c++) {
+        VecObject x = RightVec(A, 1);
+        Vec       b, from;
+        MUST(MatDenseGetColumnVecRead(X, c, &from));
+        MUST(VecCopy(from, x));
+        MUST(MatDenseRestoreColumnVecRead(X, c, &from));
+        MUST(MatDenseGetColumnVecRead(B, c, &b));
+        MUST(KSPSolve(s.ksp, b, x));
+        MUST(MatDenseRestoreColumnVecRead(B, c, &b));
+        expected_its.push_back(IterationsOf(s.ksp));
+        expected.push_back(std::move(x));
+      }
+      MUST(KSPMatSolve(s.ksp, B, X));
+      CHECK(Contains(s.View(), "5 right-hand sides, up to 8 together"));
+      const PetscInt           *its;
+      const KSPConvergedReason *reasons;
+      MUST(KSPCGFusedGetColumns(s.ksp, nullptr, &its, &reasons));
+      const PetscScalar *x;
+      MUST(MatDenseGetArrayRead(X, &x));
+      for (PetscInt c = 0; c < columns; c++) {
+        const std::vector<double> got(x + c * (n + more), x + c * (n + more) + n);
+        CHECK(reasons[c] == KSP_CONVERGED_RTOL);
+        CHECK(std::abs(its[c] - expected_its[c]) <= 1);
+        CHECK(VectorDifference(got, Values(expected[c])) <= 1e-6);
+        CHECK(x[c * (n + more) + n] == 17);
+      }
+      MUST(MatDenseRestoreArrayRead(X, &x));
+    }
 }
 
 TEST_CASE("offload: a solver whose matrix moves to the GPU and back", "[offload][gpu]")

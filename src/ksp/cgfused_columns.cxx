@@ -12,6 +12,8 @@
 #include "pc/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/confirm.h"
+#include "finepcimpl.h"
+#include "sparse/offload.h"
 
 /* What a KSP keeps of one system, for one of the columns. */
 struct CGFusedColumn {
@@ -26,7 +28,8 @@ struct CGFusedColumn {
 /* The columns that are solved together. */
 struct CGFusedBatch {
   Mat           B = nullptr, X = nullptr;
-  LocalInt      count = 0;
+  LocalInt      count = 0, n = 0; /* columns, and their entries on this rank */
+  PetscScalar  *copies = nullptr; /* [2 count n] of B and X on the GPU, where the host has the matrix */
   CGFusedColumn column[kCGMostColumns];
 
   bool Ended() const
@@ -164,8 +167,7 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(FusedIsSent(ksp, &sent));
   if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
-  if (sent) why->text = "the matrix is on the host";
-  else if (M->cycle && !CMATCHTakesColumns(*M->cycle))
+  if (M->cycle && !CMATCHTakesColumns(*M->cycle))
     why->text = "multigrid on several GPUs, with factors as smoothers, or with iterations on the coarsest level";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -208,6 +210,47 @@ struct BlockArrays {
   LocalInt           ldb, ldx;
 };
 
+static PetscScalar *CopyOfX(const CGFusedBatch &batch, PetscInt c)
+{
+  return batch.copies + (batch.count + c) * (size_t)batch.n;
+}
+
+/* Copies of the columns of B, and of X if there is a guess. */
+static PetscErrorCode SendColumns(KSP ksp, const CGFusedBatch &batch)
+{
+  const size_t bytes = batch.n * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  if (ksp->guess_zero) PetscCall(ArrayZero(CopyOfX(batch, 0), batch.count * bytes, PETSC_MEMTYPE_CUDA));
+  for (PetscInt c = 0; c < batch.count; c++) {
+    Vec b, x;
+
+    PetscCall(MatDenseGetColumnVecRead(batch.B, c, &b));
+    PetscCall(FusedSend(b, batch.copies + c * (size_t)batch.n));
+    PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
+    if (ksp->guess_zero) continue;
+    PetscCall(MatDenseGetColumnVecRead(batch.X, c, &x));
+    PetscCall(FusedSend(x, CopyOfX(batch, c)));
+    PetscCall(MatDenseRestoreColumnVecRead(batch.X, c, &x));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The solutions, but not those of columns that are to be left as they are. */
+static PetscErrorCode FetchColumns(const CGFusedBatch &batch, const PetscBool left[])
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < batch.count && batch.copies; c++) {
+    Vec x;
+
+    if (left[c]) continue;
+    PetscCall(MatDenseGetColumnVecWrite(batch.X, c, &x));
+    PetscCall(FusedFetch(CopyOfX(batch, c), x));
+    PetscCall(MatDenseRestoreColumnVecWrite(batch.X, c, &x));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The entries from one column of a dense matrix to the next, if they can be counted with 32 bits. */
 static PetscErrorCode GetLeadingSize(Mat M, LocalInt *ld)
 {
@@ -224,6 +267,10 @@ static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
   PetscMemType where;
 
   PetscFunctionBegin;
+  if (batch.copies) {
+    *v = BlockArrays{batch.copies, CopyOfX(batch, 0), batch.n, batch.n};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(GetLeadingSize(batch.B, &v->ldb));
   PetscCall(GetLeadingSize(batch.X, &v->ldx));
   PetscCall(MatDenseGetArrayReadAndMemType(batch.B, &v->B, &where));
@@ -234,6 +281,7 @@ static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
 static PetscErrorCode RestoreArrays(const CGFusedBatch &batch, BlockArrays *v)
 {
   PetscFunctionBegin;
+  if (batch.copies) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatDenseRestoreArrayAndMemType(batch.X, &v->X));
   PetscCall(MatDenseRestoreArrayReadAndMemType(batch.B, &v->B));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -309,12 +357,17 @@ static CGColumnsExchanges ExchangesOf(KSP ksp, const PCInverse *M)
 }
 
 /* All memory that a rank needs for a solve, also that of B and X on the GPU. */
-static PetscErrorCode MakeRoom_CGColumns(KSP ksp, const CGFusedBatch *batch, const CGColumnsExchanges *exchanges)
+static PetscErrorCode MakeRoom_CGColumns(KSP ksp, CGFusedBatch *batch, const CGColumnsExchanges *exchanges)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   BlockArrays  v;
 
   PetscFunctionBegin;
+  if (cg->sent) {
+    batch->n = cg->array_rows;
+    PetscCall(ArrayCreate(2 * batch->count * (size_t)batch->n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&batch->copies));
+    PetscCall(SendColumns(ksp, *batch));
+  }
   PetscCall(GetArrays(*batch, &v));
   PetscCall(RestoreArrays(*batch, &v));
   if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
@@ -326,7 +379,7 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, const CGFusedBatch *batch, con
    Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Then none of
    them keeps its work, so that all have the same exchanges in the next solve, too.
 */
-static PetscErrorCode PrepareColumns(KSP ksp, const CGFusedBatch &batch, const PCInverse *M)
+static PetscErrorCode PrepareColumns(KSP ksp, CGFusedBatch &batch, const PCInverse *M)
 {
   KSP_CGFused             *cg        = (KSP_CGFused *)ksp->data;
   const CGColumnsExchanges exchanges = ExchangesOf(ksp, M);
@@ -348,6 +401,7 @@ static PetscErrorCode ConfirmColumn(KSP ksp, PetscReal norm)
   bool confirmed;
 
   PetscFunctionBegin;
+  PetscCall(CGFusedNeedWorkVecs(ksp));
   PetscCall(ConfirmsNorm(ksp, norm, ksp->work[1], ksp->work[2], &confirmed));
   if (!confirmed && ksp->reason > 0) PetscCall(AfterRefutedClaim(ksp, norm, PETSC_MAX_REAL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -386,7 +440,7 @@ static PetscErrorCode ConfirmOnDevice(KSP ksp, CGFusedBatch &batch, const bool a
    Where numbers are so small or so large that sums may vanish or overflow, or r.z = 0, the column is solved once more, alone, from
    its guess, which X still has: KSPSolve() says what has become of it.
 */
-static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInverse *M)
+static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscReal    beta[kCGMostColumns];
@@ -397,8 +451,6 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInvers
   BlockArrays  v;
 
   PetscFunctionBegin;
-  PetscCall(DeviceFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
-  PetscCall(PrepareColumns(ksp, batch, M));
   PetscCall(Start_CGColumns(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
     PetscCall(GetArrays(batch, &v));
@@ -418,6 +470,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch, const PCInvers
     PetscCall(PetscLogGpuTimeEnd());
     PetscCall(DeviceFence_CUDA());
     PetscCall(RestoreArrays(batch, &v));
+    PetscCall(FetchColumns(batch, left));
   }
   for (PetscInt c = 0; c < batch.count; c++) {
     const CGRange &range = batch.column[c].range;
@@ -447,17 +500,37 @@ static PetscErrorCode ColumnsAtOnce(KSP ksp, PetscInt *at_once)
 }
 
 /* Makes the GPU's copies those that the graph works with, whatever KSPSolve() has left of a system that is small. */
-static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M)
+static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M, PetscBool *fell)
 {
   KSP_CGFused         *cg    = (KSP_CGFused *)ksp->data;
   const KSPCGFusedPath asked = cg->path;
-  PetscBool            fell; /* never: the matrix is on the GPU */
 
   PetscFunctionBegin;
   cg->path                  = KSP_CGFUSED_GRAPH;
-  const PetscErrorCode code = CGFusedPrepareDevice(ksp, M, &fell);
+  const PetscErrorCode code = CGFusedPrepareDevice(ksp, M, fell);
   cg->path                  = asked;
   PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Prepares a solve on the GPU, or leaves it to the host, where the memory of the GPU has ended. */
+static PetscErrorCode Prepare_CGColumns(KSP ksp, CGFusedBatch &batch, const CGFusedPreconditioner &M, PetscBool *fell)
+{
+  Mat A;
+
+  PetscFunctionBegin;
+  PetscCall(AsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M, fell); }));
+  if (*fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatTry(A, (PetscObject)ksp, fell, [&](bool *on_all) {
+    const PetscErrorCode code = PrepareColumns(ksp, batch, M.M);
+    *on_all                   = code != PETSC_SUCCESS;
+    return code;
+  }));
+  if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedLeaveDevice((KSP_CGFused *)ksp->data));
+  PetscCall(FusedFollow(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -485,15 +558,15 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
   KSP_CGFused          *cg    = (KSP_CGFused *)ksp->data;
   CGFusedBlock         &block = cg->block_solve;
   CGFusedPreconditioner M;
+  PetscBool             fell = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(WhyOneByOne(ksp, batch, failed, &M, &block.why));
+  if (!block.why) PetscCall(Prepare_CGColumns(ksp, batch, M, &fell));
+  if (fell) block.why.text = "the memory of the GPU was not enough";
   if (block.why) {
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
-  } else {
-    PetscCall(AsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
-    PetscCall(SolveOnDevice(ksp, batch, M.M));
-  }
+  } else PetscCall(SolveOnDevice(ksp, batch));
   for (PetscInt c = 0; c < batch.count; c++)
     if (!batch.column[c].Ended()) PetscCall(GoOn(ksp, batch, c));
   for (PetscInt c = 0; c < batch.count && !block.why && PCOnlyWatches(ksp->pc); c++)
@@ -549,6 +622,7 @@ static PetscErrorCode SolveBatches(KSP ksp, Mat B, Mat X, PetscInt columns, Pets
       PetscCall(MatDenseGetSubMatrix(X, PETSC_DECIDE, PETSC_DECIDE, first, last, &batch.X));
     }
     const PetscErrorCode code = CallGuarded(SolveBatch, ksp, &batch, failed);
+    PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&batch.copies));
     if (!whole) {
       PetscCall(MatDenseRestoreSubMatrix(X, &batch.X));
       PetscCall(MatDenseRestoreSubMatrix(B, &batch.B));
