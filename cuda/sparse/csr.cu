@@ -8,6 +8,8 @@
 namespace
 {
 
+constexpr int kEntriesPerThread = 16; /* of a pass over all entries */
+
 constexpr int kCopyGroup     = 8;   /* lanes that take a row in the transpose */
 constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts a row */
 constexpr int kSortGroup     = 32;  /* lanes that sort a row which is too long for kCopyGroup */
@@ -31,14 +33,20 @@ __global__ void CopyDiagonal(CSRView A, PetscScalar *d)
   d[row] = sum;
 }
 
-template <int GroupSize>
-__global__ void CountUnsorted(CSRView A, LocalInt *count)
+/*
+   Entries that are not behind the one before, less those that begin a row. A thread takes every entry and every row that is a grid
+   apart from its first one.
+*/
+__global__ void __launch_bounds__(kBlockSize) CountUnsorted(CSRView A, LocalInt *count)
 {
-  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
-  LocalInt       mine = 0;
-  if (row < A.n)
-    for (LocalInt k = A.i[row] + 1 + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) mine += A.j[k] <= A.j[k - 1];
-  if (mine) atomicAdd(count, mine);
+  const long long step  = (long long)gridDim.x * kBlockSize;
+  LocalInt        mine  = 0;
+  const auto      falls = [&](long long k) { return k > 0 && k < A.nnz && A.j[k] <= A.j[k - 1]; };
+  for (long long k = GridThread(); k < A.nnz; k += step) mine += falls(k);
+  for (long long row = GridThread(); row < A.n; row += step)
+    if (A.i[row] < A.i[row + 1]) mine -= falls(A.i[row]);
+  mine = GroupSum<kWarpSize>(mine);
+  if (threadIdx.x % kWarpSize == 0 && mine) atomicAdd(count, mine);
 }
 
 __global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)
@@ -349,7 +357,7 @@ PetscErrorCode CSRCountUnsorted_CUDA(const CSRView *A, LocalInt *count)
   PetscCall(DeviceGetStream(&stream));
   PetscCall(sum.Allocate(1));
   PetscCallCUDA(cudaMemsetAsync(sum.data(), 0, sum.bytes(), stream));
-  CountUnsorted<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, sum.data());
+  CountUnsorted<<<PetscMax(1, BlocksFor(A->nnz / kEntriesPerThread)), kBlockSize, 0, stream>>>(*A, sum.data());
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(count, sum.data(), sizeof(*count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -369,8 +377,7 @@ PetscErrorCode ValuesNegate_CUDA(size_t n, const PetscScalar *from, PetscScalar 
 
 PetscErrorCode CSRHash_CUDA(const CSRView *A, uint64_t *work, uint64_t *hash)
 {
-  constexpr int kEntriesPerThread = 16;
-  cudaStream_t  stream;
+  cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
