@@ -163,6 +163,12 @@ struct ProlongatorEntries {
   }
 };
 
+/* The same, where no row has more than the usual number of entries, and lanes take several of them at a time. */
+template <typename T>
+struct UsualEntries : ProlongatorEntries<T> {
+  static constexpr int kMost = kCMATCHUsualRow;
+};
+
 /* A row of the usual width is one word of columns, and one or two of values. */
 template <typename T>
 __device__ __forceinline__ void ProductLoad(const ProlongatorEntries<T> &P, LocalInt k, LocalInt i, LocalInt first,
@@ -353,20 +359,20 @@ struct Step {
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* A P, its rows in any order */
-  template <int GroupSize>
+  /* A P, its rows in any order: by threads where so many lanes are those of a row of P. */
+  template <int GroupSize, typename Right = ProlongatorEntries<T>>
   PetscErrorCode MultiplyBy(ProductRows<T> *AP)
   {
-    const LocalInt              columns = L.coarse + met;
-    const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
-    const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
-    const double                about  = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
-    const bool                  thread = L.width <= kCMATCHUsualRow && L.nnz <= kThreadRow * L.n && L.n > kFewRows;
-    const ProductPlan           plan{thread, TableBits(PetscMin(about, 96), 5, 8)};
+    constexpr bool        kThread = GroupSize == kCMATCHUsualRow, kSeveral = kLanesOfRow<Right, GroupSize> < GroupSize;
+    const LocalInt        columns = L.coarse + met;
+    const OperatorList<T> left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
+    const Right           right{L.width, L.P_j, (const T *)L.P_a};
+    const double          about = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
+    const int bits = kSeveral ? TableBits(PetscMin(about, (double)columns), 5, 9) : TableBits(PetscMin(about, 96), 5, 8);
 
     PetscFunctionBegin;
-    PetscCall((Product<GroupSize, kThreadRoom, kCMATCHUsualRow, false, false, false>(
-      s, left, right, L.n, columns, plan, AP,
+    PetscCall((Product<GroupSize, kThread ? kThreadRoom : 1, kCMATCHUsualRow, false, false, false>(
+      s, left, right, L.n, columns, {kThread, bits}, AP,
       [&](size_t entries, auto *out) {
         PetscFunctionBegin;
         PetscCall(TakeRoom(entries, out));
@@ -377,8 +383,12 @@ struct Step {
   }
   PetscErrorCode Multiply(ProductRows<T> *AP)
   {
+    const bool usual = L.width <= kCMATCHUsualRow;
+
     PetscFunctionBegin;
-    if (L.width <= 4) PetscCall(MultiplyBy<4>(AP));
+    if (usual && L.n <= kFewRows) PetscCall((MultiplyBy<kWarpSize, UsualEntries<T>>(AP)));
+    else if (usual && L.nnz > kThreadRow * L.n) PetscCall((MultiplyBy<16, UsualEntries<T>>(AP)));
+    else if (usual) PetscCall(MultiplyBy<kCMATCHUsualRow>(AP));
     else if (L.width <= 8) PetscCall(MultiplyBy<8>(AP));
     else PetscCall(MultiplyBy<kWarpSize>(AP));
     PetscFunctionReturn(PETSC_SUCCESS);

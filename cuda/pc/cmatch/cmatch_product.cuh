@@ -19,6 +19,8 @@
 
      Span(k, &begin, &length) places of the entries of row k
      Get(k, i, place, &column, &value)  the entry at a place, for row i of the result; a negative column: there is none
+     kMost                    a constant: no row has more entries. Then the lanes of a group take several listed rows at a time;
+                              their number is a power of 2 that divides those of a group. Without it they take one.
 */
 #pragma once
 
@@ -107,23 +109,32 @@ __device__ __forceinline__ bool ProductAdd(const ProductTable &table, LocalInt c
   return slot >= 0 || column < 0;
 }
 
+/* Lanes of a listed row, of those of a group. */
+template <typename Right, int GroupSize, typename = void>
+constexpr int kLanesOfRow = GroupSize;
+template <typename Right, int GroupSize>
+constexpr int kLanesOfRow<Right, GroupSize, std::enable_if_t<(Right::kMost > 0)>> = Right::kMost;
+
 /*
    Adds up row i, or nothing if i < 0. False in all lanes of a group whose table is full. All lanes of the warp take part, and the
-   lanes of a group have the same listed rows.
+   lanes of a group have the same listed rows, or successive ones if a row has few entries.
 */
 template <int GroupSize, bool Repeated, typename Left, typename Right>
 __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right, LocalInt i, const ProductTable &table)
 {
-  const int lane  = threadIdx.x % GroupSize;
-  int       count = i < 0 ? 0 : left.Count(i);
-  bool      fits  = true;
-  for (int t = 0; __any_sync(kFullWarp, t < count); t += kProductAhead) {
+  constexpr int  kLanes = kLanesOfRow<Right, GroupSize>, kRows = GroupSize / kLanes; /* listed rows at a time */
+  constexpr bool kMeet = Repeated || kRows > 1;
+  const int      lane = threadIdx.x % kLanes, own = threadIdx.x % GroupSize / kLanes;
+  int            count = i < 0 ? 0 : left.Count(i);
+  bool           fits  = true;
+  for (int t = 0; __any_sync(kFullWarp, t < count); t += kProductAhead * kRows) {
     LocalInt row[kProductAhead], from[kProductAhead], entries[kProductAhead], column[kProductAhead];
     double   factor[kProductAhead], value[kProductAhead];
 #pragma unroll
     for (int u = 0; u < kProductAhead; u++) {
-      row[u] = -1;
-      if (t + u < count) left.Get(i, t + u, &row[u], &factor[u]);
+      const int list = t + u * kRows + own;
+      row[u]         = -1;
+      if (list < count) left.Get(i, list, &row[u], &factor[u]);
     }
 #pragma unroll
     for (int u = 0; u < kProductAhead; u++) {
@@ -137,11 +148,11 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
     }
 #pragma unroll
     for (int u = 0; u < kProductAhead; u++) {
-      fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
-      for (LocalInt q = GroupSize; __any_sync(kFullWarp, q < entries[u]); q += GroupSize) {
+      fits &= ProductAdd<GroupSize, kMeet>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
+      for (LocalInt q = GroupSize; kRows == 1 && __any_sync(kFullWarp, q < entries[u]); q += GroupSize) {
         column[u] = -1;
         if (q + lane < entries[u]) right.Get(row[u], i, from[u] + q + lane, &column[u], &value[u]);
-        fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
+        fits &= ProductAdd<GroupSize, kMeet>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
       }
     }
     if (__any_sync(kFullWarp, !fits)) {
