@@ -35,6 +35,8 @@ constexpr int kCopyGroup     = 16;  /* lanes of a row that is one listed row */
 constexpr int kProductTries  = 16;  /* pairs of places where a column is looked for in a hash table before it counts as full */
 constexpr int kProductPlaces = 32;  /* at least the Room of a thread's row; a column and a place make one number of 32 bits */
 
+constexpr int kProductIndexBits = 5, kProductIndex = 1 << kProductIndexBits; /* see ProductIndex */
+
 constexpr LocalInt kProductMostColumns = (LocalInt)(0xffffffffu / kProductPlaces);
 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
@@ -268,6 +270,38 @@ __device__ __forceinline__ void ProductWriteTogether(const ProductRows<V> &out, 
 }
 
 /*
+   Where the columns that a thread has met are in its list, by hashing: a byte for each of kProductIndex places, 0 where there is
+   none and else one more than the place in the list. All bytes of a thread are in one bank of shared memory.
+*/
+struct ProductIndex {
+  unsigned *words; /* [kProductIndex / 4][kProductThread], from those of the thread on */
+
+  __device__ __forceinline__ unsigned char &At(unsigned slot) const
+  {
+    return ((unsigned char *)(words + slot / 4 * kProductThread))[slot % 4];
+  }
+  __device__ __forceinline__ void Clear() const
+  {
+#pragma unroll
+    for (int k = 0; k < kProductIndex / 4; k++) words[k * kProductThread] = 0;
+  }
+  /* The place of a column, or `met` if it is new; then this is its place from now on. */
+  __device__ __forceinline__ int Find(const LocalInt *key, LocalInt column, int met) const
+  {
+    unsigned slot = (unsigned)column * 0x9E3779B1u >> (32 - kProductIndexBits);
+    while (true) {
+      unsigned char &at = At(slot);
+      if (!at) {
+        at = (unsigned char)(met + 1);
+        return met;
+      }
+      if (key[(at - 1) * kProductThread] == column) return at - 1;
+      slot = (slot + 1) % kProductIndex;
+    }
+  }
+};
+
+/*
    A thread takes a row, with room for Room columns; columns of Sorted rows are below kProductMostColumns. It looks at Ahead entries
    of a listed row at a time, and the rows are not fixed. Sorted and Split as below.
 */
@@ -275,10 +309,12 @@ template <int Room, int Ahead, bool Sorted, bool Split, typename V, typename Lef
 __global__ void __launch_bounds__(kProductThread)
   ProductThreadKernel(Left left, Right right, LocalInt rows, ProductRows<V> out, CMATCHReport *report)
 {
-  static_assert(Room <= kProductPlaces);
+  static_assert(Room <= kProductPlaces && Room < kProductIndex);
   constexpr int            kRows = kProductAtOnce / Ahead; /* listed rows whose first entries are asked for at once */
   __shared__ LocalInt      keys[Room][kProductThread];
+  __shared__ unsigned      index[kProductIndex / 4][kProductThread];
   extern __shared__ double sums[]; /* [Room][kProductThread] */
+  const ProductIndex       places{&index[0][threadIdx.x]};
   LocalInt *const          key   = &keys[0][threadIdx.x];
   double *const            sum   = sums + threadIdx.x;
   const long long          at    = GridThread();
@@ -289,9 +325,8 @@ __global__ void __launch_bounds__(kProductThread)
   const auto               add   = [&](double factor, const LocalInt(&column)[Ahead], const double(&value)[Ahead]) {
 #pragma unroll
     for (int u = 0; u < Ahead; u++) {
-      if (column[u] < 0) continue;
-      int place = 0;
-      while (place < met && key[place * kProductThread] != column[u]) place++;
+      if (column[u] < 0 || !fits) continue;
+      const int place = places.Find(key, column[u], met);
       if (place < met) sum[place * kProductThread] += factor * value[u];
       else if (met < Room) {
         key[met * kProductThread] = column[u];
@@ -300,6 +335,7 @@ __global__ void __launch_bounds__(kProductThread)
       } else fits = false;
     }
   };
+  places.Clear();
   for (int t = 0; t < count; t += kRows) {
     LocalInt k[kRows], from[kRows], entries[kRows], column[kRows][Ahead];
     double   factor[kRows], value[kRows][Ahead];
