@@ -39,14 +39,22 @@ __global__ void CopyDiagonal(CSRView A, PetscScalar *d)
 */
 __global__ void __launch_bounds__(kBlockSize) CountUnsorted(CSRView A, LocalInt *count)
 {
-  const long long step  = (long long)gridDim.x * kBlockSize;
-  LocalInt        mine  = 0;
-  const auto      falls = [&](long long k) { return k > 0 && k < A.nnz && A.j[k] <= A.j[k - 1]; };
-  for (long long k = GridThread(); k < A.nnz; k += step) mine += falls(k);
-  for (long long row = GridThread(); row < A.n; row += step)
-    if (A.i[row] < A.i[row + 1]) mine -= falls(A.i[row]);
+  const long long step = (long long)gridDim.x * kBlockSize;
+  const int       lane = threadIdx.x % kWarpSize;
+  LocalInt        mine = 0;
+  for (long long first = GridThread() - lane; first < A.nnz; first += step) {
+    const long long k      = first + lane;
+    const LocalInt  column = k < A.nnz ? A.j[k] : LOCAL_INT_MAX;
+    LocalInt        before = __shfl_up_sync(kFullWarp, column, 1);
+    if (lane == 0) before = k > 0 ? A.j[k - 1] : -1;
+    mine += k < A.nnz && column <= before;
+  }
+  for (long long row = GridThread(); row < A.n; row += step) {
+    const LocalInt k = A.i[row];
+    if (k > 0 && k < A.i[row + 1]) mine -= A.j[k] <= A.j[k - 1];
+  }
   mine = GroupSum<kWarpSize>(mine);
-  if (threadIdx.x % kWarpSize == 0 && mine) atomicAdd(count, mine);
+  if (lane == 0 && mine) atomicAdd(count, mine);
 }
 
 __global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)

@@ -54,22 +54,41 @@ __device__ Count Number(LocalInt i, LocalInt j, PetscScalar a)
   return i < j ? h : 0 - h;
 }
 
-/* The sum of the numbers of all entries that are not 0. */
+struct Exactness {
+  Count sum, differs;
+};
+
+/*
+   The sum of the numbers of all entries that are not 0, unless the first blocks, which look at pairs of some rows, see one that
+   differs, as by rounding in a matrix of finite elements: then the blocks that follow do nothing.
+*/
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) AddNumbers(CSRView A, Count *sum)
+__global__ void __launch_bounds__(kBlockSize) AddNumbers(CSRView A, Exactness *exact)
 {
-  __shared__ Count of_block;
-  const LocalInt   row  = (LocalInt)(GridThread() / GroupSize);
-  Count            mine = 0;
-  if (threadIdx.x == 0) of_block = 0;
+  constexpr LocalInt kLooks = 64, kRows = kLooks * (kBlockSize / GroupSize); /* blocks that look, and rows */
+  __shared__ Count   of_block, differs;
+  const LocalInt     row  = (LocalInt)(GridThread() / GroupSize);
+  Count              mine = 0;
+  if (threadIdx.x == 0) {
+    of_block = 0;
+    differs  = *(volatile Count *)&exact->differs;
+  }
   __syncthreads();
+  if (differs) return;
   if (row < A.n)
     for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
       if (A.j[k] != row && A.a[k] != 0) mine += Number(row, A.j[k], A.a[k]);
+  if (row < A.n && blockIdx.x < kLooks) {
+    const LocalInt look = A.n > kRows ? (LocalInt)((long long)row * A.n / kRows) : row;
+    for (LocalInt k = A.i[look] + threadIdx.x % GroupSize; k < A.i[look + 1]; k += GroupSize) {
+      const LocalInt partner = Partner(A, look, k, A.j[k]);
+      if (A.a[k] != (partner < 0 ? 0. : A.a[partner])) exact->differs = 1;
+    }
+  }
   mine = GroupSum<kWarpSize>(mine);
   if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, mine);
   __syncthreads();
-  if (threadIdx.x == 0 && of_block) atomicAdd(sum, of_block);
+  if (threadIdx.x == 0 && of_block) atomicAdd(&exact->sum, of_block);
 }
 
 /* 1 / sqrt(|a_ii|), or no number without such an entry. In most rows it is the one in the middle. */
@@ -223,14 +242,15 @@ __global__ void CarryRows(CSRView A, const PetscScalar *values, LocalInt *count,
 /* Whether A is symmetric to the last bit. */
 PetscErrorCode IsExact(const CSRView &A, CSRSymmetry *work, bool *exact, cudaStream_t stream)
 {
-  Count sum;
+  Exactness found;
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(sum), stream));
-  AddNumbers<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, (Count *)work);
+  static_assert(sizeof(found) <= sizeof(*work), "it is in its place");
+  PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(found), stream));
+  AddNumbers<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, (Exactness *)work);
   FinePCCheckLaunch();
-  PetscCall(ArrayCopy_CUDA(&sum, work, sizeof(sum), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  *exact = !sum;
+  PetscCall(ArrayCopy_CUDA(&found, work, sizeof(found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  *exact = !found.sum && !found.differs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
