@@ -87,11 +87,12 @@ public:
     steps_ = __reduce_max_sync(kFullWarp, mine_);
   }
 
+  /* Ends early where single precision does not do. */
   __device__ __forceinline__ void Run()
   {
     int k = 0;
-    for (; to_.even && k + kSliceGroup <= steps_; k += kSliceGroup) FillGroup(k);
-    for (; k < steps_; k++) FillStep(k);
+    for (; to_.even && k + kSliceGroup <= steps_ && Fits(); k += kSliceGroup) FillGroup(k);
+    for (; k < steps_ && Fits(); k++) FillStep(k);
   }
 
 private:
@@ -100,6 +101,7 @@ private:
     LocalInt j;
     S        a;
   };
+  __device__ __forceinline__ bool  Fits() const { return sizeof(V) >= sizeof(S) || __all_sync(kFullWarp, value_fits); }
   __device__ __forceinline__ Entry Get(int k) const
   {
     const bool     in = k < mine_;
@@ -151,24 +153,27 @@ private:
   int           mine_, steps_;
 };
 
-/* Copies the entries into the order in which products read them. A warp takes a slice. */
+constexpr int kFillBlocks = 16384; /* of a kernel that may find its copy of no use, so that it ends soon */
+
+/* Copies the entries into the order in which products read them. A warp takes slices in turn. */
 template <typename S, typename V, typename I>
 __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
 {
-  const LocalInt slice = (LocalInt)(GridThread() / kWarpSize);
-  if (slice >= to.count) return;
-  /* the copy is of no use; lanes may read different values */
-  if (__any_sync(kFullWarp, *(volatile int *)&misfit->column | *(volatile int *)&misfit->value)) return;
-  SliceFiller<S, V, I> filler(A, to, slice);
-  filler.Run();
-  if (!filler.column_fits) misfit->column = 1;
-  if (!filler.value_fits && sizeof(V) < sizeof(S)) misfit->value = 1;
+  const LocalInt warps = (LocalInt)(gridDim.x * (kBlockSize / kWarpSize));
+  for (LocalInt slice = (LocalInt)(GridThread() / kWarpSize); slice < to.count; slice += warps) {
+    /* the copy is of no use; lanes may read different values */
+    if (__any_sync(kFullWarp, *(volatile int *)&misfit->column | *(volatile int *)&misfit->value)) return;
+    SliceFiller<S, V, I> filler(A, to, slice);
+    filler.Run();
+    if (!filler.column_fits) misfit->column = 1;
+    if (!filler.value_fits && sizeof(V) < sizeof(S)) misfit->value = 1;
+  }
 }
 
 template <typename S, typename V>
 PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t stream)
 {
-  const int blocks = BlocksFor((long long)to.count * kWarpSize);
+  const int all = BlocksFor((long long)to.count * kWarpSize), blocks = sizeof(V) < sizeof(S) ? PetscMin(all, kFillBlocks) : all;
 
   PetscFunctionBegin;
   if (to.narrow) FillSlices<S, V, std::uint16_t><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
