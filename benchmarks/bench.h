@@ -158,11 +158,6 @@ extern PetscErrorCode SystemDestroy(System *system);
 /* The matrix gets the rigid body modes of points whose coordinates are a vector in a binary file of PETSc's. */
 extern PetscErrorCode SystemSetCoordinates(const std::string &path, System *system);
 extern PetscInt       SystemPoint(const System &system, PetscInt row); /* of a row, numbered naturally */
-/*
-   x (x - 1) y (y - 1) exp(x y) at n x n points of the unit square, the discrete solution of the test problem in section 4.2 of
-   de Jong, van der Ploeg, Ditzel, Vuik 2017; a sequential vector
-*/
-extern PetscErrorCode FillTestSolution(PetscInt n, Vec u);
 /* Writes one row, its columns sorted, and returns the number of its entries. */
 using FillRow = std::function<PetscInt(PetscInt row, PetscInt *cols, PetscScalar *vals)>;
 /* Makes a parallel AIJ matrix. The number of unknowns is a product of sizes, which PetscInt need not hold. */

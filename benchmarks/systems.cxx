@@ -966,19 +966,3 @@ PetscErrorCode SystemDestroy(System *system)
   PetscCall(MatDestroy(&system->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-PetscErrorCode FillTestSolution(PetscInt n, Vec u)
-{
-  const PetscReal h = 1. / (PetscReal)(n + 1);
-  PetscScalar    *array;
-
-  PetscFunctionBeginUser;
-  PetscCall(VecGetArrayWrite(u, &array));
-  for (PetscInt row = 0; row < n * n; row++) {
-    const PetscReal x = h * (PetscReal)(row % n + 1), y = h * (PetscReal)(row / n + 1);
-
-    array[row] = x * (x - 1) * y * (y - 1) * PetscExpReal(x * y);
-  }
-  PetscCall(VecRestoreArrayWrite(u, &array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}

@@ -174,19 +174,6 @@ __device__ __forceinline__ int CMATCHTakePlace(LocalInt *table, int bits, LocalI
   return -1;
 }
 
-/* The same for a table that has free places and is complete: -1 for a column that it does not have. */
-__device__ __forceinline__ int CMATCHLookUp(const LocalInt *table, int bits, LocalInt column)
-{
-  const int last  = (1 << bits) - 1;
-  int       place = (int)((unsigned)column * 0x9E3779B1u >> (32 - bits));
-  while (true) {
-    const LocalInt found = table[place];
-    if (found == column) return place;
-    if (found < 0) return -1;
-    place = (place + 1) & last;
-  }
-}
-
 /* The columns of a table of a warp move to its front, in any order. Returns how many there are. All lanes take part. */
 __device__ __forceinline__ int CMATCHCompact(LocalInt *table, int size)
 {

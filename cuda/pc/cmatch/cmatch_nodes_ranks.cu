@@ -118,22 +118,6 @@ __global__ void __launch_bounds__(kBlockSize) FlagSlices(LocalInt n, const Local
   flag[first / kCMATCHSlice] = any;
 }
 
-template <typename V>
-PetscErrorCode Upload(const std::vector<V> &from, V *to)
-{
-  PetscFunctionBegin;
-  if (!from.empty()) PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-template <typename V>
-PetscErrorCode Download(const V *from, std::vector<V> *to)
-{
-  PetscFunctionBegin;
-  if (!to->empty()) PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 class SetUp : public CMATCHRanksTwinCUDA {
 public:
   SetUp(CMATCHHierarchyCUDA *hierarchy, const CMATCHModes &own_modes, PetscBool kept, PetscBool work, CMATCHStats *made_stats) :

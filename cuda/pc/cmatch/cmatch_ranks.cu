@@ -22,22 +22,6 @@ constexpr double kMoreHeld = 1.75;
 
 /* ---------------------------------------- on the host ----------------------------------------- */
 
-template <typename V>
-PetscErrorCode Download(const V *from, std::vector<V> *to)
-{
-  PetscFunctionBegin;
-  if (!to->empty()) PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-template <typename V>
-PetscErrorCode Upload(const std::vector<V> &from, V *to)
-{
-  PetscFunctionBegin;
-  if (!from.empty()) PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Room in the arena for the entries of a product. */
 template <typename Made>
 PetscErrorCode TakeEntries(CMATCHSetup *s, size_t entries, Made *more)

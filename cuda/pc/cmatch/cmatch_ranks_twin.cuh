@@ -6,6 +6,23 @@
 
 #include "cmatch.cuh"
 
+/* Copies between a list of the host and an array on the GPU. */
+template <typename V>
+PetscErrorCode Download(const V *from, std::vector<V> *to)
+{
+  PetscFunctionBegin;
+  if (!to->empty()) PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename V>
+PetscErrorCode Upload(const std::vector<V> &from, V *to)
+{
+  PetscFunctionBegin;
+  if (!from.empty()) PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The numbers on the next level of the columns of P, or of the products. */
 struct CMATCHNumberOf {
   LocalInt         coarse;
