@@ -42,19 +42,6 @@ static const char *WhyNotAsItIsAsked_CGFused(KSP ksp, PetscBool single)
   return "";
 }
 
-/* What the kernels do not do, though the products can be our own: to remove a null space. */
-static PetscErrorCode WhyNotWithNullSpace_CGFused(KSP ksp, FusedReason *why)
-{
-  Mat          A;
-  MatNullSpace null_space;
-
-  PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetNullSpace(A, &null_space));
-  if (null_space) why->text = "a null space";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPreconditioner *M, FusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
@@ -93,7 +80,7 @@ static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, 
   *why = FusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
   PetscCall(FusedIsSent(ksp, &sent));
   if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->several, PETSC_FALSE, why));
-  if (!*why) PetscCall(WhyNotWithNullSpace_CGFused(ksp, why));
+  if (!*why) PetscCall(FusedWhyNotWithNullSpace(ksp, "a null space", why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_CGFused(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);

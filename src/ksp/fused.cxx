@@ -153,6 +153,18 @@ PetscErrorCode FusedViewDevice(KSP ksp, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode FusedWhyNotWithNullSpace(KSP ksp, const char text[], FusedReason *why)
+{
+  Mat          A;
+  MatNullSpace null_space;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetNullSpace(A, &null_space));
+  if (null_space) why->text = text;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode FusedWhyNotWithVectors(KSP ksp, PetscBool sent, FusedReason *why)
 {
   PetscBool devices = PETSC_TRUE, sizes = PETSC_TRUE, device;

@@ -36,9 +36,10 @@ struct FusedReason {
 PetscErrorCode FusedIsOfType(PetscObject, const char text[], FusedReason *);
 /*
    Why products cannot be our own: by the type and the place of the matrix, which may be one of `blocks`, and by the vectors, which
-   may be anywhere if they are sent.
+   may be anywhere if they are sent. Or why they could be, but are not: nothing on the GPU removes a null space.
 */
 PetscErrorCode FusedWhyNotWithMatrix(KSP, PetscBool several, PetscBool blocks, FusedReason *);
+PetscErrorCode FusedWhyNotWithNullSpace(KSP, const char text[], FusedReason *);
 PetscErrorCode FusedWhyNotWithVectors(KSP, PetscBool sent, FusedReason *);
 
 /*

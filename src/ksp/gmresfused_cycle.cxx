@@ -99,7 +99,7 @@ static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (g->copies.sent && PetscMemTypeDevice(basis->where)) {
-    array = GMRESFusedCopyOfT(g); /* as a vector of the GPU would be */
+    array = g->copies.Vector(3); /* as a vector of the GPU would be */
     PetscCall(GMRESCombine_CUDA(g->work, basis, g->cycle.columns, g->cycle.c.data(), array));
     PetscCall(FusedFetch(array, t));
     device = PETSC_TRUE;

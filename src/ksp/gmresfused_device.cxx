@@ -16,32 +16,22 @@ static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The copies of the vectors of a solve, and room for them. */
-static PetscScalar *Copy_GMRESFused(const KSP_GMRESFused *g, LocalInt number)
-{
-  return g->copies.arrays + number * (size_t)g->copies.rows;
-}
-
-static PetscErrorCode NeedArrays_GMRESFused(KSP_GMRESFused *g, LocalInt n)
-{
-  PetscFunctionBegin;
-  if (g->copies.arrays && g->copies.rows == n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(GMRESFusedResetArrays(g));
-  PetscCall(ArrayCreate((4 + kGMRESMostStep) * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&g->copies.arrays));
-  g->copies.rows = n;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscScalar *GMRESFusedCopyOfT(const KSP_GMRESFused *g)
-{
-  return Copy_GMRESFused(g, 3);
-}
-
-PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *g)
+static PetscErrorCode ResetArrays_GMRESFused(KSP_GMRESFused *g)
 {
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->copies.arrays));
   g->copies.rows = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for the copies of the vectors of a solve. */
+static PetscErrorCode NeedArrays_GMRESFused(KSP_GMRESFused *g, LocalInt n)
+{
+  PetscFunctionBegin;
+  if (g->copies.arrays && g->copies.rows == n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ResetArrays_GMRESFused(g));
+  PetscCall(ArrayCreate((4 + kGMRESMostStep) * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&g->copies.arrays));
+  g->copies.rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -56,8 +46,8 @@ static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
 
   PetscFunctionBegin;
   if (g->copies.sent) {
-    PetscCall(GMRESFusedUnit_CUDA(g->work, g->jacobi.rows, g->jacobi.bs, k, Copy_GMRESFused(g, 2)));
-    PetscCall(FusedFetch(Copy_GMRESFused(g, 2), ksp->work[0]));
+    PetscCall(GMRESFusedUnit_CUDA(g->work, g->jacobi.rows, g->jacobi.bs, k, g->copies.Vector(2)));
+    PetscCall(FusedFetch(g->copies.Vector(2), ksp->work[0]));
   } else {
     PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &x, &where));
     PetscCall(GMRESFusedUnit_CUDA(g->work, g->jacobi.rows, g->jacobi.bs, k, x));
@@ -67,6 +57,15 @@ static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
   PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &y, &where));
   PetscCall(ArrayCopy(g->jacobi.d + k * n, y, n * sizeof(*y), PETSC_MEMTYPE_CUDA, where));
   PetscCall(VecRestoreArrayReadAndMemType(ksp->work[1], &y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ResetBlocks_GMRESFused(KSP_GMRESFused *g)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->jacobi.d));
+  g->jacobi.rows = g->jacobi.bs = 0;
+  g->jacobi.M                   = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -91,7 +90,7 @@ static PetscErrorCode GetBlocks(KSP ksp, bool blocks)
     PetscCall(SetUpFrom(PCActing(ksp->pc), &now));
   }
   if (g->jacobi.rows != n || g->jacobi.bs != bs) {
-    PetscCall(GMRESFusedResetBlocks(g));
+    PetscCall(ResetBlocks_GMRESFused(g));
     PetscCall(ArrayCreate((size_t)n * bs * sizeof(*g->jacobi.d), PETSC_MEMTYPE_CUDA, (void **)&g->jacobi.d));
     g->jacobi.rows = n;
     g->jacobi.bs   = (LocalInt)bs;
@@ -114,15 +113,6 @@ static PetscErrorCode GetBlocks(KSP ksp, bool blocks)
   }
   g->op.d  = g->jacobi.d;
   g->op.bs = g->jacobi.bs;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *g)
-{
-  PetscFunctionBegin;
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->jacobi.d));
-  g->jacobi.rows = g->jacobi.bs = 0;
-  g->jacobi.M                   = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -305,11 +295,11 @@ static PetscErrorCode GetVectors_GMRESFused(KSP ksp, GMRESVectors *v)
 
   PetscFunctionBegin;
   if (g->copies.sent) {
-    v->b = Copy_GMRESFused(g, 0);
-    v->x = Copy_GMRESFused(g, 1);
-    v->p = Copy_GMRESFused(g, 2);
-    v->t = Copy_GMRESFused(g, 3);
-    for (LocalInt k = 0; k < kGMRESMostStep; k++) v->w[k] = Copy_GMRESFused(g, 4 + k);
+    v->b = g->copies.Vector(0);
+    v->x = g->copies.Vector(1);
+    v->p = g->copies.Vector(2);
+    v->t = g->copies.Vector(3);
+    for (LocalInt k = 0; k < kGMRESMostStep; k++) v->w[k] = g->copies.Vector(4 + k);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
@@ -461,8 +451,8 @@ PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *g)
   PetscFunctionBegin;
   PetscCall(GMRESFusedResetBasis(g));
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
-  PetscCall(GMRESFusedResetBlocks(g));
-  PetscCall(GMRESFusedResetArrays(g));
+  PetscCall(ResetBlocks_GMRESFused(g));
+  PetscCall(ResetArrays_GMRESFused(g));
   PetscCall(FusedResetRows(&g->copies.matrix));
   g->copies.sent = PETSC_FALSE;
   g->A = g->block = CopiedFrom{};
@@ -506,9 +496,9 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
   PetscCall(Prepare_GMRESFused(ksp, &product_flops));
   if (g->why) PetscFunctionReturn(PETSC_SUCCESS); /* the host makes the solve */
   if (g->copies.sent) {
-    PetscCall(FusedSend(ksp->vec_rhs, Copy_GMRESFused(g, 0)));
-    if (guess) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));
-    else PetscCall(ArrayZero(Copy_GMRESFused(g, 1), g->copies.rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
+    PetscCall(FusedSend(ksp->vec_rhs, g->copies.Vector(0)));
+    if (guess) PetscCall(FusedSend(ksp->vec_sol, g->copies.Vector(1)));
+    else PetscCall(ArrayZero(g->copies.Vector(1), g->copies.rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
   }
   do {
     const PetscInt before = ksp->its;
@@ -529,10 +519,10 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(Iterate_GMRESFused(ksp, norm, &v, &stop, &value, &held));
     PetscCall(RestoreVectors_GMRESFused(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
-    if (g->copies.sent) PetscCall(FusedFetch(Copy_GMRESFused(g, 1), ksp->vec_sol));
+    if (g->copies.sent) PetscCall(FusedFetch(g->copies.Vector(1), ksp->vec_sol));
     if (g->cycle.columns) { /* the program's test has ended the cycle */
       PetscCall(GMRESFusedBuildSolution(ksp, ksp->vec_sol));
-      if (g->copies.sent) PetscCall(FusedSend(ksp->vec_sol, Copy_GMRESFused(g, 1)));
+      if (g->copies.sent) PetscCall(FusedSend(ksp->vec_sol, g->copies.Vector(1)));
     }
     g->cycle.columns = 0;
     PetscCall(FusedLogFlops(PETSC_TRUE, (ksp->its - before) * product_flops +

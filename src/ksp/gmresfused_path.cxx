@@ -59,19 +59,6 @@ static const char *WhyNotAsItIsAsked_GMRESFused(KSP ksp, bool sent)
   return "";
 }
 
-/* What the iterations on the GPU do not do, though the products are our own: to remove a null space. */
-static PetscErrorCode WhyNotWithNullSpace(KSP ksp, FusedReason *why)
-{
-  Mat          A;
-  MatNullSpace null_space;
-
-  PetscFunctionBegin;
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetNullSpace(A, &null_space));
-  if (null_space && ksp->pc_side == PC_LEFT) why->text = "a null space, with the preconditioner on the left";
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The preconditioner that PCBJACOBI applies to the rank's rows where these are its one block, otherwise the KSP's. */
 static PetscErrorCode PreconditionerOfRows(KSP ksp, PC *pc)
 {
@@ -132,7 +119,8 @@ static PetscErrorCode WhyGeneralHere_GMRESFused(KSP ksp, GMRESOperators *op, Fus
   PetscCall(FusedIsSent(ksp, &sent));
   *why = FusedReason{WhyNotAsItIsAsked_GMRESFused(ksp, sent)};
   if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, g->ranks.several, PETSC_TRUE, why));
-  if (!*why) PetscCall(WhyNotWithNullSpace(ksp, why));
+  if (!*why && ksp->pc_side == PC_LEFT)
+    PetscCall(FusedWhyNotWithNullSpace(ksp, "a null space, with the preconditioner on the left", why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_GMRESFused(ksp, sent, op, why));
   if (!*why) {

@@ -58,9 +58,11 @@ struct KSP_GMRESFused {
   /* where the host has the matrix and the vectors */
   struct {
     PetscBool    sent   = PETSC_FALSE; /* the last solve has worked with copies */
-    PetscScalar *arrays = nullptr;     /* [(4 + kGMRESMostStep) rows] on the GPU: b, x, p, t and w */
+    PetscScalar *arrays = nullptr;     /* [(4 + kGMRESMostStep) rows] on the GPU: b, x, p, t, w; t is free outside of products */
     LocalInt     rows   = 0;
     FusedRows    matrix;
+
+    PetscScalar *Vector(LocalInt number) const { return arrays + number * (size_t)rows; }
   } copies;
 
   /* what is known of M */
@@ -137,11 +139,6 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, FusedReason *why);
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
 /* Frees what a KSP has on the GPU. */
 PetscErrorCode GMRESFusedLeaveDevice(KSP_GMRESFused *);
-/* Frees M of PCJACOBI or PCPBJACOBI, and the copies of vectors. */
-PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
-PetscErrorCode GMRESFusedResetArrays(KSP_GMRESFused *);
-/* Among the copies of vectors that are sent, the work t of a product, free while the program looks at an iteration. */
-PetscScalar *GMRESFusedCopyOfT(const KSP_GMRESFused *);
 
 /* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
 
