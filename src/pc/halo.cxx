@@ -26,12 +26,6 @@ PetscErrorCode Alone(const Part &part)
   return CallGuarded(call, &part);
 }
 
-void SortUnique(std::vector<PetscInt> *numbers)
-{
-  std::sort(numbers->begin(), numbers->end());
-  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
-}
-
 /* Adds ascending numbers to ascending ones. */
 void Merge(const std::vector<PetscInt> &more, std::vector<PetscInt> *numbers)
 {

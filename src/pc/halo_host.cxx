@@ -303,8 +303,7 @@ PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, c
     i[numbers[2 * (size_t)k] - begin + 1]++;
     columns.push_back(numbers[2 * (size_t)k + 1]);
   }
-  std::sort(columns.begin(), columns.end());
-  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+  SortUnique(&columns);
   for (LocalInt row = 0; row < n; row++)
     if (i[row + 1]) touched.push_back(row);
   std::partial_sum(i.begin(), i.end(), i.begin());

@@ -6,6 +6,7 @@
 
 #include <finepc.h>
 
+#include <algorithm>
 #include <climits>
 #include <type_traits>
 #include <vector>
@@ -16,8 +17,23 @@ using LocalInt = int;
 #define LocalInt_FMT  "d"
 #define LOCAL_INT_MAX INT_MAX
 
+/* What both twins call, so that the bits are the same. */
+#ifdef __CUDACC__
+  #define FINEPC_HOST_DEVICE __host__ __device__
+#else
+  #define FINEPC_HOST_DEVICE
+#endif
+
 /* An error that names `what` if the number does not fit. */
 PetscErrorCode LocalIntCast(PetscInt64 number, const char what[], LocalInt *);
+
+/* Numbers in ascending order, each of them once. */
+template <typename Int>
+void SortUnique(std::vector<Int> *numbers)
+{
+  std::sort(numbers->begin(), numbers->end());
+  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
+}
 
 /* Local numbers on the host as a function of PETSc takes them, as long as this object lives. They are copied where they must be. */
 class PetscInts {

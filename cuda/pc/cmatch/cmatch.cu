@@ -30,7 +30,7 @@ __device__ double NearNull(const double *w, LocalInt i)
 __global__ void __launch_bounds__(kBlockSize) CopyNearNull(LocalInt n, double zero, const double *from, double *w)
 {
   const long long i = GridThread();
-  if (i < n) w[i] = NearNullEntry(from[i], zero);
+  if (i < n) w[i] = CMATCHNearNullEntry(from[i], zero);
 }
 
 /* The first unusable row, and the largest scaled diagonal entry. A thread takes a row. */
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   coupled             = GroupBallot<GroupSize>(coupled) != 0;
   double     sum      = row < L.n ? L.rs[row] : 1.;
-  const bool ends     = row < L.n && IsWholeComponent(sum, coupled, size[row], of.nothing);
+  const bool ends     = row < L.n && CMATCHEnds(sum, coupled, size[row], of.nothing);
   T          diagonal = (T)(sum - off);
   if (ends) {
     sum      = 0;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kBlockSize)
     double magnitude = 0;
     for (int k = 0; k < longest; k += GroupSize)
       AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)L.A_a[begin + k + lane]) : 0., &magnitude);
-    if (rounded) diagonal = (T)Rounded(sum - off, magnitude + fabs(sum), (double)diagonal);
+    if (rounded) diagonal = (T)CMATCHRounded(sum - off, magnitude + fabs(sum), (double)diagonal);
   }
   double l1 = (double)diagonal;
   for (int k = 0; k < longest; k += GroupSize)

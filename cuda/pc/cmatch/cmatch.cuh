@@ -365,35 +365,6 @@ __device__ __forceinline__ void AddInOrder(double x, double *sum)
   for (int lane = 0; lane < Size; lane++) *sum += __shfl_sync(kFullWarp, x, lane, Size);
 }
 
-/* The symmetric hash by which ties are broken. */
-__device__ __forceinline__ unsigned CMATCHMix(LocalInt a, LocalInt b)
-{
-  const unsigned low = (unsigned)min(a, b), high = (unsigned)max(a, b);
-  unsigned       h = (low * 0x9E3779B1u) ^ (high * 0x85EBCA77u);
-  h ^= h >> 15;
-  h *= 0x2C1B3C6Du;
-  h ^= h >> 12;
-  h *= 0x297A2D39u;
-  return h ^ (h >> 15);
-}
-
-/* What the host has under the same names */
-__device__ __forceinline__ double NearNullEntry(double w, double zero)
-{
-  return fabs(w) <= kCMATCHZero * zero ? zero : w;
-}
-
-__device__ __forceinline__ bool IsWholeComponent(double rs, bool coupled, double size, double nothing)
-{
-  return !coupled && (size > 0 || nothing == 0) &&
-         (fabs(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
-}
-
-__device__ __forceinline__ double Rounded(double d, double size, double stored)
-{
-  return -d <= kCMATCHRounding * size ? kCMATCHRounding * size : stored;
-}
-
 /* ----------------------------------------- the phases ----------------------------------------- */
 
 /* Forgets what a level would need for a next one. */

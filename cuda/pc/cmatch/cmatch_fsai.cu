@@ -138,9 +138,7 @@ __global__ void __launch_bounds__(kBlockSize) UnpackAlone(LocalInt ghosts, const
 __global__ void __launch_bounds__(kBlockSize) BeginVector(LocalInt n, long long first, const double *inverse_psi, double *x)
 {
   const long long i = GridThread(), row = first + i;
-  if (i < n) /* CMATCHSeed() */
-    x[i] = (double)(int)CMATCHMix((LocalInt)(row & LOCAL_INT_MAX), (LocalInt)((row + 7) & LOCAL_INT_MAX)) * 0x1p-31 *
-           sqrt(inverse_psi[i]);
+  if (i < n) x[i] = (double)(int)CMATCHMix(CMATCHSeed(row), CMATCHSeed(row + 7)) * 0x1p-31 * sqrt(inverse_psi[i]);
 }
 
 /* A block's part of x . y */

@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kBlockSize)
 {
   const long long u = GridThread(), number = first + u;
   if (u >= n) return;
-  const double h = (double)(int)CMATCHMix((LocalInt)(number & LOCAL_INT_MAX), (LocalInt)((number + 7) & LOCAL_INT_MAX)) * 0x1p-31;
-  x[u]           = (X)((alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u])); /* CMATCHSeed() */
+  const double h = (double)(int)CMATCHMix(CMATCHSeed(number), CMATCHSeed(number + 7)) * 0x1p-31;
+  x[u]           = (X)((alone[u / k] >> u % k & 1) || !(diagonal[u] > 0) ? 0 : h / sqrt(diagonal[u]));
 }
 
 /* y = A x, in the precision of x, and the parts of x . y. Blocks take slices in turns. */

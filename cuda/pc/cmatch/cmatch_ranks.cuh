@@ -14,7 +14,7 @@ constexpr int kGroup = 8; /* lanes of a row */
 
 __device__ double NearNull(const double *w, double zero, LocalInt i)
 {
-  return w ? NearNullEntry(w[i], zero) : 1.;
+  return w ? CMATCHNearNullEntry(w[i], zero) : 1.;
 }
 
 /* The bits of numbers that are not negative are in the order of the numbers. */
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kBlockSize)
 __global__ void __launch_bounds__(kBlockSize) CopyEntries(LocalInt n, double zero, const double *from, double *w)
 {
   const long long i = GridThread();
-  if (i < n) w[i] = NearNullEntry(from[i], zero);
+  if (i < n) w[i] = CMATCHNearNullEntry(from[i], zero);
 }
 
 /* Where the row's entries in columns of ghosts begin; a matrix without any may have no row starts on the GPU. */

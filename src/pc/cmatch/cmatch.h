@@ -143,7 +143,7 @@ constexpr PetscReal kCMATCHMostScaling = 4;
 /* An entry of the near null vector counts as zero up to this share of the size of the vector. */
 constexpr PetscReal kCMATCHZero = 1e-13;
 
-inline PetscReal CMATCHNearNullEntry(PetscReal w, PetscReal zero)
+FINEPC_HOST_DEVICE inline PetscReal CMATCHNearNullEntry(PetscReal w, PetscReal zero)
 {
   return PetscAbsReal(w) <= kCMATCHZero * zero ? zero : w;
 }
@@ -195,8 +195,20 @@ inline PetscReal CMATCHGatherShrink(const CMATCHParams &params)
 constexpr LocalInt  kCMATCHFactorIterations = 12;
 constexpr PetscReal kCMATCHFactorMargin     = 1.1;
 
-/* The number that a row of a level on all ranks has for the hash which makes the vector that the estimate begins with. */
-inline LocalInt CMATCHSeed(PetscInt64 row)
+/* A symmetric hash of the edge between a and b, by which ties are broken. */
+FINEPC_HOST_DEVICE inline uint32_t CMATCHMix(LocalInt a, LocalInt b)
+{
+  uint32_t h = ((uint32_t)PetscMin(a, b) * 0x9E3779B1u) ^ ((uint32_t)PetscMax(a, b) * 0x85EBCA77u);
+
+  h ^= h >> 15;
+  h *= 0x2C1B3C6Du;
+  h ^= h >> 12;
+  h *= 0x297A2D39u;
+  return h ^ (h >> 15);
+}
+
+/* The number that a row of a level on all ranks has for that hash, which makes the vector that the estimate begins with. */
+FINEPC_HOST_DEVICE inline LocalInt CMATCHSeed(PetscInt64 row)
 {
   return (LocalInt)(row & LOCAL_INT_MAX);
 }
@@ -472,17 +484,18 @@ inline PetscReal CMATCHNothing(const CMATCHHierarchy &H, LocalInt l)
 }
 
 /*
-   Whether a row is all that is left of a singular component: of entries of this magnitude, made of diagonal entries of this size.
-   On a coarse level a row of no size is one that P has lost, as patterns that are kept may lose it, and does not end.
+   Whether a row is all that is left of a singular component: with entries that are not 0 it is coupled, and diagonal entries of
+   this size have made it. On a coarse level a row of no size is one that P has lost, as patterns that are kept may lose it, and
+   does not end.
 */
-inline bool CMATCHEnds(double rs, double others, double size, PetscReal nothing)
+FINEPC_HOST_DEVICE inline bool CMATCHEnds(double rs, bool coupled, double size, PetscReal nothing)
 {
-  return others == 0 && (size > 0 || nothing == 0) &&
-         ((rs < 0 ? -rs : rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
+  return !coupled && (size > 0 || nothing == 0) &&
+         (PetscAbsReal(rs) <= nothing * size || (rs <= 0 && -rs <= kCMATCHRounding * size && nothing > 0));
 }
 
 /* A positive diagonal entry in the place of d, which is not positive by rounding alone; otherwise d as it is stored. */
-inline double CMATCHRounded(double d, double size, double stored)
+FINEPC_HOST_DEVICE inline double CMATCHRounded(double d, double size, double stored)
 {
   return -d <= kCMATCHRounding * size ? kCMATCHRounding * size : stored;
 }

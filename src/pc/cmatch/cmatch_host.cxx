@@ -67,7 +67,7 @@ LocalInt CMATCHComplete_Host(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHSums *
       others += (double)L->A_a[k];
       size += std::fabs((double)L->A_a[k]);
     }
-    if (CMATCHEnds(sums->rs[i], size, sums->size[i], nothing)) {
+    if (CMATCHEnds(sums->rs[i], size != 0, sums->size[i], nothing)) {
       sums->rs[i] = 0;
       L->s[i]     = 0;
       L->d[i]     = (T)sums->size[i];

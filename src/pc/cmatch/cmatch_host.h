@@ -95,18 +95,6 @@ inline void CMATCHFail(CMATCHFailure failure, LocalInt level, LocalInt row, CMAT
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* A symmetric hash of the edge between a and b, by which ties are broken. */
-inline uint32_t CMATCHMix(LocalInt a, LocalInt b)
-{
-  uint32_t h = ((uint32_t)PetscMin(a, b) * 0x9E3779B1u) ^ ((uint32_t)PetscMax(a, b) * 0x85EBCA77u);
-
-  h ^= h >> 15;
-  h *= 0x2C1B3C6Du;
-  h ^= h >> 12;
-  h *= 0x297A2D39u;
-  return h ^ (h >> 15);
-}
-
 /* A row of a sparse product while it is summed up: entry c of the row is sum[c] if c is among the columns. */
 struct CMATCHSparseRow {
   std::vector<double>   sum;

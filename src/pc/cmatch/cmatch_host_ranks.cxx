@@ -18,12 +18,6 @@
 */
 #include "cmatch_host_ranks.h"
 
-static void SortUnique(std::vector<GlobalInt> *numbers)
-{
-  std::sort(numbers->begin(), numbers->end());
-  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
-}
-
 /* ------------------------------------ of rows and of nodes ------------------------------------ */
 
 PetscErrorCode CMATCHRanksTwin::MakeRoom(LocalInt rows, int kinds, const LocalInt entries[], CMATCHRowData to[])

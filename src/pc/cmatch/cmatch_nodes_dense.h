@@ -8,12 +8,6 @@
 
 #include "sparse/local_int.h"
 
-#ifdef __CUDACC__
-  #define FINEPC_HOST_DEVICE __host__ __device__
-#else
-  #define FINEPC_HOST_DEVICE
-#endif
-
 constexpr LocalInt kCMATCHMostUnknowns = 6; /* of a node of the finest level */
 constexpr LocalInt kCMATCHMostModes    = 8; /* and of any other level */
 constexpr LocalInt kCMATCHSlots        = 4; /* the most blocks of a row of P */

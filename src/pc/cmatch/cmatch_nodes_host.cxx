@@ -60,8 +60,7 @@ void FindPattern(const CMATCHMatrix &A, const std::vector<LocalInt> &columns, Lo
     blocks.assign(1, i);
     for (LocalInt row = i * k; row < (i + 1) * k; row++)
       ForEntries(A, columns, row, [&](LocalInt column, PetscScalar) { blocks.push_back(column / k); });
-    std::sort(blocks.begin(), blocks.end());
-    blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+    SortUnique(&blocks);
     L->A_j.insert(L->A_j.end(), blocks.begin(), blocks.end());
     L->A_i.push_back((LocalInt)L->A_j.size());
   }
