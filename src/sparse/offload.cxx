@@ -862,18 +862,13 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
 
 PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows)
 {
-  SentRows        *sent = nullptr;
+  SentRows        *sent;
   PetscObjectId    id, whole_id;
   PetscObjectState state, whole_state;
   CSRMat           host;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectContainerQuery((PetscObject)local, kSent, (void **)&sent));
-  if (!sent) {
-    PetscCall(PetscNew(&sent));
-    sent->state = -1;
-    PetscCall(ComposeData<DestroySentRows>((PetscObject)local, kSent, sent));
-  }
+  PetscCall(GetComposed<DestroySentRows>((PetscObject)local, kSent, &sent)); /* a new one has no id */
   PetscCall(PetscObjectGetId((PetscObject)local, &id));
   PetscCall(PetscObjectStateGet((PetscObject)local, &state));
   PetscCall(PetscObjectGetId((PetscObject)A, &whole_id));
@@ -898,8 +893,8 @@ PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The parts of A whose rows may be sent, or null: copies of a matrix that is not AIJ are the preconditioner's. */
-static PetscErrorCode GetParts(Mat A, Mat parts[2])
+/* The parts of A whose rows may be sent, and their copies, or null: copies of a matrix that is not AIJ are the preconditioner's. */
+static PetscErrorCode FindSent(Mat A, Mat parts[2], SentRows *copies[2])
 {
   PetscBool is_seq, is_mpi;
 
@@ -909,39 +904,40 @@ static PetscErrorCode GetParts(Mat A, Mat parts[2])
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_mpi));
   if (is_seq) parts[0] = A;
   if (is_mpi) PetscCall(MatMPIAIJGetSeqAIJ(A, &parts[0], &parts[1], nullptr));
+  for (int p = 0; p < 2; p++) {
+    copies[p] = nullptr;
+    if (parts[p]) PetscCall(PetscObjectContainerQuery((PetscObject)parts[p], kSent, (void **)&copies[p]));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatSendValuesNext(Mat A)
 {
-  Mat parts[2];
+  Mat       parts[2];
+  SentRows *copies[2];
 
   PetscFunctionBegin;
-  PetscCall(GetParts(A, parts));
-  for (Mat part : parts) {
-    SentRows *sent = nullptr;
-
-    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+  PetscCall(FindSent(A, parts, copies));
+  for (SentRows *sent : copies)
     if (sent && sent->state != -1) sent->refill = PETSC_TRUE; /* the copy is complete */
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A part may be used by itself, too, as PCBJACOBI does: who leaves first leaves its copy to the other. */
 static PetscErrorCode FreeCopies(Mat A)
 {
-  Mat parts[2];
+  Mat       parts[2];
+  SentRows *copies[2];
 
   PetscFunctionBegin;
-  PetscCall(GetParts(A, parts));
-  for (Mat part : parts) {
-    SentRows *sent  = nullptr;
+  PetscCall(FindSent(A, parts, copies));
+  for (int p = 0; p < 2; p++) {
+    SentRows *sent  = copies[p];
     MatUsers *users = nullptr;
 
-    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
     if (!sent) continue;
-    PetscCall(PetscObjectContainerQuery((PetscObject)part, kUsers, (void **)&users));
-    if (part != A) sent->whole_id = 0;
+    PetscCall(PetscObjectContainerQuery((PetscObject)parts[p], kUsers, (void **)&users));
+    if (parts[p] != A) sent->whole_id = 0;
     if (!sent->whole_id && (!users || !users->count)) PetscCall(FreeArrays(sent));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -949,15 +945,13 @@ static PetscErrorCode FreeCopies(Mat A)
 
 PetscErrorCode MatGetSentBytes(Mat A, PetscLogDouble *bytes, PetscLogDouble *in_all)
 {
-  Mat parts[2];
+  Mat       parts[2];
+  SentRows *copies[2];
 
   PetscFunctionBegin;
   *bytes = *in_all = 0;
-  PetscCall(GetParts(A, parts));
-  for (Mat part : parts) {
-    SentRows *sent = nullptr;
-
-    if (part) PetscCall(PetscObjectContainerQuery((PetscObject)part, kSent, (void **)&sent));
+  PetscCall(FindSent(A, parts, copies));
+  for (SentRows *sent : copies) {
     if (sent) *in_all += sent->bytes;
     if (sent && sent->n >= 0) *bytes += ((size_t)sent->n + 1 + sent->nnz) * sizeof(*sent->i) + sent->nnz * sizeof(*sent->a);
   }

@@ -529,15 +529,7 @@ PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, P
   BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, false, F->j, T_i, T_j);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(&T_nnz, T_i + n, sizeof(T_nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  PetscCall(ArrayCreate_CUDA(2 * ((size_t)n + 1 + T_nnz + N->nnz) * sizeof(LocalInt), (void **)&columns->T_i));
-  columns->n     = n;
-  columns->T_nnz = T_nnz;
-  columns->N_nnz = N->nnz;
-  columns->T_j   = columns->T_i + n + 1;
-  columns->T_at  = columns->T_j + T_nnz;
-  columns->N_i   = columns->T_at + T_nnz;
-  columns->N_j   = columns->N_i + n + 1;
-  columns->N_at  = columns->N_j + N->nnz;
+  PetscCall(BISAIColumnsCreate(n, T_nnz, N->nnz, columns));
   PetscCall(FindColumns_BISAI(n, T_nnz, T_i, T_j, F->a, columns->T_i, columns->T_j));
   PetscCall(FindColumns_BISAI(n, N->nnz, N->i, N->j, N->a, columns->N_i, columns->N_j));
   PetscCallCUDA(cudaMemsetAsync(longest, 0, 2 * sizeof(*longest), stream));

@@ -85,6 +85,8 @@ PetscErrorCode BISAIFindColumns_Host(const BlockLU *F, BISAITriangle, PetscBool 
                                      BISAIStats *);
 PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BSR *N, BISAIColumns *,
                                      BISAIStats *);
+/* Makes the arrays where `where` says. */
+PetscErrorCode BISAIColumnsCreate(LocalInt n, LocalInt T_nnz, LocalInt N_nnz, BISAIColumns *);
 PetscErrorCode BISAIColumnsDestroy(BISAIColumns *);
 size_t         BISAIColumnsBytes(const BISAIColumns *);
 

@@ -127,6 +127,21 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode BISAIColumnsCreate(LocalInt n, LocalInt T_nnz, LocalInt N_nnz, BISAIColumns *columns)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayCreate(2 * ((size_t)n + 1 + T_nnz + N_nnz) * sizeof(LocalInt), columns->where, (void **)&columns->T_i));
+  columns->n     = n;
+  columns->T_nnz = T_nnz;
+  columns->N_nnz = N_nnz;
+  columns->T_j   = columns->T_i + n + 1;
+  columns->T_at  = columns->T_j + T_nnz;
+  columns->N_i   = columns->T_at + T_nnz;
+  columns->N_j   = columns->N_i + n + 1;
+  columns->N_at  = columns->N_j + N_nnz;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode BISAIColumnsDestroy(BISAIColumns *columns)
 {
   PetscFunctionBegin;
@@ -168,15 +183,7 @@ PetscErrorCode BISAIFindColumns_Host(const BlockLU *F, BISAITriangle triangle, P
   for (LocalInt i = 0; i < n; i++) T_nnz += rows.end[i] - rows.begin[i];
   *columns       = BISAIColumns{};
   columns->where = PETSC_MEMTYPE_HOST;
-  PetscCall(ArrayCreate(2 * ((size_t)n + 1 + T_nnz + N->nnz) * sizeof(LocalInt), PETSC_MEMTYPE_HOST, (void **)&columns->T_i));
-  columns->n     = n;
-  columns->T_nnz = T_nnz;
-  columns->N_nnz = N->nnz;
-  columns->T_j   = columns->T_i + n + 1;
-  columns->T_at  = columns->T_j + T_nnz;
-  columns->N_i   = columns->T_at + T_nnz;
-  columns->N_j   = columns->N_i + n + 1;
-  columns->N_at  = columns->N_j + N->nnz;
+  PetscCall(BISAIColumnsCreate(n, T_nnz, N->nnz, columns));
   FindColumns_BISAI(n, rows.begin, rows.end, F->j, columns->T_i, columns->T_j, columns->T_at);
   FindColumns_BISAI(n, N->i, N->i + 1, N->j, columns->N_i, columns->N_j, columns->N_at);
   for (LocalInt c = 0; c < n; c++) longest = std::max(longest, columns->N_i[c + 1] - columns->N_i[c] - (diagonal ? 1 : 0));
