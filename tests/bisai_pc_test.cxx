@@ -735,13 +735,13 @@ TEST_CASE("bisai: an entry of L beyond single precision: a fallback without swee
       CHECK(Contains(ViewText((PC)plain), "left with the diagonal block alone: NL 1 block rows, NU 0 block rows"));
       CHECK(Finite(Applied(plain)));
       MUST(PCSetUp(relaxed));
-      CHECK(Got(PCGetFailedReason, relaxed) == PC_FACTOR_OTHER);
+      CHECK(ReasonOf(relaxed) == PC_FACTOR_OTHER);
       CHECK(
         Contains(ViewText((PC)relaxed),
                  "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: "
                  "use -pc_bisai_factor_precision double"));
       MUST(PCSetUp(wide));
-      CHECK(Got(PCGetFailedReason, wide) == PC_NOERROR);
+      CHECK(ReasonOf(wide) == PC_NOERROR);
       CHECK(Finite(Applied(wide)));
     }
 }

@@ -48,32 +48,6 @@ BSR Send(const TestBSR &W, FinePCPrecision precision, PetscMemType where)
   return sent;
 }
 
-/* Memory of either kind with a copy of what is on the host. */
-class Copy {
-public:
-  Copy(const std::vector<double> &values, PetscMemType where) : size_(values.size()), where_(where)
-  {
-    MUST(ArrayCreate(Bytes(), where_, (void **)&data));
-    MUST(ArrayCopy(data, values.data(), Bytes(), where_, PETSC_MEMTYPE_HOST));
-  }
-  Copy(const Copy &)            = delete;
-  Copy &operator=(const Copy &) = delete;
-  ~Copy() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data)); }
-
-  std::vector<double> Values() const
-  {
-    std::vector<double> values(size_);
-    MUST(ArrayCopy(values.data(), data, Bytes(), PETSC_MEMTYPE_HOST, where_));
-    return values;
-  }
-  double *data = nullptr;
-
-private:
-  size_t       Bytes() const { return size_ * sizeof(double); }
-  size_t       size_;
-  PetscMemType where_;
-};
-
 enum class Z { none, own, x, y };
 constexpr int kGuard = 5; /* entries behind the vectors */
 
@@ -86,13 +60,13 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
   if (kind == Z::y) std::copy(z.begin(), z.end(), before.begin());
   behind.resize(x.size() + kGuard, kNaN);
   BSR                      W = Send(T, precision, where);
-  const Copy               x_copy(behind, where), z_copy(z, where), y_copy(before, where);
-  const PetscScalar *const z_data = kind == Z::none  ? nullptr
-                                    : kind == Z::own ? z_copy.data
-                                    : kind == Z::x   ? x_copy.data
-                                                     : y_copy.data;
-  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, 1, {x_copy.data, z_data, y_copy.data, 0, 0, 0}, PETSC_FALSE));
-  else MUST(BSRMultiply_Host(&W, 1, {x_copy.data, z_data, y_copy.data, 0, 0, 0}));
+  const Array              x_copy(behind, where), z_copy(z, where), y_copy(before, where);
+  const PetscScalar *const z_data = kind == Z::none ? nullptr
+                                                    : (const double *)(kind == Z::own ? z_copy
+                                                                       : kind == Z::x ? x_copy
+                                                                                      : y_copy);
+  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, 1, {x_copy, z_data, y_copy, 0, 0, 0}, PETSC_FALSE));
+  else MUST(BSRMultiply_Host(&W, 1, {x_copy, z_data, y_copy, 0, 0, 0}));
   MUST(BSRDestroy(&W));
   return y_copy.Values();
 }
@@ -363,9 +337,9 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
   for (LocalInt bs : kBlockSizes) {
     const TestBSR T = RandomBSR(bs, 100, std::vector<LocalInt>(100, 5), 11);
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
-    const Copy x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
+    const Array x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
-    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, PETSC_FALSE)); }));
+    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, 1, {x, nullptr, y, 0, 0, 0}, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
   }
 }
@@ -383,12 +357,12 @@ TEST_CASE("block products right after one another, launched early, are those tha
         std::vector<double> results[2];
         CAPTURE(bs, (int)precision, length);
         for (PetscBool early : {PETSC_FALSE, PETSC_TRUE}) {
-          const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA),
+          const Array x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA),
             y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
-          MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, PETSC_FALSE));
+          MUST(BSRMultiply_CUDA(&W, 1, {x, nullptr, y, 0, 0, 0}, PETSC_FALSE));
           for (int k = 0; k < 5; k++) {
-            MUST(BSRMultiply_CUDA(&W, 1, {y.data, x.data, x.data, 0, 0, 0}, early)); /* x = x + W y */
-            MUST(BSRMultiply_CUDA(&W, 1, {x.data, nullptr, y.data, 0, 0, 0}, early));
+            MUST(BSRMultiply_CUDA(&W, 1, {y, x, x, 0, 0, 0}, early)); /* x = x + W y */
+            MUST(BSRMultiply_CUDA(&W, 1, {x, nullptr, y, 0, 0, 0}, early));
           }
           results[early] = y.Values();
         }
@@ -407,12 +381,12 @@ std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision,
                                     bool together, bool with_z)
 {
   const LocalInt ldx = T.columns * T.bs + gap, ldy = T.rows * T.bs + 2 * gap, ldz = T.rows * T.bs;
-  const Copy     x(RandomVector((size_t)columns * ldx, 1), where), z(RandomVector((size_t)columns * ldz, 2), where),
+  const Array    x(RandomVector((size_t)columns * ldx, 1), where), z(RandomVector((size_t)columns * ldz, 2), where),
     y(std::vector<double>((size_t)columns * ldy, kNaN), where);
   BSR        W        = Send(T, precision, where);
   const auto multiply = [&](LocalInt count, LocalInt first) {
-    const PetscScalar *const from = with_z ? z.data + (size_t)first * ldz : nullptr;
-    const BSRVectors         v{x.data + (size_t)first * ldx, from, y.data + (size_t)first * ldy, ldx, ldz, ldy};
+    const PetscScalar *const from = with_z ? z + (size_t)first * ldz : nullptr;
+    const BSRVectors         v{x + (size_t)first * ldx, from, y + (size_t)first * ldy, ldx, ldz, ldy};
     return PetscMemTypeDevice(where) ? BSRMultiply_CUDA(&W, count, v, PETSC_FALSE) : BSRMultiply_Host(&W, count, v);
   };
   if (together) MUST(multiply(columns, 0));

@@ -16,11 +16,6 @@
 namespace
 {
 
-const Type &CMATCH()
-{
-  return TypeOf(PCCMATCH);
-}
-
 /* With these small bodies have several levels on several ranks, and groups of ranks give their nodes to one. */
 constexpr const char *kWide    = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 0 ";
 constexpr const char *kGrouped = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 2000 -test_gather_factor 2 ";
@@ -185,11 +180,8 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
                   {"two materials", {16, 16, 16, {1, 1, 1}, 0.3, RandomCells}, 6},
                   {"plane stress", {40, 40, 0}},
                   {"tetrahedra", {10, 0, 0}}};
-  PetscMPIInt size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-
   for (const auto &problem : problems) {
-    if (size > 4 && !problem.eight) continue;
+    if (Ranks() > 4 && !problem.eight) continue;
     const Body body = AlongX(problem.of.ny ? MakeBody(problem.of) : Tetrahedra(problem.of.nx));
     for (const std::string &options : {std::string(), kWide + std::string("-@precision double")}) {
       const PetscInt alone = IterationsAlone(body, options);
@@ -557,14 +549,12 @@ TEST_CASE("cmatch: an indefinite matrix of nodes on several ranks", "[cmatch][no
     for (const double shift : {0.02, 0.1}) {
       const MatObject A  = WithModes(body);
       const PCObject  pc = MakePC(A, CMATCH(), options);
-      PCFailedReason  reason;
       CAPTURE(options, shift);
       for (int repeat = 0; repeat < 2; repeat++) { /* anew, and as a refill */
         const auto good = Applied(pc);
         MUST(MatShift(A, -shift));
         MUST(PCSetUp(pc));
-        MUST(PCGetFailedReason(pc, &reason));
-        CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+        CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
         CHECK(Contains(FailureOf(pc), "evel "));
         const MatObject same = SpreadBody(body, Even);
         MUST(MatCopy(same, A, SAME_NONZERO_PATTERN));
@@ -583,21 +573,13 @@ TEST_CASE("cmatch: nodes on several ranks: the memory of one rank ends", "[cmatc
     const auto expected = Applied(MakePC(A, CMATCH(), options));
     for (const bool refill : {false, true})
       for (const int rank : {0, Ranks() - 1}) {
-        int failed = 1;
+        bool failed = true;
         for (long n = 1; failed; n += 1 + n / 8) {
           CAPTURE(options, refill, rank, n);
           const PCObject pc = MakePC(A, CMATCH(), options);
           if (refill) MUST(PCSetUp(pc));
           Touch(A);
-          PetscErrorCode code;
-          {
-            const Errors        errors;
-            const FailingMemory failing(FailingMemory::Through::New, rank == Rank() ? n : 0);
-            code   = PCSetUp(pc);
-            failed = rank == Rank() && failing.Failed();
-          }
-          MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
-          REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+          failed = FailsOnAll(rank, n, [&] { return PCSetUp(pc); });
           if (n % 7 && failed) continue; /* the same object, once there is memory */
           MUST(PCSetUp(pc));
           CHECK(SameBits(Applied(pc), expected));
@@ -643,22 +625,6 @@ MatObject OnDevice(const Body &body, const Share &share = Even)
   MUST(MatSetBlockSize(A, body.k));
   AttachModes(A, body);
   return A;
-}
-
-void CheckSameLevels(PC pc, PC host)
-{
-  const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
-  REQUIRE(mine.A.size() == theirs.A.size());
-  for (size_t l = 0; l < mine.A.size(); l++) {
-    const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
-    CAPTURE(l);
-    CHECK((a.i == b.i && a.j == b.j));
-    CHECK(SameBits(a.a, b.a));
-    if (l + 1 == mine.A.size()) continue;
-    const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
-    CHECK((p.i == q.i && p.j == q.j));
-    CHECK(SameBits(p.a, q.a));
-  }
 }
 
 } // namespace

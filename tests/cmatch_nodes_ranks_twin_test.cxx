@@ -3,7 +3,6 @@
    have the bits of those on the host, on any number of ranks, for new values, too, and the cycles of both agree up to rounding.
 */
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "bodies.h"
@@ -18,23 +17,6 @@ struct Case {
   CMATCHParams params;
   LocalInt     m = 0; /* constants of each unknown, and more modes that are anything, instead of those of the body */
 };
-
-CMATCHParams Params(PetscInt gather_rows, PetscInt gather_ranks, PetscInt factor)
-{
-  CMATCHParams params;
-  params.coarse_size   = 20;
-  params.gather_rows   = gather_rows;
-  params.gather_ranks  = gather_ranks;
-  params.gather_factor = factor;
-  return params;
-}
-
-template <typename Change>
-CMATCHParams With(CMATCHParams params, Change change)
-{
-  change(params);
-  return params;
-}
 
 /* A grid with k unknowns at each point, which are coupled. */
 Body Coupled(LocalInt nx, LocalInt ny, LocalInt k)
@@ -54,17 +36,6 @@ Body Coupled(LocalInt nx, LocalInt ny, LocalInt k)
   return body;
 }
 
-/* Other values in the same nonzeros, which are those of a symmetric matrix if the first ones are */
-HostMatrix Changed(HostMatrix A)
-{
-  for (LocalInt row = 0; row < A.n; row++)
-    for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) {
-      A.a[e] *= 1 + 0.01 * ((row + A.j[e]) % 5);
-      if (A.j[e] == row) A.a[e] *= 1.05;
-    }
-  return A;
-}
-
 RanksTwin::Data DataOf(const Case &c, const HostMatrix &A)
 {
   RanksTwin::Data of{{}, c.body.k, c.m ? c.m : c.body.m(), c.body.B, std::vector<double>(A.n)};
@@ -77,26 +48,6 @@ RanksTwin::Data DataOf(const Case &c, const HostMatrix &A)
   for (LocalInt row = 0; row < A.n; row++)
     for (LocalInt b = 0; b < c.m; b++) of.B[(size_t)row * c.m + b] = b < c.body.k ? row % c.body.k == b : random.Between(-1, 1);
   return of;
-}
-
-std::vector<char> OperatorOf(const RanksTwin &twin, LocalInt l)
-{
-  const CMATCHNodesLevel &L       = twin.H->nodes->level[l];
-  const size_t            value   = FinePCPrecisionBytes(twin.H->params.precision);
-  const size_t            entries = (size_t)L.k * L.k;
-  std::vector<char>       blocks(L.blocks * entries * value);
-  const std::vector<char> A_i = twin.Bytes(L.A_i, (L.n + 1) * sizeof(LocalInt));
-  const std::vector<char> A_a = twin.Bytes(L.A_a, (L.slice ? (size_t)L.steps * kCMATCHSlice : L.blocks) * entries * value);
-  std::vector<char>       slice((CMATCHSliceCount(L.n) + 1) * sizeof(LocalInt));
-  if (L.slice) slice = twin.Bytes(L.slice, slice.size());
-  const LocalInt *const begin = (const LocalInt *)A_i.data(), *const start = (const LocalInt *)slice.data();
-  for (LocalInt i = 0; i < L.n; i++)
-    for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++)
-      for (LocalInt r = 0; r < L.k; r++)
-        for (LocalInt c = 0; c < L.k; c++)
-          std::copy_n(&A_a[CMATCHNodesPlace(L, i, begin[i], start[i / kCMATCHSlice], e, r, c) * value], value,
-                      &blocks[(((size_t)(begin[i] + e) * L.k + r) * L.k + c) * value]);
-  return blocks;
 }
 
 void CheckTransfer(const RanksTwin &x, const RanksTwin &y, LocalInt l)
@@ -173,38 +124,16 @@ void Compare(const Case &c, const Layout &layout, Seen *seen)
   const Share     nodes = [&](LocalInt n, int rank, int size) { return c.body.k * layout.share(n / c.body.k, rank, size); };
   const MatObject A = Spread(c.body.A, MATAIJ, nodes), other = Spread(Changed(c.body.A), MATAIJ, nodes);
   if (Ranks() == 1) return;
-  RanksTwin  host(PETSC_MEMTYPE_HOST), device(PETSC_MEMTYPE_CUDA), nccl(PETSC_MEMTYPE_CUDA);
-  const bool single = c.params.precision == FINEPC_SINGLE;
-  for (const bool keep : {false, true}) {
-    CAPTURE(keep);
-    const RanksTwin::Data of     = DataOf(c, keep ? Changed(c.body.A) : c.body.A);
-    const Mat             matrix = keep ? (Mat)other : (Mat)A;
-    const bool            made   = host.Compute(matrix, c.params, of, keep);
-    REQUIRE(device.Compute(matrix, c.params, of, keep) == made);
-    CHECK(device.stats.failure == host.stats.failure);
-    CHECK(device.stats.level == host.stats.level);
-    CHECK(device.stats.row == host.stats.row);
-    if (!made) return;
-    if (host.H->levels > host.H->several) CHECK(device.stats.end == host.stats.end);
-    CheckSame(host, device);
-    See(device, seen);
-    Random              random(91 + Rank());
-    std::vector<double> r(host.H->level[0].n);
-    for (double &value : r) value = random.Between(-1, 1);
-    const auto z = device.Apply(r), again = device.Apply(r);
-    CHECK(SameBits(z, again));
-    CHECK(DifferenceOfAll(z, host.Apply(r)) <= (single ? 1e-4 : 1e-11));
-    /* NCCL brings the same values, in the graph of the set-up before, too */
-    REQUIRE(nccl.Compute(matrix, c.params, of, keep));
-    if (!keep && !nccl.UseNCCL()) break;
-    if (const char *words = std::getenv("FINEPC_EMULATOR_WORDS"); words && *words != 's') CHECK(nccl.direct == (*words == '1'));
-    CHECK(SameBits(nccl.Apply(r), z));
-    for (double &value : r) value *= -1.5;
-    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->size = device.H->size = 3; /* a solver knows the size of the vector */
-    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->size = device.H->size = -1;
-  }
+  CompareTwins(
+    c.params,
+    [&](const RanksTwin &host, const RanksTwin &device) {
+      if (host.H->levels > host.H->several) CHECK(device.stats.end == host.stats.end);
+      CheckSame(host, device);
+      See(device, seen);
+    },
+    [&](RanksTwin *twin, bool keep) {
+      return twin->Compute(keep ? other : A, c.params, DataOf(c, keep ? Changed(c.body.A) : c.body.A), keep);
+    });
 }
 
 /* One entry of A, and the same of its transpose */

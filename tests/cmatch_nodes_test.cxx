@@ -9,7 +9,7 @@
 
 #include "bodies.h"
 #include "pc/cmatch/cmatch_nodes.h"
-#include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -553,11 +553,6 @@ TEST_CASE("cmatch: what cannot have a hierarchy of nodes", "[cmatch][nodes]")
 namespace
 {
 
-const Type &CMATCH()
-{
-  return TypeOf(PCCMATCH);
-}
-
 constexpr char kDouble[] = "-@precision double -ksp_norm_type unpreconditioned -ksp_rtol 1e-8";
 
 MatObject MatOf(const Body &body, MatType type = MATAIJ)
@@ -910,12 +905,9 @@ TEST_CASE("cmatch: the view names the node that cannot be preconditioned", "[cma
 
 TEST_CASE("cmatch: nodes of all ranks, or of each rank's block", "[cmatch][nodes][pc][mpi]")
 {
-  const Body  body = Cube(12);
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  const PetscInt  nodes = body.A.n / 3, mine = nodes / size + (rank < nodes % size);
-  const MatObject A = CreateMat(body.A, MATAIJ, PETSC_COMM_WORLD, 3 * mine);
+  const Body      body = Cube(12);
+  const PetscInt  mine = Even(body.A.n / 3, Rank(), Ranks());
+  const MatObject A    = CreateMat(body.A, MATAIJ, PETSC_COMM_WORLD, 3 * mine);
   PetscInt        begin;
   MUST(MatSetBlockSize(A, 3));
   MUST(MatGetOwnershipRange(A, &begin, nullptr));
@@ -924,9 +916,9 @@ TEST_CASE("cmatch: nodes of all ranks, or of each rank's block", "[cmatch][nodes
     MUST(PCSetCoordinates(PCOf(ksp), 3, mine, (PetscReal *)body.x.data() + begin));
     CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
     const std::string text = ViewText((KSP)ksp);
-    if (rank) continue;
+    if (Rank()) continue;
     CAPTURE(reach, text);
     CHECK(Contains(text, "hierarchy of nodes with 3 unknowns, 6 modes: rigid body modes of the coordinates\n"));
-    CHECK(Contains(text, "levels are those of the first rank's block\n") == (size > 1 && std::string(reach) == "local"));
+    CHECK(Contains(text, "levels are those of the first rank's block\n") == (Ranks() > 1 && std::string(reach) == "local"));
   }
 }

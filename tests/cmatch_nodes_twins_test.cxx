@@ -7,9 +7,7 @@
 #include <limits>
 
 #include "bodies.h"
-#include "pc/cmatch/cmatch_nodes.h"
-#include "sparse/memory.h"
-#include "support.h"
+#include "ranks_twin.h"
 
 namespace
 {
@@ -77,24 +75,6 @@ HostMatrix WithHub(LocalInt nx, LocalInt ny, LocalInt k)
   return FromRows(rows);
 }
 
-/* A copy of an array in the memory of a twin */
-class Copy {
-public:
-  Copy(const Vector &x, PetscMemType where) : where_(where)
-  {
-    MUST(ArrayCreate(x.size() * sizeof(double), where, &data_));
-    MUST(ArrayCopy(data_, x.data(), x.size() * sizeof(double), where, PETSC_MEMTYPE_HOST));
-  }
-  ~Copy() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, &data_)); }
-  Copy(const Copy &)              = delete;
-  Copy   &operator=(const Copy &) = delete;
-  double *data() const { return (double *)data_; }
-
-private:
-  PetscMemType where_;
-  void        *data_ = nullptr;
-};
-
 class Twin {
 public:
   Twin(const System &system, const CMATCHParams &params, PetscMemType where) : where_(where) { Compute(system, params, false); }
@@ -105,8 +85,8 @@ public:
   void Compute(const System &system, const CMATCHParams &params, bool keep)
   {
     const CSRCopy     A(system.A, where_);
-    const Copy        B(system.B, where_);
-    const CMATCHModes modes{system.k, system.m, B.data()};
+    const Array       B(system.B, where_);
+    const CMATCHModes modes{system.k, system.m, B};
     PoisonMemory(where_, ((size_t)1 << 20) + 64 * (size_t)system.A.nnz() * sizeof(double));
     std::memset((void *)&stats, 0x7f, sizeof(stats));
     MUST((PetscMemTypeDevice(where_) ? CMATCHNodesCompute_CUDA : CMATCHNodesCompute_Host)(&A.view, &modes, &params, (PetscBool)keep,
@@ -114,11 +94,9 @@ public:
   }
   Vector Apply(const Vector &r) const
   {
-    Vector     z(r.size(), std::numeric_limits<double>::quiet_NaN());
-    const Copy from(r, where_), to(z, where_);
-    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, from.data(), to.data()));
-    MUST(ArrayCopy(z.data(), to.data(), z.size() * sizeof(double), PETSC_MEMTYPE_HOST, where_));
-    return z;
+    const Array from(r, where_), to(Vector(r.size(), std::numeric_limits<double>::quiet_NaN()), where_);
+    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, from, to));
+    return to.Values();
   }
   const CMATCHNodesLevel &Level(LocalInt l) const { return H->nodes->level[l]; }
   std::vector<char>       Bytes(const void *array, size_t bytes) const
@@ -126,26 +104,6 @@ public:
     std::vector<char> copy(bytes);
     MUST(ArrayCopy(copy.data(), array, bytes, PETSC_MEMTYPE_HOST, where_));
     return copy;
-  }
-
-  /* The blocks of a level's operator, by rows */
-  std::vector<char> Operator(LocalInt l) const
-  {
-    const CMATCHNodesLevel &L     = Level(l);
-    const size_t            value = FinePCPrecisionBytes(H->params.precision), entries = (size_t)L.k * L.k;
-    std::vector<char>       blocks(L.blocks * entries * value);
-    const std::vector<char> A_i = Bytes(L.A_i, (L.n + 1) * sizeof(LocalInt)),
-                            A_a = Bytes(L.A_a, (L.slice ? (size_t)L.steps * kCMATCHSlice : L.blocks) * entries * value);
-    std::vector<char> slice((CMATCHSliceCount(L.n) + 1) * sizeof(LocalInt));
-    if (L.slice) slice = Bytes(L.slice, slice.size());
-    const LocalInt *const begin = (const LocalInt *)A_i.data(), *const start = (const LocalInt *)slice.data();
-    for (LocalInt i = 0; i < L.n; i++)
-      for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++)
-        for (LocalInt r = 0; r < L.k; r++)
-          for (LocalInt c = 0; c < L.k; c++)
-            std::copy_n(&A_a[CMATCHNodesPlace(L, i, begin[i], start[i / kCMATCHSlice], e, r, c) * value], value,
-                        &blocks[(((size_t)(begin[i] + e) * L.k + r) * L.k + c) * value]);
-    return blocks;
   }
 
   CMATCHHierarchy *H = nullptr;
@@ -169,7 +127,7 @@ void CheckLevel(const Twin &host, const Twin &device, LocalInt l)
   CHECK(host.H->level[l].n == device.H->level[l].n);
   CHECK(same(x.A_i, y.A_i, (n + 1) * index));
   CHECK(same(x.A_j, y.A_j, x.blocks * index));
-  CHECK(host.Operator(l) == device.Operator(l));
+  CHECK(OperatorOf(host, l) == OperatorOf(device, l));
   CHECK(x.lambda == y.lambda);
   if (x.lambda > 0) CHECK(same(x.D, y.D, n * k * k * value));
   if (x.lambda > 0) CHECK(x.raised == y.raised);
@@ -233,11 +191,7 @@ void Compare(System system, const CMATCHParams &params)
   Twin host(system, params, PETSC_MEMTYPE_HOST), device(system, params, PETSC_MEMTYPE_CUDA);
   CheckTwins(host, device);
   if (host.stats.failure) return;
-  for (LocalInt row = 0; row < system.A.n; row++)
-    for (LocalInt e = system.A.i[row]; e < system.A.i[row + 1]; e++) {
-      system.A.a[e] *= 1 + 0.01 * ((row + system.A.j[e]) % 5);
-      if (system.A.j[e] == row) system.A.a[e] *= 1.05;
-    }
+  system.A = Changed(system.A);
   host.Compute(system, params, true);
   device.Compute(system, params, true);
   CheckTwins(host, device);

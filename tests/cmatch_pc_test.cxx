@@ -9,15 +9,10 @@
 #include <numeric>
 
 #include "pc/cmatch/polynomial.h"
-#include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
-
-const Type &CMATCH()
-{
-  return TypeOf(PCCMATCH);
-}
 
 PetscInt Rows(Mat A)
 {
@@ -141,13 +136,6 @@ HostMatrix Tridiagonal(PetscInt n, double diagonal, double beside)
     if (row + 1 < n) rows[row].push_back({row + 1, beside});
   }
   return FromRows(rows);
-}
-
-PCFailedReason ReasonOf(PC pc)
-{
-  PCFailedReason reason;
-  MUST(PCGetFailedReason(pc, &reason));
-  return reason;
 }
 
 constexpr char kComplement[] = "in the complement of the null space";
@@ -378,9 +366,6 @@ TEST_CASE("cmatch: the matrices are there after a set-up that did not fail, and 
 
 TEST_CASE("cmatch: several ranks may have the hierarchies of their own blocks", "[cmatch][pc][hierarchy][mpi]")
 {
-  PetscMPIInt size, rank;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   for (const Kind &kind : CMATCH().kinds()) {
     CAPTURE(kind.name);
     const MatObject A = kind.Create(Blocks(Diffusion(60, 40, false, 32)), PETSC_COMM_WORLD);
@@ -395,12 +380,12 @@ TEST_CASE("cmatch: several ranks may have the hierarchies of their own blocks", 
     CHECK(Error(levels.A[0], 1, on_host) <= 1e-6);
     CHECK(ErrorOfGalerkin(levels) <= 1e-6);
     const std::string text = ViewText((PC)pc);
-    if (rank) continue;
+    if (Rank()) continue;
     CAPTURE(text);
-    CHECK(Contains(text, "levels are those of the first rank's block\n") == (size > 1));
+    CHECK(Contains(text, "levels are those of the first rank's block\n") == (Ranks() > 1));
     CHECK(Contains(text, "levels " + std::to_string(levels.A.size()) + ", operator complexity"));
     CHECK(Contains(text, ", 2400 rows, "));
-    CHECK(Contains(text, kComplement) == (size == 1)); /* A rank's block is not singular. */
+    CHECK(Contains(text, kComplement) == (Ranks() == 1)); /* A rank's block is not singular. */
   }
 }
 
@@ -655,8 +640,7 @@ TEST_CASE("cmatch: new values keep aggregates and patterns, and nothing else", "
 
 TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatch][pc][cycle][mpi]")
 {
-  constexpr LocalInt n = 54;
-  PetscMPIInt        rank;
+  constexpr LocalInt n   = 54;
   const auto         far = [](LocalInt row, LocalInt column) { /* two bonds of three */
                                                        const std::uint64_t a = std::min(row, column), b = std::max(row, column);
                                                        Random              random(a * 7919 + b);
@@ -688,7 +672,6 @@ TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatc
     {"other values, in about the same proportion", Sheet(n, 1, 1, 1e-4), Changed(Sheet(n, 1, 0.7, 1e-3), 3), false},
     {"a time step that grows", Sheet(n, 1, 1, 1e-2), Sheet(n, 1, 1, 1e-5), false},
   };
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   for (const Backend &backend : Backends())
     for (const Case &change : cases)
       for (const std::string options : {"", "-pc_cmatch_coarsening mis2 -pc_cmatch_precision double -pc_cmatch_reach local"}) {
@@ -703,7 +686,7 @@ TEST_CASE("cmatch: aggregates that do not fit new values are made anew", "[cmatc
         const std::string text = ViewText(PCOf(ksp));
         CHECK(mine.reason > 0);
         CHECK(mine.iterations <= (change.anew ? best.iterations : best.iterations + best.iterations / 2));
-        if (!rank) {
+        if (!Rank()) {
           CHECK(Contains(text, "aggregates made anew") == change.anew);
           CHECK(Contains(text, "kept from the last set-up") != change.anew);
           CHECK(Contains(text, "where they fit worst; beyond a share of 0."));

@@ -16,11 +16,6 @@
 namespace
 {
 
-const Type &CMATCH()
-{
-  return TypeOf(PCCMATCH);
-}
-
 /* Options with which small matrices have several levels on several ranks, and groups of ranks give their rows to one. */
 constexpr const char *kWide    = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 0 ";
 constexpr const char *kGrouped = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 200 -test_gather_factor 2 ";
@@ -995,9 +990,7 @@ TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and r
       const MatObject A  = Spread(ShortOf(50, part), MATAIJ, Even);
       const PCObject  pc = MakePC(A, CMATCH(), options);
       MUST(PCSetUp(pc));
-      PCFailedReason reason;
-      MUST(PCGetFailedReason(pc, &reason));
-      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
       const std::string text = ((const PC_Local *)((PC)pc)->data)->failure;
       CAPTURE(text);
       CHECK(Contains(text, " of level "));
@@ -1009,8 +1002,7 @@ TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and r
       /* A refill with values whose coarse operators fail on the old patterns fails no less, and leaves the object as good. */
       SetValues(A, Blocks(ShortOf(50, part)));
       MUST(PCSetUp(pc));
-      MUST(PCGetFailedReason(pc, &reason));
-      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
     }
 }
 
@@ -1022,19 +1014,11 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends", "[cmatch][rank
   for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai")}) {
     const auto expected = Applied(MakePC(A, CMATCH(), options));
     for (const int rank : {0, Ranks() - 1}) {
-      int failed = 1;
+      bool failed = true;
       for (long n = 1; failed; n += 1 + n / 10) {
         CAPTURE(options, rank, n);
         const PCObject pc = MakePC(A, CMATCH(), options);
-        PetscErrorCode code;
-        {
-          const Errors        errors;
-          const FailingMemory failing(FailingMemory::Through::New, rank == Rank() ? n : 0);
-          code   = PCSetUp(pc);
-          failed = rank == Rank() && failing.Failed();
-        }
-        MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
-        REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+        failed            = FailsOnAll(rank, n, [&] { return PCSetUp(pc); });
         if (n % 7 && failed) continue; /* the same object, once there is memory */
         MUST(PCSetUp(pc));
         CHECK(SameBits(Applied(pc), expected));
@@ -1050,23 +1034,15 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends while the levels
   const PCObject  pc = MakePC(A, CMATCH(), kWide);
   MUST(PCSetUp(pc));
   for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
-    int  failed = 1;
+    bool failed = true;
     long n      = 1;
     for (; failed; n++) {
       CAPTURE((int)through, n);
       const PetscLogDouble bytes = HostBytes();
       PetscInt             levels;
       Mat                 *operators, *prolongators;
-      PetscErrorCode       code;
-      {
-        const Errors        errors;
-        const FailingMemory failing(through, Rank() == Ranks() - 1 ? n : 0);
-        code   = PCCMATCHGetHierarchy(pc, &levels, &operators, &prolongators);
-        failed = Rank() == Ranks() - 1 && failing.Failed();
-      }
-      MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
-      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
-      if (!code) {
+      failed = FailsOnAll(Ranks() - 1, n, [&] { return PCCMATCHGetHierarchy(pc, &levels, &operators, &prolongators); }, through);
+      if (!failed) {
         for (PetscInt l = 0; l < levels; l++) MUST(MatDestroy(&operators[l]));
         for (PetscInt l = 0; l + 1 < levels; l++) MUST(MatDestroy(&prolongators[l]));
         MUST(PetscFree(operators));
@@ -1087,22 +1063,14 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends with new values"
   for (const std::string options : {kWide, kGrouped}) {
     SetValues(A, Changed(Blocks(H), 5));
     const auto expected = Applied(MakePC(A, CMATCH(), options));
-    int        failed   = 1;
+    bool       failed   = true;
     for (long n = 1; failed; n += 1 + n / 8) {
       CAPTURE(options, n);
       SetValues(A, Blocks(H));
       const PCObject pc = MakePC(A, CMATCH(), options);
       MUST(PCSetUp(pc));
       SetValues(A, Changed(Blocks(H), 5));
-      PetscErrorCode code;
-      {
-        const Errors        errors;
-        const FailingMemory failing(FailingMemory::Through::New, Rank() == Ranks() - 1 ? n : 0);
-        code   = PCSetUp(pc);
-        failed = Rank() == Ranks() - 1 && failing.Failed();
-      }
-      MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
-      REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      failed = FailsOnAll(Ranks() - 1, n, [&] { return PCSetUp(pc); });
       if (n % 7 && failed) continue;
       MUST(PCSetUp(pc));
       if (failed) CHECK(SameBits(Applied(pc), expected)); /* made anew */
@@ -1226,18 +1194,7 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
           }
           MUST(PCSetUp(pc));
           MUST(PCSetUp(host));
-          const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
-          REQUIRE(mine.A.size() == theirs.A.size());
-          for (size_t l = 0; l < mine.A.size(); l++) {
-            CAPTURE(l);
-            const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
-            CHECK((a.i == b.i && a.j == b.j));
-            CHECK(SameBits(a.a, b.a));
-            if (l + 1 == mine.A.size()) continue;
-            const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
-            CHECK((p.i == q.i && p.j == q.j));
-            CHECK(SameBits(p.a, q.a));
-          }
+          CheckSameLevels(pc, host);
           const auto y = Applied(pc);
           CHECK(Difference(y, Applied(host)) <= (single ? 1e-4 : 1e-11));
           CHECK(SameBits(y, Applied(pc)));
@@ -1350,11 +1307,9 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
     /* an indefinite matrix whose coarse operators fail, anew and on old patterns */
     const MatObject A  = Spread(ShortOf(50, 460), DeviceBackend().mat, Even);
     const PCObject  pc = MakePC(A, CMATCH(), options);
-    PCFailedReason  reason;
     for (int repeat = 0; repeat < 2; repeat++) {
       MUST(PCSetUp(pc));
-      MUST(PCGetFailedReason(pc, &reason));
-      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
       SetValues(A, Blocks(ShortOf(50, 0.5)));
       CHECK(SameBits(Applied(pc), Applied(MakePC(A, CMATCH(), options))));
       SetValues(A, Blocks(ShortOf(50, 460)));

@@ -2,8 +2,6 @@
    The twins of PCCMATCH's hierarchy of all ranks: aggregates, prolongators and operators of every level on the GPU have the bits of
    those on the host, on any number of ranks, for new values, too, and the cycles of both agree up to rounding.
 */
-#include <cstdlib>
-
 #include "ranks_twin.h"
 
 namespace
@@ -12,6 +10,7 @@ namespace
 void CheckSame(const RanksTwin &x, const RanksTwin &y)
 {
   const size_t value = FinePCPrecisionBytes(x.H->params.precision);
+  CHECK(x.stats.end == y.stats.end);
   CHECK(x.H->scale == y.H->scale);
   CHECK(x.H->inverted == y.H->inverted);
   REQUIRE(x.H->levels == y.H->levels);
@@ -68,59 +67,15 @@ struct Case {
   std::vector<double> w = {};
 };
 
-CMATCHParams Params(PetscInt gather_rows, PetscInt gather_ranks, PetscInt factor)
-{
-  CMATCHParams params;
-  params.coarse_size   = 20;
-  params.gather_rows   = gather_rows;
-  params.gather_ranks  = gather_ranks;
-  params.gather_factor = factor;
-  return params;
-}
-
-template <typename Change>
-CMATCHParams With(CMATCHParams params, Change change)
-{
-  change(params);
-  return params;
-}
-
 void Compare(const Case &c, const Layout &layout)
 {
   CAPTURE(c.name, layout.name);
   const MatObject A = Spread(c.A, MATAIJ, layout.share);
   if (Ranks() == 1) return;
-  RanksTwin  host(PETSC_MEMTYPE_HOST), device(PETSC_MEMTYPE_CUDA), nccl(PETSC_MEMTYPE_CUDA);
-  const bool single = c.params.precision == FINEPC_SINGLE;
-  for (const bool keep : {false, true}) {
-    CAPTURE(keep);
+  CompareTwins(c.params, CheckSame, [&](RanksTwin *twin, bool keep) {
     if (keep) SetValues(A, Changed(Blocks(c.A), 5));
-    const bool made = host.Compute(A, c.params, {c.w}, keep);
-    REQUIRE(device.Compute(A, c.params, {c.w}, keep) == made);
-    CHECK(device.stats.failure == host.stats.failure);
-    CHECK(device.stats.level == host.stats.level);
-    CHECK(device.stats.row == host.stats.row);
-    if (!made) return;
-    CHECK(device.stats.end == host.stats.end);
-    CheckSame(host, device);
-    Random              random(91 + Rank());
-    std::vector<double> r(host.H->level[0].n);
-    for (double &value : r) value = random.Between(-1, 1);
-    const auto z = device.Apply(r), again = device.Apply(r);
-    CHECK(SameBits(z, again));
-    CHECK(DifferenceOfAll(z, host.Apply(r)) <= (single ? 1e-4 : 1e-11));
-    /* NCCL brings the same values, in the graph of the set-up before, too */
-    REQUIRE(nccl.Compute(A, c.params, {c.w}, keep));
-    if (!keep && !nccl.UseNCCL()) break;
-    /* symmetric matrices have all that kernels need for exchanges of their own */
-    if (const char *words = std::getenv("FINEPC_EMULATOR_WORDS"); words && *words != 's') CHECK(nccl.direct == (*words == '1'));
-    CHECK(SameBits(nccl.Apply(r), z));
-    for (double &value : r) value *= -1.5;
-    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->size = device.H->size = 3; /* a solver knows the size of the vector */
-    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
-    nccl.H->size = device.H->size = -1;
-  }
+    return twin->Compute(A, c.params, {c.w}, keep);
+  });
 }
 
 /* A tridiagonal matrix: on many ranks there are rows that have nothing but ghosts beside them. */

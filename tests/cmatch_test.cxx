@@ -346,11 +346,6 @@ double Difference(const Vector &x, const Vector &y)
   return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-bool SameBits(const Vector &x, const Vector &y)
-{
-  return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0);
-}
-
 bool AllFinite(const Vector &x)
 {
   return std::all_of(x.begin(), x.end(), [](double value) { return std::isfinite(value); });

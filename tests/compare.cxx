@@ -183,11 +183,6 @@ bool SamePattern(const HostFactor &F, const HostFactor &G)
   return F.i == G.i && F.j == G.j;
 }
 
-static bool SameBits(const std::vector<double> &x, const std::vector<double> &y)
-{
-  return x.size() == y.size() && (x.empty() || !std::memcmp(x.data(), y.data(), x.size() * sizeof(double)));
-}
-
 bool SameBits(const HostFactor &F, const HostFactor &G)
 {
   return SamePattern(F, G) && SameBits(F.a, G.a) && SameBits(F.d, G.d);

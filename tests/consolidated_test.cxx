@@ -44,28 +44,7 @@ std::vector<Where> Places()
   return places;
 }
 
-/* A solver of A with these options, all of which are found when it is set up. */
-struct Solver {
-  Options   options;
-  KSPObject ksp;
-
-  Solver(Mat A, const char ksp_type[], const char pc_type[], const std::string &text) : options(text)
-  {
-    MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
-    MUST(KSPSetOperators(ksp, A, A));
-    MUST(KSPSetType(ksp, ksp_type));
-    MUST(PCSetType(pc(), pc_type));
-    MUST(KSPSetTolerances(ksp, 1e-8, PETSC_CURRENT, PETSC_CURRENT, 2000));
-    MUST(KSPSetFromOptions(ksp));
-  }
-  PC pc() const
-  {
-    PC found;
-    MUST(KSPGetPC(ksp, &found));
-    return found;
-  }
-  std::string View() const { return ViewText(ksp); }
-};
+using Solver = SolverWith;
 
 bool AreTogether(Mat A)
 {
@@ -112,16 +91,6 @@ Run PartOf(Run whole, Mat A)
 struct Pair {
   const char *solver, *type, *more;
 };
-
-MatObject InBlocks(const HostMatrix &H, MatType type, MPI_Comm comm, PetscInt bs)
-{
-  const MatObject A = CreateMat(H, MATAIJ, comm);
-  MatObject       B;
-  MUST(MatSetBlockSize(A, bs));
-  MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
-  MUST(MatConvert(A, type, MAT_INITIAL_MATRIX, B.put()));
-  return B;
-}
 
 PetscInt LinesIn(const std::string &name)
 {
@@ -1010,31 +979,20 @@ TEST_CASE("consolidated: memory ends on one rank, and all of them get an error",
   for (const bool leader : {true, false})
     for (const Pair &c : {Pair{KSPCGFUSED, PCJACOBI, ""}, Pair{KSPCGFUSED, PCCMATCH, ""}, Pair{KSPGMRESFUSED, PCAFSAI, ""}})
       for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
-        int failed = 1;
+        bool failed = true;
         for (long n = 1; failed; n += 1 + n / 8) {
           CAPTURE(leader, c.solver, c.type, (int)kind, n);
-          const bool mine = Rank() == (leader ? 0 : Ranks() - 1);
-          MPI_Comm   comm;
+          MPI_Comm comm;
           MPI_Comm_dup(PETSC_COMM_WORLD, &comm);
           {
             const MatObject A = CreateMat(Poisson(9, 8), MATAIJ, comm);
             const VecObject b = RightVec(A, 2), x = RightVec(A, 1);
             KSPObject       ksp;
-            PC              pc;
-            PetscErrorCode  code;
             MUST(KSPCreate(comm, ksp.put()));
             MUST(KSPSetOperators(ksp, A, A));
             MUST(KSPSetType(ksp, c.solver));
-            MUST(KSPGetPC(ksp, &pc));
-            MUST(PCSetType(pc, c.type));
-            {
-              const Errors        errors;
-              const FailingMemory failing(kind, mine ? n : 0);
-              code   = KSPSolve(ksp, b, x);
-              failed = mine && failing.Failed();
-            }
-            MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-            CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+            MUST(PCSetType(PCOf(ksp), c.type));
+            failed = FailsOnAll(leader ? 0 : Ranks() - 1, n, [&] { return KSPSolve(ksp, b, x); }, kind);
             if (!failed) CHECK(AreTogether(A));
           }
           MPI_Comm_free(&comm);

@@ -210,9 +210,7 @@ TEST_CASE("a diagonal of both signs is a failure that names a row of each", "[di
       const MatObject mixed = kind.Create(A, PETSC_COMM_WORLD);
       const PCObject  pc    = MakePC(mixed, type);
       MUST(PCSetUp(pc));
-      PCFailedReason reason;
-      MUST(PCGetFailedReason(pc, &reason));
-      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
       const std::string text = ((PC_Local *)((PC)pc)->data)->failure;
       CAPTURE(text);
       CHECK(Contains(text, "row 0 of the matrix has a positive diagonal entry and row " + std::to_string(begin * A.bs) +
@@ -275,9 +273,7 @@ TEST_CASE("rows of zeros that get values are rows like others", "[diagonal][loca
       MUST(MatAssemblyBegin(changing, MAT_FINAL_ASSEMBLY));
       MUST(MatAssemblyEnd(changing, MAT_FINAL_ASSEMBLY));
       MUST(PCSetUp(pc));
-      PCFailedReason reason;
-      MUST(PCGetFailedReason(pc, &reason));
-      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
     }
 }
 

@@ -92,32 +92,6 @@ private:
   GMRESFusedWork *work_ = nullptr;
 };
 
-/* Numbers in the memory of a backend. */
-class Array {
-public:
-  Array(const Backend &backend, const std::vector<double> &values) : where_(backend.where), size_(values.size())
-  {
-    MUST(ArrayCreate(size_ * sizeof(double), where_, (void **)&data_));
-    MUST(ArrayCopy(data_, values.data(), size_ * sizeof(double), where_, PETSC_MEMTYPE_HOST));
-  }
-  Array(const Array &)            = delete;
-  Array &operator=(const Array &) = delete;
-  ~Array() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
-
-  std::vector<double> Values() const
-  {
-    std::vector<double> values(size_);
-    MUST(ArrayCopy(values.data(), data_, size_ * sizeof(double), PETSC_MEMTYPE_HOST, where_));
-    return values;
-  }
-  double *data() const { return data_; }
-
-private:
-  PetscMemType where_;
-  size_t       size_;
-  double      *data_ = nullptr;
-};
-
 double Dot(const double *x, const double *y, LocalInt n)
 {
   long double sum = 0;
@@ -237,12 +211,12 @@ TEST_CASE("gmresfused: the operations on the basis, on both twins", "[gmresfused
           for (std::vector<double> *values : {&w, &second, &c, &more})
             for (double &value : *values) value = random.Between(-1, 1);
           for (LocalInt s = 0; s < kGMRESMostStep; s++) basis.Write(count + s, std::vector<double>(n, kNaN));
-          const Array   w_there(backend, w), second_there(backend, second);
+          const Array   w_there(w, backend.where), second_there(second, backend.where);
           const double  margin = 1e-13 * n, *u = basis.host.data();
           const double *of[kGMRESMostStep] = {w.data(), second.data()};
 
           for (LocalInt step : {1, 2}) {
-            const std::vector<const double *> there = {w_there.data(), second_there.data()};
+            const std::vector<const double *> there = {w_there, second_there};
             const std::vector<double>         sums  = basis.Dots(count, {there.begin(), there.begin() + step});
             const double                     *sum   = sums.data();
             const auto                        is    = [&](const double *x, const double *y) {
@@ -270,8 +244,8 @@ TEST_CASE("gmresfused: the operations on the basis, on both twins", "[gmresfused
             p[i] = 0.5 * sum;
             q[i] = 0.25 * (other - more[count] * p[i]);
           }
-          const Array p_there(backend, std::vector<double>(n, kNaN));
-          basis.Update(count, two, {w_there.data(), second_there.data()}, p_there.data(), pp);
+          const Array p_there(std::vector<double>(n, kNaN), backend.where);
+          basis.Update(count, two, {w_there, second_there}, p_there, pp);
           const std::vector<double> first = basis.Read(count), last = basis.Read(count + 1);
           for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(first[i] - p[i]) <= digits * count);
           for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(last[i] - q[i]) <= 2 * digits * count);
@@ -280,24 +254,24 @@ TEST_CASE("gmresfused: the operations on the basis, on both twins", "[gmresfused
           CHECK(p_there.Values() == last);
 
           basis.Write(count, std::vector<double>(n, kNaN));
-          const Array again(backend, std::vector<double>(n, kNaN));
-          basis.Update(count, one, {w_there.data()}, again.data(), pp);
+          const Array again(std::vector<double>(n, kNaN), backend.where);
+          basis.Update(count, one, {w_there}, again, pp);
           const std::vector<double> got = again.Values();
           CHECK(got == first);
           CHECK(std::fabs(pp[0] - Dot(got.data(), got.data(), n)) <= margin * count);
           CHECK(basis.Read(count) == got);
 
-          const Array in_place(backend, w);
-          basis.Update(count, one, {in_place.data()}, in_place.data(), nullptr);
+          const Array in_place(w, backend.where);
+          basis.Update(count, one, {in_place}, in_place, nullptr);
           CHECK(in_place.Values() == got);
 
-          const Array t(backend, std::vector<double>(n, kNaN));
-          basis.Combine(count, c, t.data());
+          const Array t(std::vector<double>(n, kNaN), backend.where);
+          basis.Combine(count, c, t);
           const std::vector<double> combined = t.Values();
           for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(combined[i] - (w[i] - 2 * p[i])) <= 1e-13 * count);
 
-          const Array x(backend, w);
-          basis.Store(count, 4, x.data());
+          const Array x(w, backend.where);
+          basis.Store(count, 4, x);
           const std::vector<double> stored = x.Values();
           for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(stored[i] - 4 * w[i]) <= 4 * digits);
           CHECK(basis.Read(count) == stored);
@@ -368,14 +342,14 @@ Vectors FusedBasis(const Backend &backend, const Vectors &W, LocalInt step)
   GMRESSmallBegin(&small, 1);
   for (LocalInt j = 0; j + 1 < count; j += made.products) {
     const LocalInt products = std::min(step, count - 1 - j);
-    const Array    w(backend, W[j + 1]), second(backend, W[j + products]), p(backend, std::vector<double>(n, kNaN));
-    double         pp[kGMRESMostStep];
+    const Array w(W[j + 1], backend.where), second(W[j + products], backend.where), p(std::vector<double>(n, kNaN), backend.where);
+    double      pp[kGMRESMostStep];
 
-    std::vector<const double *> there = {w.data()};
-    if (step > 1) there.push_back(second.data());
+    std::vector<const double *> there = {w};
+    if (step > 1) there.push_back(second);
     const std::vector<double> sums = basis.Dots(j + 1, there);
     GMRESSmallProject(&small, j, step, products, sums.data(), &made);
-    basis.Update(j + 1, {made.products, {made.c[0].data(), made.c[1].data()}, {made.scale[0], made.scale[1]}}, there, p.data(), pp);
+    basis.Update(j + 1, {made.products, {made.c[0].data(), made.c[1].data()}, {made.scale[0], made.scale[1]}}, there, p, pp);
     for (LocalInt s = 1; s <= made.products; s++) Q.push_back(Normalized(basis.Read(j + s)));
   }
   return Q;

@@ -512,10 +512,8 @@ TEST_CASE("a row that is bad is named by its number in the matrix, on all ranks"
           if (A.j[k] == bad) spoiled.a[k] = bad % 2 ? nan : -1;
         const MatObject mat = Spread(spoiled, backend.mat, Even);
         const PCObject  pc  = MakePC(mat, type, kAll);
-        PCFailedReason  reason;
         MUST(PCSetUp(pc));
-        MUST(PCGetFailedReason(pc, &reason));
-        CHECK(reason != PC_NOERROR);
+        CHECK(ReasonOf(pc) != PC_NOERROR);
         const std::string text = DataOf(pc)->failure;
         CAPTURE(text);
         CHECK(Contains(text, "Row " + std::to_string(bad) + " has "));
@@ -935,8 +933,7 @@ struct RankRows {
     const auto is_own = [=](LocalInt column) { return column >= begin && column < end; };
     for (LocalInt k = A.i[begin]; k < A.i[end]; k++)
       if (!is_own(A.j[k])) columns.push_back(A.j[k]);
-    std::sort(columns.begin(), columns.end());
-    columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+    SortUnique(&columns);
     for (LocalInt row = begin; row < end; row++) {
       for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
         HostMatrix &part = is_own(A.j[k]) ? own : others;

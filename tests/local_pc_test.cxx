@@ -36,11 +36,6 @@ PetscObjectState StateOf(PC pc)
   return Got(PetscObjectStateGet, (PetscObject)pc);
 }
 
-PCFailedReason ReasonOf(PC pc)
-{
-  return Got(PCGetFailedReason, pc);
-}
-
 PC_Local *LocalOf(PC pc)
 {
   return (PC_Local *)pc->data;

@@ -363,3 +363,8 @@ void ReplaceByCOO(Mat A, const HostMatrix &rows)
   MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
   MUST(MatSetValuesCOO(A, rows.a.data() + rows.i[begin], INSERT_VALUES));
 }
+
+bool SameBits(const std::vector<double> &x, const std::vector<double> &y)
+{
+  return x.size() == y.size() && (x.empty() || !std::memcmp(x.data(), y.data(), x.size() * sizeof(double)));
+}

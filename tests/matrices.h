@@ -68,6 +68,34 @@ struct PetscRows {
   std::vector<PetscInt> i, j;
 };
 
+bool SameBits(const std::vector<double> &, const std::vector<double> &);
+
+/* A copy of numbers in the memory of a twin. */
+class Array {
+public:
+  Array(const std::vector<double> &values, PetscMemType where) : size_(values.size()), where_(where)
+  {
+    MUST(ArrayCreate(size_ * sizeof(double), where_, (void **)&data_));
+    MUST(ArrayCopy(data_, values.data(), size_ * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+  }
+  Array(const Array &)            = delete;
+  Array &operator=(const Array &) = delete;
+  ~Array() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
+
+  operator double *() const { return data_; }
+  std::vector<double> Values() const
+  {
+    std::vector<double> values(size_);
+    MUST(ArrayCopy(values.data(), data_, size_ * sizeof(double), PETSC_MEMTYPE_HOST, where_));
+    return values;
+  }
+
+private:
+  size_t       size_;
+  PetscMemType where_;
+  double      *data_ = nullptr;
+};
+
 /* A's arrays where a kernel wants them, for a scope. */
 class CSRCopy {
 public:

@@ -9,7 +9,7 @@
 
 #include "blocks.h"
 #include "matrices.h"
-#include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -263,27 +263,15 @@ TEST_CASE("memory ends in a set-up on a GPU", "[memory][gpu]")
 /* The ranks count their allocations apart, so that the loop ends when there is none left on the rank that has no memory. */
 TEST_CASE("several ranks: memory ends on one of them, and all of them get an error", "[memory][mpi][two]")
 {
-  PetscMPIInt rank, size;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
   for (const Type &type : Types())
     for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
       const MatObject   A      = type.kinds()[0].Create(type.few(), PETSC_COMM_WORLD);
       const std::string reuse  = kind == FailingMemory::Through::PETSc ? "-pc_finepc_reuse always" : "";
-      int               failed = 1;
+      bool              failed = true;
       for (long n = 1; failed; n++) {
+        CAPTURE(type.name, (int)kind, n);
         const PCObject pc = MakePC(A, type, reuse);
-        PetscErrorCode code;
-        {
-          const Errors        errors;
-          const FailingMemory failing(kind, rank == size / 2 ? n : 0);
-          code   = PCSetUp(pc);
-          failed = rank == size / 2 && failing.Failed();
-        }
-        MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-        if (code == (failed ? PETSC_ERR_MEM : PETSC_SUCCESS)) continue;
-        CAPTURE(type.name, (int)kind, n, failed);
-        CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+        failed            = FailsOnAll(Ranks() / 2, n, [&] { return PCSetUp(pc); }, kind);
       }
     }
 }
@@ -291,9 +279,6 @@ TEST_CASE("several ranks: memory ends on one of them, and all of them get an err
 /* What an application makes when it is first needed is missing on one rank, and the others must not go on alone. */
 TEST_CASE("several ranks: memory ends on one of them in an application, and all of them get an error", "[memory][mpi]")
 {
-  PetscMPIInt rank, size;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
   for (const Type &type : Types())
     for (bool several : {false, true}) /* columns, or a transpose */
       for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
@@ -306,21 +291,14 @@ TEST_CASE("several ranks: memory ends on one of them in an application, and all 
         for (MatObject *dense : {&X, &Y})
           MUST(MatCreateDense(PETSC_COMM_WORLD, rows, PETSC_DECIDE, PETSC_DETERMINE, 5, nullptr, dense->put()));
         MUST(MatSetRandom(X, nullptr));
-        int failed = 1;
+        const auto apply  = [&] { return several ? PCMatApply(pc, X, Y) : PCApplyTranspose(pc, x, y); };
+        bool       failed = true;
         for (long n = 1; failed; n++) {
           CAPTURE(type.name, several, (int)kind, n);
-          PetscErrorCode code;
           MUST(MatScale(A, 2)); /* for a set-up, after which there is something to make again */
           MUST(PCSetUp(pc));
-          {
-            const Errors        errors;
-            const FailingMemory failing(kind, rank == size / 2 ? n : 0);
-            code   = several ? PCMatApply(pc, X, Y) : PCApplyTranspose(pc, x, y);
-            failed = rank == size / 2 && failing.Failed();
-          }
-          MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-          CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
-          MUST(several ? PCMatApply(pc, X, Y) : PCApplyTranspose(pc, x, y)); /* once there is memory */
+          failed = FailsOnAll(Ranks() / 2, n, apply, kind);
+          MUST(apply()); /* once there is memory */
           if (failed) MUST(PCReset(pc));
           if (failed) MUST(PCSetOperators(pc, A, A));
         }
@@ -420,35 +398,22 @@ struct SolverOfRanks {
 TEST_CASE("several ranks: memory ends on one of them in a solve, and all of them get an error",
           "[memory][cgfused][gmresfused][columns][mpi][long]")
 {
-  PetscMPIInt rank, size;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
   for (const Solved &solved : {Solved{KSPCGFUSED, 0}, Solved{KSPCGFUSED, 10}, Solved{KSPGMRESFUSED, 0}})
     for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc, FailingMemory::Through::Large}) {
-      int  failed = 1;
+      bool failed = true;
       long n      = 1;
       for (; failed; n += 1 + n / 8) {
         CAPTURE(solved.ksp, solved.columns, (int)kind, n);
         MPI_Comm comm;
         MPI_Comm_dup(PETSC_COMM_WORLD, &comm);
         {
-          const MatObject A = CreateMat(Poisson(40, 30 * size), MATAIJ, comm); /* a vector of a rank has 9600 bytes */
+          const MatObject A = CreateMat(Poisson(40, 30 * Ranks()), MATAIJ, comm); /* a vector of a rank has 9600 bytes */
           SolverOfRanks   solver(solved, A, comm);
-          PetscErrorCode  code;
           if (solved.columns) MUST(KSPSetUp(solver.ksp));
-          {
-            const Errors        errors;
-            const FailingMemory failing(kind, rank == size / 2 ? n : 0);
-            code   = solver.Solve();
-            failed = rank == size / 2 && failing.Failed();
-          }
-          MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-          CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+          failed = FailsOnAll(Ranks() / 2, n, [&] { return solver.Solve(); }, kind);
           if (solved.columns || kind != FailingMemory::Through::Large) { /* the same objects, once there is memory */
-            KSPConvergedReason reason;
             MUST(solver.Solve());
-            MUST(KSPGetConvergedReason(solver.ksp, &reason));
-            CHECK(reason > 0);
+            CHECK(ReasonOf(solver.ksp) > 0);
           }
         }
         MPI_Comm_free(&comm);

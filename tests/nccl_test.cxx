@@ -306,22 +306,14 @@ TEST_CASE("nccl: a communicator is kept, or the reason why there is none", "[ncc
 /* PETSc's own code for GPUs ends the program where new fails, so that the communicator is tried without CUDA alone. */
 TEST_CASE("nccl: the memory of one rank ends, and all of them get an error", "[nccl][memory][mpi]")
 {
-  int failed = !kHasCUDA;
+  bool failed = !kHasCUDA;
   for (long n = 1; failed; n++) {
     CAPTURE(n);
-    PetscErrorCode code;
-    MPI_Comm       comm;
-    NCCL          *nccl;
-    const char    *why;
+    MPI_Comm    comm;
+    NCCL       *nccl;
+    const char *why;
     MUST(MPI_Comm_dup(PETSC_COMM_WORLD, &comm));
-    {
-      const Errors        errors;
-      const FailingMemory failing(FailingMemory::Through::New, Rank() == Ranks() - 1 ? n : 0);
-      code   = NCCLOf(comm, &nccl, &why);
-      failed = Rank() == Ranks() - 1 && failing.Failed();
-    }
-    MPI_Bcast(&failed, 1, MPI_INT, Ranks() - 1, PETSC_COMM_WORLD);
-    CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+    failed = FailsOnAll(Ranks() - 1, n, [&] { return NCCLOf(comm, &nccl, &why); });
     MUST(NCCLOf(comm, &nccl, &why)); /* nothing half-made is found */
     CHECK((nccl || *why));
     MUST(MPI_Comm_free(&comm));

@@ -52,31 +52,11 @@ HostMatrix Box(LocalInt nx, LocalInt ny, LocalInt nz)
   return DeviceIsEmulated() ? Poisson(nx / 3, ny / 3, nz / 3) : Poisson(nx, ny, nz);
 }
 
-/* A solver of A with these options, all of which are found when it is set up. */
-struct Solver {
-  Options   options;
-  KSPObject ksp;
-
-  Solver(Mat A, const char ksp_type[], const char pc_type[], const std::string &text) : options(text)
+/* Its solutions are compared with those of twins. */
+struct Solver : SolverWith {
+  Solver(Mat A, const char ksp_type[], const char pc_type[], const std::string &text) :
+      SolverWith(A, ksp_type, pc_type, text, kPetscHasCUDA ? 1e-8 : 1e-12)
   {
-    PC pc;
-    MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
-    MUST(KSPSetOperators(ksp, A, A));
-    MUST(KSPSetType(ksp, ksp_type));
-    MUST(KSPGetPC(ksp, &pc));
-    MUST(PCSetType(pc, pc_type));
-    MUST(KSPSetTolerances(ksp, kPetscHasCUDA ? 1e-8 : 1e-12, PETSC_CURRENT, PETSC_CURRENT, 2000)); /* for solutions of twins */
-    MUST(KSPSetFromOptions(ksp));
-  }
-  std::string View() const { return ViewText(ksp); }
-
-  /* For one of two solvers that are there at a time: -finepc_backend is looked for in the options of the last one. */
-  void Use(FinePCBackend backend) const
-  {
-    PC pc;
-    MUST(KSPGetPC(ksp, &pc));
-    MUST(PCFinePCSetBackend(pc, backend));
-    MUST(KSPFinePCSetBackend(ksp, backend));
   }
 };
 
@@ -85,16 +65,6 @@ bool IsSent(Mat A)
   PetscBool sent;
   MUST(MatIsOffloaded(A, &sent));
   return sent;
-}
-
-MatObject InBlocks(const HostMatrix &H, MatType type, MPI_Comm comm, PetscInt bs)
-{
-  const MatObject A = CreateMat(H, MATAIJ, comm);
-  MatObject       B;
-  MUST(MatSetBlockSize(A, bs));
-  MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
-  MUST(MatConvert(A, type, MAT_INITIAL_MATRIX, B.put()));
-  return B;
 }
 
 } // namespace

@@ -281,7 +281,7 @@ Type FactoredInverse(PCType name)
   return type;
 }
 
-Type AFSAI()
+Type MakeAFSAI()
 {
   Type type         = FactoredInverse(PCAFSAI);
   type.event        = "AFSAIFactor";
@@ -333,7 +333,7 @@ Type AFSAI()
   return type;
 }
 
-Type SFSAI()
+Type MakeSFSAI()
 {
   Type type        = FactoredInverse(PCSFSAI);
   type.event       = "SFSAIFactor";
@@ -383,7 +383,7 @@ HostBlocks ZeroPivot()
   return A;
 }
 
-Type BISAI()
+Type MakeBISAI()
 {
   Type type{};
   type.name        = PCBISAI;
@@ -476,7 +476,7 @@ Type BISAI()
 
 constexpr PetscInt kLine = 48, kLines = 45; /* of the good matrix */
 
-Type RRB()
+Type MakeRRB()
 {
   Type type{};
   type.name    = PCRRB;
@@ -536,7 +536,7 @@ HostBlocks Jumps()
   return Blocks(A);
 }
 
-Type CMATCH()
+Type MakeCMATCH()
 {
   Type type{};
   type.name    = PCCMATCH;
@@ -639,7 +639,7 @@ Type CMATCH()
 
 const std::vector<Type> &Types()
 {
-  static const std::vector<Type> types = {AFSAI(), SFSAI(), BISAI(), RRB(), CMATCH()};
+  static const std::vector<Type> types = {MakeAFSAI(), MakeSFSAI(), MakeBISAI(), MakeRRB(), MakeCMATCH()};
   return types;
 }
 
@@ -717,6 +717,32 @@ PC PCOf(KSP ksp)
   return pc;
 }
 
+SolverWith::SolverWith(Mat A, const char ksp_type[], const char pc_type[], const std::string &text, double rtol) : options(text)
+{
+  MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetType(ksp, ksp_type));
+  MUST(PCSetType(pc(), pc_type));
+  MUST(KSPSetTolerances(ksp, rtol, PETSC_CURRENT, PETSC_CURRENT, 2000));
+  MUST(KSPSetFromOptions(ksp));
+}
+
+void SolverWith::Use(FinePCBackend backend) const
+{
+  MUST(PCFinePCSetBackend(pc(), backend));
+  MUST(KSPFinePCSetBackend(ksp, backend));
+}
+
+MatObject InBlocks(const HostMatrix &H, MatType type, MPI_Comm comm, PetscInt bs)
+{
+  const MatObject A = CreateMat(H, MATAIJ, comm);
+  MatObject       B;
+  MUST(MatSetBlockSize(A, bs));
+  MUST(MatSetOption(A, MAT_SYMMETRIC, PETSC_TRUE));
+  MUST(MatConvert(A, type, MAT_INITIAL_MATRIX, B.put()));
+  return B;
+}
+
 std::vector<double> Values(Vec x)
 {
   const PetscScalar *array;
@@ -788,11 +814,6 @@ std::vector<double> AppliedFactors(PC pc, const Type &type)
   MUST(MatMult(first, x, w));
   MUST(MatMult(second, w, y));
   return Values(y);
-}
-
-bool SameBits(const std::vector<double> &x, const std::vector<double> &y)
-{
-  return x.size() == y.size() && (x.empty() || !std::memcmp(x.data(), y.data(), x.size() * sizeof(double)));
 }
 
 bool Finite(const std::vector<double> &x)

@@ -135,6 +135,10 @@ struct Type {
 };
 const std::vector<Type> &Types();
 const Type              &TypeOf(PCType);
+inline const Type       &CMATCH()
+{
+  return TypeOf(PCCMATCH);
+}
 
 /* KSPCG with a preconditioner, and whatever the options say; without any, those of the Options around. */
 KSPObject MakeKSP(Mat, const std::string &options, PCType);
@@ -143,6 +147,21 @@ PCObject  MakePC(Mat, const std::string &options, PCType);
 KSPObject MakeKSP(Mat, const Type &, const std::string &options = "");
 PCObject  MakePC(Mat, const Type &, const std::string &options = "");
 PC        PCOf(KSP);
+
+/* A solver of A with these options, all of which are found when it is set up. */
+struct SolverWith {
+  Options   options;
+  KSPObject ksp;
+
+  SolverWith(Mat A, const char ksp_type[], const char pc_type[], const std::string &text, double rtol = 1e-8);
+  PC          pc() const { return PCOf(ksp); }
+  std::string View() const { return ViewText(ksp); }
+  /* For one of two solvers that are there at a time: -finepc_backend is looked for in the options of the last one. */
+  void Use(FinePCBackend) const;
+};
+
+/* A symmetric matrix of this type with blocks of this size */
+MatObject InBlocks(const HostMatrix &, MatType, MPI_Comm, PetscInt bs);
 
 /* 5 points on n x n with these conductivities in x and y, and `shift` on the diagonal; bonds that are broken stay stored, as zeros.
  */
@@ -157,7 +176,6 @@ VecObject RightVec(Mat, std::uint64_t seed = 1);
 std::vector<double> Applied(PC, bool transpose = false);
 /* The same product by way of the factors that the user gets. */
 std::vector<double> AppliedFactors(PC, const Type &);
-bool                SameBits(const std::vector<double> &, const std::vector<double> &);
 bool                Finite(const std::vector<double> &);
 bool                Infinite(const std::vector<double> &); /* every one of them */
 /* Largest difference relative to the largest entry */

@@ -75,32 +75,6 @@ double Tolerance(const Backend &backend, FinePCPrecision precision)
   return PetscMemTypeDevice(backend.where) && precision == FINEPC_SINGLE ? 1e-5 : 1e-12;
 }
 
-/* Numbers in the memory of the factors. */
-class Array {
-public:
-  Array(const std::vector<PetscScalar> &numbers, PetscMemType where) : size_(numbers.size() * sizeof(PetscScalar)), where_(where)
-  {
-    MUST(ArrayCreate(size_, where, (void **)&data_));
-    MUST(ArrayCopy(data_, numbers.data(), size_, where, PETSC_MEMTYPE_HOST));
-  }
-  ~Array() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
-  Array(const Array &)            = delete;
-  Array &operator=(const Array &) = delete;
-
-  operator PetscScalar *() const { return data_; }
-  std::vector<PetscScalar> ToHost() const
-  {
-    std::vector<PetscScalar> numbers(size_ / sizeof(PetscScalar));
-    MUST(ArrayCopy(numbers.data(), data_, size_, PETSC_MEMTYPE_HOST, where_));
-    return numbers;
-  }
-
-private:
-  size_t       size_;
-  PetscMemType where_;
-  PetscScalar *data_ = nullptr;
-};
-
 /* Numbers for so many columns of n, with what must not be read between them. */
 std::vector<PetscScalar> Columns(LocalInt n, LocalInt columns, LocalInt ld)
 {
@@ -126,7 +100,7 @@ TEST_CASE("apply to one and to several columns", "[pcinverse]")
           PetscLogDouble flops = -1;
           MUST(PCInverseNeedWork(&inverse.M, columns));
           MUST(PCInverseApply(&inverse.M, columns, X, ldx, Y, ldy, &flops));
-          const auto y     = Y.ToHost();
+          const auto y     = Y.Values();
           double     worst = 0;
           for (LocalInt c = 0; c < columns; c++) worst = std::max(worst, inverse.Error(x.data() + c * ldx, y.data() + c * ldy));
           CHECK(worst <= Tolerance(backend, precision));

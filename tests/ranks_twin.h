@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "device.h"
@@ -119,18 +120,9 @@ public:
 
   std::vector<double> Apply(const std::vector<double> &r)
   {
-    const size_t        bytes = r.size() * sizeof(double);
-    std::vector<double> z(r.size(), std::nan(""));
-    void               *r_copy, *z_copy;
-    MUST(ArrayCreate(bytes, where_, &r_copy));
-    MUST(ArrayCreate(bytes, where_, &z_copy));
-    MUST(ArrayCopy(r_copy, r.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(z_copy, z.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, (const PetscScalar *)r_copy, (PetscScalar *)z_copy));
-    MUST(ArrayCopy(z.data(), z_copy, bytes, PETSC_MEMTYPE_HOST, where_));
-    MUST(ArrayDestroy(where_, &r_copy));
-    MUST(ArrayDestroy(where_, &z_copy));
-    return z;
+    const Array from(r, where_), to(std::vector<double>(r.size(), std::nan("")), where_);
+    MUST((PetscMemTypeDevice(where_) ? CMATCHApply_CUDA : CMATCHApply_Host)(H, from, to));
+    return to.Values();
   }
 
   std::vector<char> Bytes(const void *from, size_t bytes) const
@@ -182,4 +174,94 @@ inline double DifferenceOfAll(const std::vector<double> &x, const std::vector<do
   }
   MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
   return most[1] > 0 ? most[0] / most[1] : most[0];
+}
+
+/* Rows on few ranks, by these options. */
+inline CMATCHParams Params(PetscInt gather_rows, PetscInt gather_ranks, PetscInt factor)
+{
+  CMATCHParams params;
+  params.coarse_size   = 20;
+  params.gather_rows   = gather_rows;
+  params.gather_ranks  = gather_ranks;
+  params.gather_factor = factor;
+  return params;
+}
+
+template <typename Change>
+CMATCHParams With(CMATCHParams params, Change change)
+{
+  change(params);
+  return params;
+}
+
+/* Other values in the same nonzeros, which are those of a symmetric matrix if the first ones are */
+inline HostMatrix Changed(HostMatrix A)
+{
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) {
+      A.a[e] *= 1 + 0.01 * ((row + A.j[e]) % 5);
+      if (A.j[e] == row) A.a[e] *= 1.05;
+    }
+  return A;
+}
+
+/* The blocks of the operator of a level of nodes, by rows */
+template <typename Twin>
+std::vector<char> OperatorOf(const Twin &twin, LocalInt l)
+{
+  const CMATCHNodesLevel &L       = twin.H->nodes->level[l];
+  const size_t            value   = FinePCPrecisionBytes(twin.H->params.precision);
+  const size_t            entries = (size_t)L.k * L.k;
+  std::vector<char>       blocks(L.blocks * entries * value);
+  const std::vector<char> A_i = twin.Bytes(L.A_i, (L.n + 1) * sizeof(LocalInt));
+  const std::vector<char> A_a = twin.Bytes(L.A_a, (L.slice ? (size_t)L.steps * kCMATCHSlice : L.blocks) * entries * value);
+  std::vector<char>       slice((CMATCHSliceCount(L.n) + 1) * sizeof(LocalInt));
+  if (L.slice) slice = twin.Bytes(L.slice, slice.size());
+  const LocalInt *const begin = (const LocalInt *)A_i.data(), *const start = (const LocalInt *)slice.data();
+  for (LocalInt i = 0; i < L.n; i++)
+    for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++)
+      for (LocalInt r = 0; r < L.k; r++)
+        for (LocalInt c = 0; c < L.k; c++)
+          std::copy_n(&A_a[CMATCHNodesPlace(L, i, begin[i], start[i / kCMATCHSlice], e, r, c) * value], value,
+                      &blocks[(((size_t)(begin[i] + e) * L.k + r) * L.k + c) * value]);
+  return blocks;
+}
+
+/*
+   Set-ups on the host and on the GPU give the same, anew and with new values, and so do their cycles up to rounding, and the cycle
+   with NCCL to the last bit. `compute` makes a hierarchy, or says that a rank has failed.
+*/
+inline void CompareTwins(const CMATCHParams                                                        &params,
+                         const std::function<void(const RanksTwin &host, const RanksTwin &device)> &check,
+                         const std::function<bool(RanksTwin *, bool keep)>                         &compute)
+{
+  RanksTwin  host(PETSC_MEMTYPE_HOST), device(PETSC_MEMTYPE_CUDA), nccl(PETSC_MEMTYPE_CUDA);
+  const bool single = params.precision == FINEPC_SINGLE;
+  for (const bool keep : {false, true}) {
+    CAPTURE(keep);
+    const bool made = compute(&host, keep);
+    REQUIRE(compute(&device, keep) == made);
+    CHECK(device.stats.failure == host.stats.failure);
+    CHECK(device.stats.level == host.stats.level);
+    CHECK(device.stats.row == host.stats.row);
+    if (!made) return;
+    check(host, device);
+    Random              random(91 + Rank());
+    std::vector<double> r(host.H->level[0].n);
+    for (double &value : r) value = random.Between(-1, 1);
+    const auto z = device.Apply(r), again = device.Apply(r);
+    CHECK(SameBits(z, again));
+    CHECK(DifferenceOfAll(z, host.Apply(r)) <= (single ? 1e-4 : 1e-11));
+    /* NCCL brings the same values, in the graph of the set-up before, too */
+    REQUIRE(compute(&nccl, keep));
+    if (!keep && !nccl.UseNCCL()) break;
+    /* symmetric matrices have all that kernels need for exchanges of their own */
+    if (const char *words = std::getenv("FINEPC_EMULATOR_WORDS"); words && *words != 's') CHECK(nccl.direct == (*words == '1'));
+    CHECK(SameBits(nccl.Apply(r), z));
+    for (double &value : r) value *= -1.5;
+    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
+    nccl.H->size = device.H->size = 3; /* a solver knows the size of the vector */
+    CHECK(SameBits(nccl.Apply(r), device.Apply(r)));
+    nccl.H->size = device.H->size = -1;
+  }
 }

@@ -93,6 +93,37 @@ HostMatrix Gathered(Mat A)
   return result;
 }
 
+void CheckSameLevels(PC pc, PC host)
+{
+  const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
+  REQUIRE(mine.A.size() == theirs.A.size());
+  for (size_t l = 0; l < mine.A.size(); l++) {
+    const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
+    CAPTURE(l);
+    CHECK((a.i == b.i && a.j == b.j));
+    CHECK(SameBits(a.a, b.a));
+    if (l + 1 == mine.A.size()) continue;
+    const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
+    CHECK((p.i == q.i && p.j == q.j));
+    CHECK(SameBits(p.a, q.a));
+  }
+}
+
+bool FailsOnAll(int rank, long n, const std::function<PetscErrorCode()> &call, FailingMemory::Through through)
+{
+  int            failed;
+  PetscErrorCode code;
+  {
+    const Errors        errors;
+    const FailingMemory failing(through, rank == Rank() ? n : 0);
+    code   = call();
+    failed = rank == Rank() && failing.Failed();
+  }
+  MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+  REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+  return failed;
+}
+
 std::vector<Type> FSAITypes()
 {
   return {TypeOf(PCAFSAI), TypeOf(PCSFSAI)};
@@ -135,8 +166,6 @@ std::string CommunicationOf(KSP ksp)
 
 void CheckCommunication(KSP ksp, const std::string &wanted)
 {
-  PetscMPIInt rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const std::string line = CommunicationOf(ksp);
-  if (rank == 0) CHECK(line.substr(0, wanted.size()) == wanted);
+  if (!Rank()) CHECK(line.substr(0, wanted.size()) == wanted);
 }

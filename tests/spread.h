@@ -34,6 +34,12 @@ bool CountsAreSeen();
 
 /* All rows of a matrix on every rank. */
 HostMatrix Gathered(Mat);
+/* The matrices of the hierarchies of two PCCMATCH are the same to the last bit. */
+void CheckSameLevels(PC, PC);
+
+/* Whether the n-th allocation of this rank in a call fails, as there are so many. Then the call is an error on all ranks. */
+bool FailsOnAll(int rank, long n, const std::function<PetscErrorCode()> &call,
+                FailingMemory::Through = FailingMemory::Through::New);
 
 /* The types of preconditioners whose factors may reach other ranks, and the options with which they reach all of them. */
 std::vector<Type>     FSAITypes();

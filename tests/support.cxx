@@ -69,6 +69,11 @@ KSPConvergedReason ReasonOf(KSP ksp)
   return Got(KSPGetConvergedReason, ksp);
 }
 
+PCFailedReason ReasonOf(PC pc)
+{
+  return Got(PCGetFailedReason, pc);
+}
+
 PetscInt IterationsOf(KSP ksp)
 {
   return Got(KSPGetIterationNumber, ksp);

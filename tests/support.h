@@ -98,6 +98,7 @@ T Got(PetscErrorCode (*get)(Of, T *), std::common_type_t<Of> object)
 void               Assemble(Mat);
 void               SetValues(Vec, const std::vector<double> &); /* of this rank's part */
 KSPConvergedReason ReasonOf(KSP);
+PCFailedReason     ReasonOf(PC);
 PetscInt           IterationsOf(KSP);
 double             ResidualOf(Mat, Vec b, Vec x); /* ||b - A x|| / ||b||, or without the division where b is 0 */
 
