@@ -959,24 +959,30 @@ TEST_CASE("cmatch on several ranks: a view adds up all levels at once", "[cmatch
 
 /* ------------------------------------------ the end ------------------------------------------- */
 
+/* A row whose diagonal entry is not positive is named on all ranks. */
+static void CheckBadRows(MatType type, const std::string &options)
+{
+  for (LocalInt bad : {0, 41, 89}) {
+    CAPTURE(options, bad);
+    HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
+    for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+      if (A.j[k] == bad) spoiled.a[k] = -1;
+    const MatObject mat = Spread(spoiled, type, Even);
+    const KSPObject ksp = MakeKSP(mat, CMATCH(), options);
+    CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+    const std::string text = ((const PC_Local *)PCOf(ksp)->data)->failure;
+    CAPTURE(text);
+    CHECK(Contains(text, "Row " + std::to_string(bad) + " has a diagonal entry that is not positive"));
+    SetValues(mat, Blocks(A));                                /* and all is well again */
+    if (kPCApplySetsUp) MUST(KSPSetOperators(ksp, mat, mat)); /* or KSPCG would still see the failure */
+    CHECK(Solve(ksp).reason > 0);
+  }
+}
+
 TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][two][four][eight]")
 {
   for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai")})
-    for (LocalInt bad : {0, 41, 89}) {
-      CAPTURE(options, bad);
-      HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
-      for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
-        if (A.j[k] == bad) spoiled.a[k] = -1;
-      const MatObject mat = Spread(spoiled, MATAIJ, Even);
-      const KSPObject ksp = MakeKSP(mat, CMATCH(), options);
-      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
-      const std::string text = ((const PC_Local *)PCOf(ksp)->data)->failure;
-      CAPTURE(text);
-      CHECK(Contains(text, "Row " + std::to_string(bad) + " has a diagonal entry that is not positive"));
-      SetValues(mat, Blocks(A));                                /* and all is well again */
-      if (kPCApplySetsUp) MUST(KSPSetOperators(ksp, mat, mat)); /* or KSPCG would still see the failure */
-      CHECK(Solve(ksp).reason > 0);
-    }
+    CheckBadRows(MATAIJ, options);
 }
 
 /* A little beyond the smallest eigenvalues the coarsest operator is indefinite, far beyond them the diagonals of coarse operators.
@@ -1290,20 +1296,7 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
     CHECK(solution.true_residual <= 2e-8);
     CHECK(std::abs(solution.iterations - of_host.iterations) <= 1);
     if (Ranks() <= 4) CHECK(solution.iterations <= 35);
-    for (LocalInt bad : {0, 41, 89}) {
-      CAPTURE(bad);
-      HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
-      for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
-        if (A.j[k] == bad) spoiled.a[k] = -1;
-      const MatObject mat    = Spread(spoiled, DeviceBackend().mat, Even);
-      const KSPObject failed = MakeKSP(mat, CMATCH(), options);
-      CHECK(Solve(failed).reason == KSP_DIVERGED_PC_FAILED);
-      const std::string text = ((const PC_Local *)PCOf(failed)->data)->failure;
-      CAPTURE(text);
-      CHECK(Contains(text, "Row " + std::to_string(bad) + " has a diagonal entry that is not positive"));
-      SetValues(mat, Blocks(A));
-      CHECK(Solve(failed).reason > 0);
-    }
+    CheckBadRows(DeviceBackend().mat, options);
     /* an indefinite matrix whose coarse operators fail, anew and on old patterns */
     const MatObject A  = Spread(ShortOf(50, 460), DeviceBackend().mat, Even);
     const PCObject  pc = MakePC(A, CMATCH(), options);
