@@ -1,6 +1,5 @@
 #include "bench.h"
 #include "text.h"
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <set>

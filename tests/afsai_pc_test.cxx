@@ -1,6 +1,4 @@
 /* PCAFSAI's own options. What all types share is tested in local_pc_test.cxx, what both FSAI types share in fsai_pc_test.cxx. */
-#include <cmath>
-#include <cstring>
 
 #include "pc_support.h"
 

@@ -5,10 +5,8 @@
 #include <petsc/private/matimpl.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "blocks.h"
 #include "covering.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 const PetscScalar *HostBlocks::Find(LocalInt row, LocalInt column) const
 {

@@ -1,8 +1,6 @@
 /* Block matrices on the host, block by block, and their way into kernels. */
 #pragma once
 
-#include <map>
-
 #include "compare.h"
 #include "pc/bisai/bisai.h"
 

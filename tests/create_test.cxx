@@ -1,5 +1,4 @@
 /* Types that a program has registered under names of its own. That nothing else has to be called is what tutorials/ex6.c shows. */
-#include <cstring>
 
 #include "pc_support.h"
 

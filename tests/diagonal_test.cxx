@@ -5,7 +5,6 @@
 #include <petsc/private/pcimpl.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "covering.h"

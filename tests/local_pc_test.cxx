@@ -6,7 +6,6 @@
 #include <petscdmda.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdarg>
 #include <cstring>

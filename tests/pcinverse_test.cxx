@@ -1,6 +1,5 @@
 /* An explicit inverse in two factors: apply to one and to several columns, memory, reset. */
 #include <cmath>
-#include <cstring>
 #include <new>
 
 #include "compare.h"

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 
 #include "device.h"
 #include "pc/cmatch/cmatch_face.h"

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 
 #include "pc_support.h"
 #include "spread.h"

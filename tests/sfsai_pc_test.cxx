@@ -4,7 +4,6 @@
 */
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "sparse/dense.h"
 #include "spread.h"

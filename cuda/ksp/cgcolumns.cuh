@@ -12,8 +12,6 @@
 */
 #pragma once
 
-#include <functional>
-
 #include "cgfused.cuh"
 #include "ksp/cgcolumns.h"
 

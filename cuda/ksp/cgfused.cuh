@@ -13,7 +13,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "buffer.cuh"
 #include "fused.cuh"

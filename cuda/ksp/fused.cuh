@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <vector>
 
 #include "buffer.cuh"
 #include "cgscalars.cuh"

@@ -11,8 +11,6 @@
 */
 #pragma once
 
-#include <cstring>
-
 #include "buffer.cuh"
 #include "fused.cuh"
 #include "mailbox.cuh"

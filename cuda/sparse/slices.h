@@ -26,8 +26,6 @@
 */
 #pragma once
 
-#include <cstdint>
-
 #include "sparse/csr.h"
 
 /*

@@ -1,5 +1,4 @@
 /* The PETSc face of the fused GMRES. */
-#include <cstring>
 
 #include <petscsys.h>
 #include <petscblaslapack.h>

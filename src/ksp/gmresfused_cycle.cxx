@@ -2,7 +2,6 @@
    What a cycle of the fused GMRES is to the KSP, whoever decides about its iterations: the memory, the norms that it begins and
    ends with, and the solution.
 */
-#include <cmath>
 
 #include "ranks/agree.h"
 #include "entry.h"

@@ -4,8 +4,6 @@
 
 #include <petsctime.h>
 
-#include <algorithm>
-
 #include "api.h"
 #include "options.h"
 #include "local.h"

@@ -8,7 +8,6 @@
 #include <thrust/iterator/transform_iterator.h>
 
 #include <algorithm>
-#include <climits>
 #include <vector>
 
 #include "afsai_rows.cuh"

@@ -20,7 +20,6 @@
 
 #include <initializer_list>
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 #include "buffer.cuh"

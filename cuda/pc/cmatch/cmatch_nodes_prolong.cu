@@ -1,5 +1,4 @@
 /* The hierarchy of nodes on the GPU: the tentative prolongator, the prolongator and its transpose. */
-#include <cmath>
 
 #include <cub/cub.cuh>
 

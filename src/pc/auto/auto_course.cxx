@@ -9,7 +9,6 @@
 #include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -6,7 +6,6 @@
 #include <finepc.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <numeric>
 

@@ -5,7 +5,6 @@
    Boundary values, in columns of rows without couplings of their own, hold the rows that are coupled with them: such couplings
    connect nothing, and count among what the row sums have.
 */
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 

@@ -38,7 +38,6 @@
 */
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "rrb_host.h"
