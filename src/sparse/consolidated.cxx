@@ -64,11 +64,16 @@ PetscErrorCode MatGroupRelease(MatGroup **group)
 /* The rows before those of this rank in its group, and all of them. */
 static PetscErrorCode CountInGroup(const RankGroup *group, PetscInt own, PetscInt *before, PetscInt *all)
 {
+  PetscInt64 count = own, sum;
+
   PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(&count, &sum, 1, MPIU_INT64, MPI_SUM, group->comm));
+  PetscCheck(sum <= PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+             "The ranks that come together have %" PetscInt64_FMT " entries, more than indices can count", sum);
+  *all    = (PetscInt)sum;
   *before = 0;
   PetscCallMPI(MPI_Exscan(&own, before, 1, MPIU_INT, MPI_SUM, group->comm));
   if (!group->rank) *before = 0;
-  PetscCallMPI(MPIU_Allreduce(&own, all, 1, MPIU_INT, MPI_SUM, group->comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -186,17 +191,25 @@ static void WriteValues(const Parts &parts, MatGroup *g)
   }
 }
 
-/* Makes room for the entries of the group. */
-static PetscErrorCode MakeRoom_MatGroup(const Parts &parts, MatGroup *g)
+/* Counts the entries of the group; an error is one of all its ranks. */
+static PetscErrorCode CountEntries(const Parts &parts, MatGroup *g)
 {
   PetscFunctionBegin;
   g->group_first = parts.first - g->first;
   for (MatGroupPart &part : g->part) part.nnz = 0;
   for (LocalInt row = 0; row < (LocalInt)g->n; row++)
     ForEntriesOfGroup(*g, parts, row, [&](int k, PetscInt, PetscScalar) { g->part[k].nnz++; });
+  for (MatGroupPart &part : g->part) PetscCall(CountInGroup(&g->group, part.nnz, &part.first, &part.all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes room for the entries of the group. */
+static PetscErrorCode MakeRoom_MatGroup(MatGroup *g)
+{
   size_t bytes = 0;
+
+  PetscFunctionBegin;
   for (MatGroupPart &part : g->part) {
-    PetscCall(CountInGroup(&g->group, part.nnz, &part.first, &part.all));
     bytes += (size_t)part.all * (sizeof(PetscScalar) + sizeof(PetscInt)) + (g->all + 1) * sizeof(PetscInt);
   }
   PetscCall(SharedMemoryCreate(&g->group, bytes, &g->entries));
@@ -263,7 +276,7 @@ static PetscErrorCode MakeRows(Mat A, MatGroup *g)
     else PetscCall(VecCreateMPIWithArray(comm, bs, g->all, rows, array, v));
   }
   if (zero_id < 0) PetscCall(PetscObjectComposedDataRegister(&zero_id));
-  g->rows_x->ops->set = SetUnlessZero;
+  g->rows_x->ops->set = Entry<SetUnlessZero>;
   PetscCall(MatSetOffloaded(g->rows, g->offloaded));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -406,10 +419,14 @@ static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
 
   PetscFunctionBegin;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)aij), GetParts_Consolidated(aij, &parts), "read its rows"));
-  if (pattern) PetscCall(MakeRoom_MatGroup(parts, g));
-  if (pattern) WriteRows(parts, g);
-  else WriteValues(parts, g);
+  PetscErrorCode code = PETSC_SUCCESS;
+  if (pattern) code = AgreeOnError(PetscObjectComm((PetscObject)aij), CountEntries(parts, g), "count the entries of its group");
+  if (pattern && !code) {
+    PetscCall(MakeRoom_MatGroup(g));
+    WriteRows(parts, g);
+  } else if (!code) WriteValues(parts, g);
   PetscCall(RestoreParts(&parts));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
