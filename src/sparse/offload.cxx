@@ -303,7 +303,7 @@ static constexpr PetscInt kOffloadRows = 20000;
 struct Decision {
   PetscBool     made, offloaded, failed;
   PetscBool     small;     /* too few rows keep it from a GPU */
-  PetscBool     apart;     /* ranks that share a GPU and do not come together keep it from there */
+  PetscBool     apart;     /* ranks that share a GPU, or may, and do not come together keep it from there */
   PetscBool     fixed;     /* for all who use the matrix: it is one of the leaders */
   PetscBool     of_device; /* the GPU has the rows, and it is about whether ranks come together alone */
   PetscBool     by_solver; /* who asked is a solver of finepc's, or its preconditioner */
@@ -391,21 +391,32 @@ static PetscErrorCode IsOfDevice(Mat A, PetscBool *is)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   Whether the GPU can be used and has room for the rows of so many ranks, and for what is made of them, or why not; without waiting
-   for others.
-*/
-static PetscErrorCode LookForRoom(Mat A, PetscMPIInt ranks, FinePCBackend asked, char why[])
+/* Entries of this rank's rows, in both triangles. */
+static PetscErrorCode CountOwnEntries(Mat A, double *entries)
 {
-  constexpr double kTimes = 8; /* the rows: a hierarchy takes some three times their memory, long factors more */
-  MatInfo          info;
-  size_t           free;
+  MatInfo   info;
+  PetscBool upper;
 
   PetscFunctionBegin;
   PetscCall(MatGetInfo(A, MAT_LOCAL, &info));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &upper, MATSEQSBAIJ, MATMPISBAIJ, ""));
+  *entries = (upper ? 2 : 1) * info.nz_used;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Whether the GPU can be used and has room for rows with so many entries, and for what is made of them, or why not; without waiting
+   for others.
+*/
+static PetscErrorCode LookForRoom(double entries, FinePCBackend asked, char why[])
+{
+  constexpr double kTimes = 8; /* the rows: a hierarchy takes some three times their memory, long factors more */
+  size_t           free;
+
+  PetscFunctionBegin;
   PetscCall(DeviceOpen_CUDA(&free, why));
   if (why[0] || asked == FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
-  const double rows = ranks * info.nz_used * (sizeof(PetscScalar) + sizeof(LocalInt));
+  const double rows = entries * (sizeof(PetscScalar) + sizeof(LocalInt));
   if ((double)free < kTimes * rows)
     PetscCall(PetscSNPrintf(why, kDeviceText, "the GPU has %g MB of memory left, and %g MB may be needed", (double)free / 1e6,
                             kTimes * rows / 1e6));
@@ -444,10 +455,12 @@ struct Question {
 /* Why the GPU cannot have the rows of each rank, or of each leader. */
 static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
 {
-  PetscErrorCode code = PETSC_SUCCESS;
+  double         entries = 0;
+  PetscErrorCode code    = CountOwnEntries(q.A, &entries);
 
   PetscFunctionBegin;
-  if (!q.group || q.group->group.Leads()) code = LookForRoom(q.A, q.group ? q.group->group.size : 1, q.asked, why);
+  if (q.group) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &entries, 1, MPI_DOUBLE, MPI_SUM, q.group->group.comm));
+  if (!code && (!q.group || q.group->group.Leads())) code = LookForRoom(entries, q.asked, why);
   PetscCall(NCCLAgree(q.comm, why, code, "look for room on its GPU"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -507,10 +520,11 @@ static PetscErrorCode Decide(Question *q, Decision *decision)
     *failed = (PetscBool)(why[0] != 0);
     if (!why[0] && may) PetscCall(LookForOthers(q->comm, why));
     PetscCall(NCCLAgree(q->comm, why));
+    decision->apart = (PetscBool)(why[0] && !*failed);
   }
   const bool free = !why[0];
   PetscCall(ComeTogether(q, why));
-  decision->apart = (PetscBool)(free && why[0]);
+  if (free && why[0]) decision->apart = PETSC_TRUE;
   if (!why[0]) PetscCall(IsSmall(*q, why, &decision->small));
   if (!why[0]) {
     PetscCall(LookForRoomOnAll(*q, why));
@@ -770,7 +784,7 @@ static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver, bool 
   if (apart && mine.consolidate == Consolidate::AUTO) mine.consolidate = Consolidate::OFF;
   const bool asks = of_host && of->backend != FINEPC_BACKEND_AUTO && of->backend != decision->asked, /* auto takes what is there */
     unites        = mine.consolidate != Consolidate::AUTO && mine.consolidate != decision->together,
-             solves = of_device && by_solver && !decision->by_solver && !group;
+             solves = of_device && by_solver && !decision->by_solver && !group && decision->together != Consolidate::OFF;
   if (!of_host && !of_device) *decision = Decision{};
   else if (!decision->made || decision->of_device != of_device || asks || unites || solves)
     PetscCall(MakeDecision(A, user, by_solver, &mine, decision));
