@@ -148,21 +148,11 @@ PetscErrorCode DeviceFence_CUDA()
 }
 
 #if defined(FINEPC_PETSC_CUDA)
-/* PETSc's own way: the options for all devices and for those of CUDA, or else the rank. */
 static PetscErrorCode DeviceForeseen(int count, int *device)
 {
-  PetscInt    named = PETSC_DECIDE;
-  PetscMPIInt rank;
-
   PetscFunctionBegin;
-  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) {
-    PetscCallCUDA(cudaGetDevice(device));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  for (const char *key : {"-device_select", "-device_select_cuda"})
-    PetscCall(PetscOptionsGetInt(nullptr, nullptr, key, &named, nullptr));
-  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
-  *device = named >= 0 && named < count ? (int)named : rank % count;
+  *device = DeviceNumber(count);
+  if (PetscDeviceInitialized(PETSC_DEVICE_CUDA)) PetscCallCUDA(cudaGetDevice(device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -5,9 +5,9 @@ namespace
 {
 
 struct Choice {
-  PetscInt    named = PETSC_DECIDE; /* by the option */
-  PetscMPIInt rank  = 0;            /* among those of this machine, */
-  PetscMPIInt ranks = 1;            /* so many */
+  PetscInt    named = PETSC_DECIDE; /* by an option */
+  PetscMPIInt rank  = 0;            /* among those of this machine, or as PETSc counts, among all */
+  PetscMPIInt ranks = 1;            /* of this machine */
 };
 
 Choice &TheChoice()
@@ -31,10 +31,12 @@ PetscErrorCode DeviceSetUp()
     !given || !kPetscHasCUDA, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
     "-finepc_device is for a PETSc without CUDA; this one has it and chooses the GPU: use -device_select_cuda %" PetscInt_FMT,
     choice.named);
-  PetscCheck(choice.named >= 0 || choice.named == PETSC_DECIDE, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+  for (const char *key : {"-device_select", "-device_select_cuda"})
+    if (kPetscHasCUDA) PetscCall(PetscOptionsGetInt(nullptr, nullptr, key, &choice.named, nullptr));
+  PetscCheck(kPetscHasCUDA || choice.named >= 0 || choice.named == PETSC_DECIDE, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
              "-finepc_device is the number of a GPU, from 0 on, not %" PetscInt_FMT, choice.named);
   PetscCallMPI(MPI_Comm_split_type(PETSC_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-  PetscCallMPI(MPI_Comm_rank(machine, &choice.rank));
+  PetscCallMPI(MPI_Comm_rank(kPetscHasCUDA ? PETSC_COMM_WORLD : machine, &choice.rank));
   PetscCallMPI(MPI_Comm_size(machine, &choice.ranks));
   PetscCallMPI(MPI_Comm_free(&machine));
   TheChoice() = choice;

@@ -26,11 +26,12 @@ constexpr bool kPetscHasCUDA = false;
 constexpr size_t kDeviceText = 512; /* the longest text about a GPU, with its end */
 
 /*
-   Learns what the choice of a GPU follows, the option -finepc_device and which of the ranks of its machine this one is, and how
-   many of them there are. Collective on PETSC_COMM_WORLD; when the package is initialized.
+   Learns what the choice of a GPU follows, the option -finepc_device, or PETSc's options where PETSc has CUDA, and which of the
+   ranks of its machine this one is, and how many of them there are. Collective on PETSC_COMM_WORLD; when the package is
+   initialized.
 */
 PetscErrorCode DeviceSetUp();
-/* The number of the GPU that this rank takes of so many. */
+/* The number of the GPU that this rank takes of so many, or that PETSc will take. */
 int DeviceNumber(int count);
 /* How many ranks of this machine there are for each of so many GPUs, at least one. */
 int DeviceRanks(int count);
