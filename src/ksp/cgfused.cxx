@@ -149,7 +149,7 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
 }
 
 /* What FusedCheckSizes() checks of work vectors, of their copies. */
-static PetscErrorCode CheckArrays_CGFused(KSP ksp)
+PetscErrorCode CGFusedCheckArrays(KSP ksp)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscInt           rows;
@@ -186,7 +186,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   SolveLookFn           look;
 
   PetscFunctionBegin;
-  PetscCall(CheckArrays_CGFused(ksp));
+  PetscCall(CGFusedCheckArrays(ksp));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSolveLook, &look));
   cg->look = nullptr;
   if (look) PetscCall((*look)(ksp->pc, &cg->look));
@@ -297,6 +297,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(KSPView_Consolidated(ksp, &cg->consolidated, viewer, &shown));
+  if (shown) PetscCall(CGFusedViewColumns(ksp, viewer));
   if (shown) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
   if (single && !cg->radius && !cg->nccl) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
@@ -422,10 +423,11 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   Notes:
   Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding.
   On several ranks with MPI they are those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round differently. What
-  differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`,
-  `PCJACOBI` or `PCNONE`, the scalars and the convergence test stay on the device, sums are computed in the kernels that have their
-  operands, and the host learns of the end with a delay; there are no updates after the end. Small systems run in one persistent
-  kernel. A private copy of the matrix and of the factors is kept for this; the view gives its size.
+  differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE` and vectors on the GPU, or with a matrix of the host that
+is sent there (see `KSPFinePCSetBackend()`), and with `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or `PCNONE`, the scalars and the
+  convergence test stay on the device, sums are computed in the kernels that have their operands, and the host learns of the end
+  with a delay; there are no updates after the end. Small systems run in one persistent kernel. A private copy of the matrix and of
+  the factors is kept for this; the view gives its size.
 
   On several ranks, for the same matrices and preconditioners (`PCCMATCH` only if its exchanges use NCCL, too), finepc's own
   products are used as well (the path of several ranks) if each rank has a separate GPU and NCCL, NVIDIA's library for communication

@@ -157,10 +157,17 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   PetscBool    sent;
+  MatGroup    *group;
+  Mat          A;
 
   PetscFunctionBegin;
   *why = FusedReason{};
   PetscCall(WhyNotTogether(ksp, failed, why));
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatChooseBackend(A, (PetscObject)ksp));
+  PetscCall(MatGetGroup(A, &group));
+  if (group) why->text = "the ranks have come together"; /* for each column anew */
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
   *why = cg->why;
@@ -215,6 +222,18 @@ static PetscScalar *CopyOfX(const CGFusedBatch &batch, PetscInt c)
   return batch.copies + (batch.count + c) * (size_t)batch.n;
 }
 
+static PetscErrorCode SendColumn(Mat M, PetscInt c, PetscScalar *to)
+{
+  Vec column;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetColumnVecRead(M, c, &column));
+  const PetscErrorCode code = FusedSend(column, to);
+  PetscCall(MatDenseRestoreColumnVecRead(M, c, &column)); /* after an error, too: it is the program's */
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Copies of the columns of B, and of X if there is a guess. */
 static PetscErrorCode SendColumns(KSP ksp, const CGFusedBatch &batch)
 {
@@ -223,15 +242,8 @@ static PetscErrorCode SendColumns(KSP ksp, const CGFusedBatch &batch)
   PetscFunctionBegin;
   if (ksp->guess_zero) PetscCall(ArrayZero(CopyOfX(batch, 0), batch.count * bytes, PETSC_MEMTYPE_CUDA));
   for (PetscInt c = 0; c < batch.count; c++) {
-    Vec b, x;
-
-    PetscCall(MatDenseGetColumnVecRead(batch.B, c, &b));
-    PetscCall(FusedSend(b, batch.copies + c * (size_t)batch.n));
-    PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
-    if (ksp->guess_zero) continue;
-    PetscCall(MatDenseGetColumnVecRead(batch.X, c, &x));
-    PetscCall(FusedSend(x, CopyOfX(batch, c)));
-    PetscCall(MatDenseRestoreColumnVecRead(batch.X, c, &x));
+    PetscCall(SendColumn(batch.B, c, batch.copies + c * (size_t)batch.n));
+    if (!ksp->guess_zero) PetscCall(SendColumn(batch.X, c, CopyOfX(batch, c)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -245,8 +257,9 @@ static PetscErrorCode FetchColumns(const CGFusedBatch &batch, const PetscBool le
 
     if (left[c]) continue;
     PetscCall(MatDenseGetColumnVecWrite(batch.X, c, &x));
-    PetscCall(FusedFetch(CopyOfX(batch, c), x));
+    const PetscErrorCode code = FusedFetch(CopyOfX(batch, c), x);
     PetscCall(MatDenseRestoreColumnVecWrite(batch.X, c, &x));
+    PetscCall(code);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -377,19 +390,19 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, CGFusedBatch *batch, const CGC
 
 /*
    Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Then none of
-   them keeps its work, so that all have the same exchanges in the next solve, too.
+   them keeps its work, so that all have the same exchanges in the next solve, too. *on_all says whether they have agreed on an
+   error.
 */
-static PetscErrorCode PrepareColumns(KSP ksp, CGFusedBatch &batch, const PCInverse *M)
+static PetscErrorCode PrepareColumns(KSP ksp, CGFusedBatch &batch, const PCInverse *M, bool *on_all)
 {
   KSP_CGFused             *cg        = (KSP_CGFused *)ksp->data;
   const CGColumnsExchanges exchanges = ExchangesOf(ksp, M);
   PetscErrorCode           code      = CallGuarded(MakeRoom_CGColumns, ksp, &batch, &exchanges);
 
   PetscFunctionBegin;
-  if (cg->several) {
-    code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
-    if (!code) code = CGColumnsConnect_CUDA(cg->columns_work, &exchanges);
-  }
+  if (cg->several) code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
+  *on_all = code != PETSC_SUCCESS;
+  if (cg->several && !code) code = CGColumnsConnect_CUDA(cg->columns_work, &exchanges);
   if (code) PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -519,15 +532,14 @@ static PetscErrorCode Prepare_CGColumns(KSP ksp, CGFusedBatch &batch, const CGFu
   Mat A;
 
   PetscFunctionBegin;
-  PetscCall(AsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M, fell); }));
+  PetscCall(AsColumn(ksp, batch, 0, true, [&] {
+    const PetscErrorCode code = CGFusedCheckArrays(ksp);
+    return code ? code : PrepareForGraph(ksp, M, fell);
+  }));
   if (*fell) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatTry(A, (PetscObject)ksp, fell, [&](bool *on_all) {
-    const PetscErrorCode code = PrepareColumns(ksp, batch, M.M);
-    *on_all                   = code != PETSC_SUCCESS;
-    return code;
-  }));
+  PetscCall(MatTry(A, (PetscObject)ksp, fell, [&](bool *on_all) { return PrepareColumns(ksp, batch, M.M, on_all); }));
   if (!*fell) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedLeaveDevice((KSP_CGFused *)ksp->data));
   PetscCall(FusedFollow(ksp));

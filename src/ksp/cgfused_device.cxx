@@ -37,7 +37,7 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
 static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
 {
   PetscFunctionBegin;
-  if (cg->arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CheckArrays_CGFused() */
+  if (cg->arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CGFusedCheckArrays() */
   PetscCall(ArrayCreate(5 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
   cg->array_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);

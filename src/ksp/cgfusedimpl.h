@@ -154,6 +154,8 @@ struct CGTrueResidual {
    host has the matrix and the preconditioner now.
 */
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &, PetscBool *fell);
+/* An error where the copies of vectors have another size than the matrix, which the KSP has got without a reset. */
+PetscErrorCode CGFusedCheckArrays(KSP);
 /* Frees what a KSP has on the GPU. */
 PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *);
 /* The solve of one rank, or of several with NCCL, with these copies. */
