@@ -26,8 +26,9 @@ class Finepc(CMakePackage, CudaPackage):
     depends_on("pkgconfig", type="build")
     depends_on("mpi")
     depends_on("petsc@3.18:3.26 +mpi +shared ~complex +double")
+    # finepc has the GPU by itself where PETSc has no CUDA
     for arch in CudaPackage.cuda_arch_values:
-        depends_on(f"petsc +cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
+        depends_on(f"petsc cuda_arch={arch}", when=f"+cuda cuda_arch={arch} ^petsc+cuda")
     with when("+try"):
         depends_on("nlohmann-json@3.9:", type="build")
         depends_on("py-numpy", type="run")
