@@ -389,6 +389,20 @@ TEST_CASE("offload: a system that is large enough", "[offload][gpu]")
   CHECK(bytes > 50400 * 7 * 12 * 0.9);
 }
 
+TEST_CASE("offload: a matrix of one rank stays on the host where others may share its GPU, and the view says so",
+          "[offload][gpu][mpi][two]")
+{
+  NEEDS_DEVICE();
+  int devices;
+  MUST(DeviceCount_CUDA(&devices));
+  if (Ranks() <= devices) return SkipTest();
+  const MatObject A = CreateMat(Poisson(150, 140), MATAIJ);
+  const Solver    s(A, KSPCGFUSED, PCJACOBI, "-finepc_backend auto -ksp_rtol 0.5");
+  CHECK(RunOf(s.ksp).reason == KSP_CONVERGED_RTOL);
+  CHECK(!IsSent(A));
+  CHECK(Contains(s.View(), "on the host: ranks with other matrices may share the GPU\n"));
+}
+
 TEST_CASE("offload: auto looks at a solve, which goes on as if it had not, or ends there", "[offload][auto][gpu]")
 {
   NEEDS_DEVICE();
