@@ -591,14 +591,15 @@ static PetscErrorCode KeepGroup(Mat A, MatGroup *group)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Once in a program, by one of its processes. */
-static PetscErrorCode Warn(const char why[])
+/* Once in a program, by the first process of these; of those that are alone by the first one of all. */
+static PetscErrorCode Warn(MPI_Comm comm, const char why[])
 {
   static bool warned = false;
-  PetscMPIInt rank;
+  PetscMPIInt rank, size;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(size > 1 ? comm : PETSC_COMM_WORLD, &rank));
   if (!rank && !warned)
     PetscCall(PetscFPrintf(PETSC_COMM_SELF, PETSC_STDERR,
                            "finepc works on the host: %s. With -finepc_backend host it does so without a warning.\n", why));
@@ -637,7 +638,7 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, PetscBool by_solver,
   if (q.of_device) q.asked = FINEPC_BACKEND_AUTO; /* the backend is for rows that the host has */
   PetscCall(q.of_device ? DecideTogether(&q, decision->why) : Decide(&q, decision));
   const PetscBool on_device = (PetscBool)!decision->why[0];
-  if (decision->failed) PetscCall(Warn(decision->why));
+  if (decision->failed) PetscCall(Warn(comm, decision->why));
   if (q.group) q.group->offloaded = on_device;
   if (q.group) PetscCall(KeepGroup(A, q.group));
   decision->made      = PETSC_TRUE;
@@ -688,7 +689,7 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
   decision->asked  = FINEPC_BACKEND_AUTO;
   decision->failed = PETSC_TRUE;
   PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
-  PetscCall(Warn(decision->why));
+  PetscCall(Warn(PetscObjectComm((PetscObject)A), decision->why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
