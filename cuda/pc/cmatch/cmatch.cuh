@@ -244,6 +244,8 @@ __host__ __device__ inline unsigned long long CMATCHFailureKey(int stage, LocalI
   return (unsigned long long)stage << 40 | (unsigned long long)row << 4 | (unsigned long long)kind;
 }
 
+constexpr int kCMATCHEstimateSums = 17;
+
 /* What the kernels of a set-up report to the host. */
 struct CMATCHReport {
   unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
@@ -266,6 +268,7 @@ struct CMATCHReport {
   /* of a hierarchy of nodes: the bits of the largest entry of each mode, see CMATCHNodes and CMATCHNodesLevel; `whole` are
      nodes all of whose unknowns are alone, `lonely` blocks of the next operator without a transpose, and `steps` those of slices */
   unsigned long long modes[kCMATCHMostModes], steps;
+  double             sums[kCMATCHEstimateSums]; /* of the estimate of the largest eigenvalue */
   LocalInt           coupled, dead, raised, whole, lonely, smallest_aggregate;
   LocalInt           unkept, padding; /* rows of a pattern that were longer than what is kept of each */
 };

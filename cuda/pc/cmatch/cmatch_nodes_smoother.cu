@@ -1,6 +1,5 @@
 /* The hierarchy of nodes on the GPU: the inverses of diagonal blocks, and the estimate of the largest eigenvalue of D^{-1} A. */
 #include <cmath>
-#include <vector>
 
 #include "cmatch_nodes.cuh"
 #include "cmatch_nodes_rows.cuh"
@@ -11,6 +10,7 @@ namespace
 constexpr LocalInt kSteps     = kCMATCHNodesIterations;
 constexpr int      kSumBlocks = 2048;           /* of sums over vectors, at most */
 constexpr int      kSums      = 2 * kSteps + 1; /* the rz and pq of LargestRitzValue(), in turns */
+static_assert(kSums <= kCMATCHEstimateSums);
 
 /* ------------------------------------------ diagonals ----------------------------------------- */
 
@@ -93,13 +93,14 @@ __device__ __forceinline__ double Quotient(int blocks, const double *above, cons
   return quotient;
 }
 
-/* The sum of some parts. One block. */
-__global__ void __launch_bounds__(kBlockSize) SumParts(int count, const double *parts, double *sum)
+/* Sums of kSumBlocks parts. A block takes a sum. */
+__global__ void __launch_bounds__(kBlockSize) SumParts(const double *parts, double *sums)
 {
-  double mine = 0;
-  for (int part = threadIdx.x; part < count; part += kBlockSize) mine += parts[part];
+  const double *const own  = parts + (size_t)blockIdx.x * kSumBlocks;
+  double              mine = 0;
+  for (int part = threadIdx.x; part < kSumBlocks; part += kBlockSize) mine += own[part];
   mine = BlockSum(mine);
-  if (threadIdx.x == 0) *sum = mine;
+  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
 }
 
 /* The vector of which A makes the residual at the beginning; `first` is the number of the first unknown. A thread takes an entry.
@@ -189,22 +190,22 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   CMATCHSetup            *s = t->s;
   const CMATCHNodesLevel &L = t->Level();
   const CMATCHSlices<T>   A(L);
-  const LocalInt          n          = L.n * L.k;
-  const auto              mark       = s->arena.mark();
-  const int               blocks     = PetscMin(kSumBlocks, BlocksFor(L.n));
-  const int           product_blocks = PetscMin(kSumBlocks, CMATCHSliceCount(L.n)), threads = CMATCHSliceBlock(L, s->H->processors);
-  std::vector<double> parts((size_t)kSums * kSumBlocks);
-  PetscReal           of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
-  Vectors             v{};
-  double             *partial = nullptr;
-  T                  *x       = nullptr;
+  const LocalInt          n      = L.n * L.k;
+  const auto              mark   = s->arena.mark();
+  const int               blocks = PetscMin(kSumBlocks, BlocksFor(L.n));
+  const int    product_blocks = PetscMin(kSumBlocks, CMATCHSliceCount(L.n)), threads = CMATCHSliceBlock(L, s->H->processors);
+  const size_t parts             = (size_t)kSums * kSumBlocks;
+  PetscReal    of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
+  Vectors      v{};
+  double      *partial = nullptr;
+  T           *x       = nullptr;
 
   PetscFunctionBegin;
   for (double **vector : {&v.r, &v.z, &v.p, &v.q}) PetscCall(s->arena.Take(n, vector));
   if constexpr (std::is_same_v<T, double>) x = v.p;
   else PetscCall(s->arena.Take(n, &x));
-  PetscCall(s->arena.Take(parts.size(), &partial));
-  PetscCallCUDA(cudaMemsetAsync(partial, 0, parts.size() * sizeof(double), s->stream));
+  PetscCall(s->arena.Take(parts, &partial));
+  PetscCallCUDA(cudaMemsetAsync(partial, 0, parts * sizeof(double), s->stream));
   const auto rz = [&](LocalInt step) { return step < 0 ? nullptr : partial + 2 * step * kSumBlocks; };
   const auto pq = [&](LocalInt step) { return step < 0 ? nullptr : partial + (2 * step + 1) * kSumBlocks; };
   BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, 0, t->diagonal, t->alone, x);
@@ -216,13 +217,10 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
     MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, x, v.q, pq(step));
     FinePCCheckLaunch();
   }
+  SumParts<<<kSums, kBlockSize, 0, s->stream>>>(partial, s->report->sums);
   FinePCCheckLaunch();
-  PetscCallCUDA(cudaMemcpyAsync(parts.data(), partial, parts.size() * sizeof(double), cudaMemcpyDeviceToHost, s->stream));
   PetscCall(CMATCHReadReport(s));
-  for (LocalInt sum = 0; sum < kSums; sum++) {
-    PetscReal &to = sum % 2 ? of_pq[sum / 2] : of_rz[sum / 2];
-    for (int block = 0; block < kSumBlocks; block++) to += parts[(size_t)sum * kSumBlocks + block];
-  }
+  for (LocalInt sum = 0; sum < kSums; sum++) (sum % 2 ? of_pq : of_rz)[sum / 2] = s->seen.sums[sum];
   *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, of_rz, of_pq));
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -292,23 +290,18 @@ private:
   /* The sum of parts, over all ranks, which takes their place. */
   PetscErrorCode Sum(double *partial, PetscReal *sum)
   {
-    double        parts[kSumBlocks];
     double *const own = Part(kSums); /* behind the parts */
 
     PetscFunctionBegin;
+    SumParts<<<1, kBlockSize, 0, s_->stream>>>(partial, own);
+    FinePCCheckLaunch();
+    PetscCallCUDA(cudaMemsetAsync(partial, 0, kSumBlocks * sizeof(*partial), s_->stream));
     if (nccl_) {
-      SumParts<<<1, kBlockSize, 0, s_->stream>>>(kSumBlocks, partial, own);
-      FinePCCheckLaunch();
-      PetscCallCUDA(cudaMemsetAsync(partial, 0, sizeof(parts), s_->stream));
       PetscCall(NCCLSum(nccl_, own, partial, 1, s_->stream));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCallCUDA(cudaMemcpyAsync(parts, partial, sizeof(parts), cudaMemcpyDeviceToHost, s_->stream));
-    PetscCallCUDA(cudaStreamSynchronize(s_->stream));
-    *sum = 0;
-    for (double part : parts) *sum += part;
+    PetscCall(ArrayCopy_CUDA(sum, own, sizeof(*sum), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(CMATCHReduce(t_->Ranks(), MPI_SUM, sum));
-    PetscCallCUDA(cudaMemsetAsync(partial, 0, sizeof(parts), s_->stream));
     PetscCallCUDA(cudaMemcpyAsync(partial, sum, sizeof(*sum), cudaMemcpyHostToDevice, s_->stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -1,5 +1,6 @@
 /* The steps of the polynomial smoothers of polynomial.h. */
 #include <cmath>
+#include <vector>
 
 #include "polynomial.h"
 
@@ -34,19 +35,23 @@ PetscReal PolynomialLowerEnd(LocalInt degree)
 */
 PetscReal LargestRitzValue(LocalInt steps, const PetscReal rz[], const PetscReal pq[])
 {
-  LocalInt   usable = 0;
-  const auto d      = [&](LocalInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
-  const auto e2     = [&](LocalInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
+  std::vector<PetscReal> d, e2;
 
-  while (usable < steps && rz[usable] > 0 && (!usable || pq[usable - 1] > 0) && std::isfinite(d(usable))) usable++;
-  PetscReal low = 0, high = 0;
-  for (LocalInt k = 0; k < usable; k++)
-    high = PetscMax(high, d(k) + (k ? std::sqrt(e2(k - 1)) : 0) + (k + 1 < usable ? std::sqrt(e2(k)) : 0));
+  for (LocalInt k = 0; k < steps && rz[k] > 0 && (!k || pq[k - 1] > 0); k++) {
+    const PetscReal entry = PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0);
+    if (!std::isfinite(entry)) break;
+    d.push_back(entry);
+    e2.push_back(rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]));
+  }
+  const size_t usable = d.size();
+  PetscReal    low = 0, high = 0;
+  for (size_t k = 0; k < usable; k++)
+    high = PetscMax(high, d[k] + (k ? std::sqrt(e2[k - 1]) : 0) + (k + 1 < usable ? std::sqrt(e2[k]) : 0));
   for (;;) {
     const PetscReal x     = (low + high) / 2;
     PetscReal       pivot = -1;
     if (x <= low || x >= high) return high;
-    for (LocalInt k = 0; k < usable && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
+    for (size_t k = 0; k < usable && pivot < 0; k++) pivot = d[k] - x - (k ? e2[k - 1] / pivot : 0);
     if (pivot < 0) high = x;
     else low = x;
   }
