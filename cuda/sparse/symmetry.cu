@@ -59,31 +59,34 @@ struct Exactness {
 };
 
 /*
-   The sum of the numbers of all entries that are not 0, unless the first blocks, which look at pairs of some rows, see one that
-   differs, as by rounding in a matrix of finite elements: then the blocks that follow do nothing.
+   The sum of the numbers of all entries that are not 0, unless the first blocks, which look at pairs of some rows before, see one
+   that differs, as by rounding in a matrix of finite elements: then all end soon. A group takes rows in turns.
 */
 template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) AddNumbers(CSRView A, Exactness *exact)
 {
   constexpr LocalInt kLooks = 64, kRows = kLooks * (kBlockSize / GroupSize); /* blocks that look, and rows */
-  __shared__ Count   of_block, differs;
-  const LocalInt     row  = (LocalInt)(GridThread() / GroupSize);
-  Count              mine = 0;
-  if (threadIdx.x == 0) {
-    of_block = 0;
-    differs  = *(volatile Count *)&exact->differs;
-  }
+  constexpr int      kOften = 2;                                             /* rows between two looks at what others have seen */
+  __shared__ Count   of_block;
+  const LocalInt     group = (LocalInt)(GridThread() / GroupSize), lane = threadIdx.x % GroupSize;
+  const long long    groups = (long long)gridDim.x * (kBlockSize / GroupSize);
+  Count              mine   = 0;
+  if (threadIdx.x == 0) of_block = 0;
   __syncthreads();
-  if (differs) return;
-  if (row < A.n)
-    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
-      if (A.j[k] != row && A.a[k] != 0) mine += Number(row, A.j[k], A.a[k]);
-  if (row < A.n && blockIdx.x < kLooks) {
-    const LocalInt look = A.n > kRows ? (LocalInt)((long long)row * A.n / kRows) : row;
-    for (LocalInt k = A.i[look] + threadIdx.x % GroupSize; k < A.i[look + 1]; k += GroupSize) {
+  if (group < A.n && blockIdx.x < kLooks) {
+    const LocalInt look = A.n > kRows ? (LocalInt)((long long)group * A.n / kRows) : group;
+    for (LocalInt k = A.i[look] + lane; k < A.i[look + 1]; k += GroupSize) {
       const LocalInt partner = Partner(A, look, k, A.j[k]);
-      if (A.a[k] != (partner < 0 ? 0. : A.a[partner])) exact->differs = 1;
+      if (A.a[k] == (partner < 0 ? 0. : A.a[partner])) continue;
+      exact->differs = 1;
+      break;
     }
+  }
+  int turn = 0;
+  for (long long row = group; row < A.n; row += groups) {
+    if (++turn % kOften == 0 && *(volatile Count *)&exact->differs) break;
+    for (LocalInt k = A.i[row] + lane; k < A.i[row + 1]; k += GroupSize)
+      if (A.j[k] != row && A.a[k] != 0) mine += Number((LocalInt)row, A.j[k], A.a[k]);
   }
   mine = GroupSum<kWarpSize>(mine);
   if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, mine);
@@ -242,12 +245,16 @@ __global__ void CarryRows(CSRView A, const PetscScalar *values, LocalInt *count,
 /* Whether A is symmetric to the last bit. */
 PetscErrorCode IsExact(const CSRView &A, CSRSymmetry *work, bool *exact, cudaStream_t stream)
 {
-  Exactness found;
+  constexpr int kBlocks = 8; /* of a processor */
+  Exactness     found;
+  int           processors;
 
   PetscFunctionBegin;
   static_assert(sizeof(found) <= sizeof(*work), "it is in its place");
+  PetscCall(ProcessorCount(&processors));
   PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(found), stream));
-  AddNumbers<kScanGroup><<<BlocksFor((long long)A.n * kScanGroup), kBlockSize, 0, stream>>>(A, (Exactness *)work);
+  AddNumbers<kScanGroup>
+    <<<PetscMin(BlocksFor((long long)A.n * kScanGroup), kBlocks * processors), kBlockSize, 0, stream>>>(A, (Exactness *)work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(&found, work, sizeof(found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   *exact = !found.sum && !found.differs;
