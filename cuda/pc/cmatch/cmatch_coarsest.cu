@@ -28,19 +28,18 @@ template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   FillDense(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
 {
-  const long long row = GridThread();
+  const LocalInt row = (LocalInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
   if (row >= n) return;
   double sum = rs[row];
-  for (LocalInt k = A_i[row]; k < A_i[row + 1]; k++) {
-    const double a = (double)A_a[k];
-    if (!IsIsolated(A_i, A_a, A_j[k])) {
-      D[row * n + A_j[k]] = a;
-      continue;
-    }
-    if (a != 0) report->isolated = 1;
-    sum -= a;
+  for (LocalInt first = A_i[row]; first < A_i[row + 1]; first += kWarpSize) {
+    const LocalInt k     = first + lane;
+    const bool     there = k < A_i[row + 1], isolated = there && IsIsolated(A_i, A_a, A_j[k]);
+    const double   a = there ? (double)A_a[k] : 0.;
+    if (there && !isolated) D[(size_t)row * n + A_j[k]] = a;
+    if (isolated && a != 0) report->isolated = 1;
+    if (__any_sync(kFullWarp, isolated)) AddInOrder<kWarpSize>(isolated ? -a : 0., &sum);
   }
-  D[row * n + row] = sum;
+  if (lane == 0) D[(size_t)row * n + row] = sum;
 }
 
 /* D, which was zero, from the blocks of a level of nodes. A warp takes a node. */
@@ -372,8 +371,8 @@ private:
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
-      FillDense<T>
-        <<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->device[level].rs, D, s->report);
+      FillDense<T><<<BlocksFor((long long)n * kWarpSize), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a,
+                                                                                      H->device[level].rs, D, s->report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
