@@ -52,28 +52,29 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, const 
   PetscCallCUDA(cudaMemsetAsync(w.rounds, 0, kCMATCHRounds * sizeof(*w.rounds), s->stream));
   if (!rules.first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
   PetscCall(WithGroup(mean, [&](auto group) {
-    const int row_blocks = BlocksFor((long long)w.M.n * group), list_blocks = BlocksFor(w.M.n, kBlockSize * kFreePerThread);
+    constexpr int edges      = group == 1 ? kEdgeGroup : group; /* lanes of a row all of whose entries count */
+    const int     row_blocks = BlocksFor((long long)w.M.n * edges), list_blocks = BlocksFor(w.M.n, kBlockSize * kFreePerThread);
     PetscFunctionBegin;
     if (w.M.n <= kFewVertices) {
       cudaLaunchConfig_t  config{};
       cudaLaunchAttribute attribute{};
       attribute.id              = cudaLaunchAttributeCooperative;
       attribute.val.cooperative = 1;
-      config.gridDim            = dim3(PetscMin(row_blocks, s->H->processors));
+      config.gridDim            = dim3(PetscMin(BlocksFor((long long)w.M.n * kFewGroup), kFewBlocks * s->H->processors));
       config.blockDim           = dim3(kBlockSize);
       config.stream             = s->stream;
       config.attrs              = &attribute;
       config.numAttrs           = 1;
-      PetscCallCUDA(cudaLaunchKernelEx(&config, MatchFew<decltype(group)::value>, Sweep(w), Rules(rules)));
+      PetscCallCUDA(cudaLaunchKernelEx(&config, MatchFew, Sweep(w), Rules(rules)));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if (rules.finds) {
-      FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+      FindLeftRows<edges><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
       FinePCCheckLaunch();
     }
-    WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+    WeighAllEdges<edges><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
-    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, rules);
+    KeepStrongEdges<edges><<<row_blocks, kBlockSize, 0, s->stream>>>(w, rules);
     FinePCCheckLaunch();
     for (int round = 0; round < kCMATCHRounds; round++) {
       ChooseMates<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w, round);
@@ -83,7 +84,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, const 
     OpenPairs<<<blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
     for (int round = 0; round < rules.joins; round++) {
-      ProposeJoins<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w);
+      ProposeJoins<edges><<<list_blocks, kBlockSize, 0, s->stream>>>(w);
       AcceptJoins<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
       FinePCCheckLaunch();
     }

@@ -11,10 +11,13 @@ namespace
 /* What a vertex is in a sweep; a number that is not negative is its mate. */
 constexpr LocalInt kFree = -1, kLeft = -2, kJoined = -3; /* kJoined - L: it has joined the pair with leader L */
 
-/* Up to this mean number of entries a thread takes a row. */
+/* Up to this mean number of entries a thread takes a row, or so many lanes do where all entries of most rows count. */
 constexpr double kThreadRow = 20;
+constexpr int    kEdgeGroup = 2;
 
 constexpr LocalInt kFewVertices = 60000; /* a sweep over so many is one kernel, which takes less time than its launches otherwise */
+constexpr int      kFewGroup    = 8;     /* lanes of a row there */
+constexpr int      kFewBlocks   = 4;     /* of a processor, on which all of them are at once */
 
 constexpr int      kMadeRoom       = 20;    /* columns of an aggregate's row which a thread adds up */
 constexpr int      kMadeAhead      = 8;     /* entries of a vertex that it asks for at once */
@@ -370,24 +373,23 @@ __device__ __forceinline__ void ForVertices(LocalInt n, Step step)
 }
 
 /* A sweep by a grid whose blocks are all on the GPU at once. */
-template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, Rules rules)
+__global__ void __launch_bounds__(kBlockSize, kFewBlocks) MatchFew(Sweep s, Rules rules)
 {
   const auto     grid = cooperative_groups::this_grid();
   const LocalInt n    = s.M.n;
   if (rules.finds) {
-    ForVertices<GroupSize>(n, [&](LocalInt i) { FindLeft<GroupSize>(s, i); });
+    ForVertices<kFewGroup>(n, [&](LocalInt i) { FindLeft<kFewGroup>(s, i); });
     grid.sync();
   }
-  ForVertices<GroupSize>(n, [&](LocalInt i) { WeighEdges<GroupSize>(s, i); });
+  ForVertices<kFewGroup>(n, [&](LocalInt i) { WeighEdges<kFewGroup>(s, i); });
   grid.sync();
-  ForVertices<GroupSize>(n, [&](LocalInt i) { KeepStrong<GroupSize>(s, i, rules); });
+  ForVertices<kFewGroup>(n, [&](LocalInt i) { KeepStrong<kFewGroup>(s, i, rules); });
   /* rows of edges are read by the group that has written them */
   for (int round = 0; round < kCMATCHRounds; round++) {
-    ForVertices<GroupSize>(n, [&](LocalInt i) {
+    ForVertices<kFewGroup>(n, [&](LocalInt i) {
       const bool free = i >= 0 && s.mate[i] == kFree;
       if (i >= 0 && !free) s.candidate[i] = -1;
-      ChooseMate<GroupSize>(s, free ? i : -1);
+      ChooseMate<kFewGroup>(s, free ? i : -1);
     });
     grid.sync();
     bool made = false;
@@ -400,7 +402,7 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, Rules rules)
   grid.sync();
   for (int round = 0; round < rules.joins; round++) {
     int joined = 0;
-    ForVertices<GroupSize>(n, [&](LocalInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
+    ForVertices<kFewGroup>(n, [&](LocalInt i) { ProposeJoin<kFewGroup>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
     grid.sync();
     ForVertices<1>(n, [&](LocalInt i) { joined += AcceptJoin(s, i, round); });
     if (joined) atomicAdd(&s.report->joined, joined);
