@@ -6,6 +6,7 @@
    registers to the end.
 */
 #include "gmresfused.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -114,8 +115,7 @@ PetscErrorCode SetCoefficients(GMRESFusedWork *work, LocalInt s, LocalInt count,
 PetscErrorCode GetSums(GMRESFusedWork *work, LocalInt count, PetscReal sums[], cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(sums, work->small.sums, count * sizeof(*sums), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCall(SmallRead(work->small.sums, count * sizeof(*sums), sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

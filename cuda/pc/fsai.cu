@@ -5,6 +5,7 @@
 
 #include "pc/fsai.h"
 #include "scratch.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -143,8 +144,7 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, LocalInt first, PetscReal *s, 
   FSAIDiagonal<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, s, d, work.result);
   FinePCCheckLaunch();
   PetscCall(work.scratch.Run(SumLogs(rows, d, &work.result->sum, stream)));
-  PetscCallCUDA(cudaMemcpyAsync(&host, work.result, sizeof(host), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCall(SmallRead(work.result, sizeof(host), &host, stream));
   if (host.failure != kNoFailure) {
     stats->failure     = (FSAIFailure)(host.failure % 4);
     stats->failure_row = (LocalInt)(host.failure / 4);
@@ -164,8 +164,7 @@ PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *memory, Pe
   PetscCall(work.Measure(n));
   work.layout.Bind(memory);
   PetscCall(work.scratch.Run(SumLogs(n, d, &work.result->sum, stream)));
-  PetscCallCUDA(cudaMemcpyAsync(mean, &work.result->sum, sizeof(*mean), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCall(SmallRead(&work.result->sum, sizeof(*mean), mean, stream));
   *mean /= n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -185,7 +184,6 @@ PetscErrorCode FSAIMarks_CUDA(const CSRView *A, LocalInt first, const PetscReal 
   FindMarks<kScanGroup><<<BlocksFor((long long)rows * kScanGroup), kBlockSize, 0, stream>>>(*A, first, d, marks, sum);
   FinePCCheckLaunch();
   if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallCUDA(cudaMemcpyAsync(changed, sum, sizeof(*changed), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCall(SmallRead(sum, sizeof(*changed), changed, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -84,6 +84,10 @@ PetscErrorCode ArraysCopy_CUDA(int count, const ArrayTask task[], PetscMemType t
   for (int k = 0; k < count; k++) bytes += task[k].bytes;
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
+  if (count == 1 && from_device && !to_device && bytes <= kSmallRead) {
+    PetscCall(SmallRead(task->from, bytes, task->to, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (to_device != from_device) PetscCall(ArraysTransfer(count, task, to_device, stream, &done));
   if (done) PetscFunctionReturn(PETSC_SUCCESS);
   for (int k = 0; k < count; k++)

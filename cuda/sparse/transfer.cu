@@ -2,6 +2,7 @@
    Large copies between pageable memory of the host and the GPU. What cudaMemcpy() does with such memory, a copy by way of pinned
    memory, is done here by several threads: one alone copies more slowly than the bus takes it.
 */
+#include <petsctime.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -43,8 +44,12 @@ struct Spare {
 };
 Spare spares[kPinnedMost];
 
-void *page        = nullptr; /* see PinnedPage() */
-bool  page_failed = false;
+/* What SmallRead() reads, and behind it the number of the read that is there. */
+constexpr size_t kPage       = 4096;
+char            *page        = nullptr;
+bool             page_failed = false;
+unsigned         reads       = 0;
+constexpr double kSpin       = 1e-3; /* seconds that the host looks for it, before it waits as CUDA has it */
 
 /* The processors that this process may use; those of other ranks are theirs where ranks are bound. */
 int Threads()
@@ -316,15 +321,48 @@ PetscErrorCode ArraysAwait(cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void *PinnedPage()
+/* Copies words to pinned memory of the host, and then the number of the read. */
+static __global__ void __launch_bounds__(kBlockSize)
+  PostWords(const unsigned *from, int count, unsigned *to, unsigned number, volatile unsigned *posted)
 {
-  if (page || page_failed) return page;
-  if (cudaMallocHost(&page, kPinnedPage) != cudaSuccess) {
+  for (int k = threadIdx.x; k < count; k += kBlockSize) to[k] = from[k];
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) *posted = number;
+}
+
+PetscErrorCode SmallRead(const void *from, size_t bytes, void *to, cudaStream_t stream)
+{
+  constexpr size_t kWord = sizeof(unsigned);
+  constexpr int    kLook = 256; /* looks between two at the clock */
+  PetscLogDouble   begin, now;
+
+  PetscFunctionBegin;
+  if (!page && !page_failed && cudaMallocHost((void **)&page, kPage) != cudaSuccess) {
     page        = nullptr;
     page_failed = true;
     (void)cudaGetLastError();
   }
-  return page;
+  if (!page || bytes > kSmallRead || bytes % kWord || (uintptr_t)from % kWord) {
+    PetscCallCUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
+    PetscCallCUDA(cudaStreamSynchronize(stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  volatile unsigned *const posted = (volatile unsigned *)(page + kSmallRead);
+  const unsigned           number = ++reads;
+  *posted                         = number - 1;
+  PostWords<<<1, kBlockSize, 0, stream>>>((const unsigned *)from, (int)(bytes / kWord), (unsigned *)page, number, posted);
+  FinePCCheckLaunch();
+  PetscCall(PetscTime(&begin));
+  for (int looks = 1; *posted != number; looks++) {
+    if (looks % kLook) continue;
+    PetscCall(PetscTime(&now));
+    if (now - begin > kSpin) break;
+  }
+  if (*posted != number) PetscCallCUDA(cudaStreamSynchronize(stream)); /* tells errors of kernels, too */
+  std::atomic_thread_fence(std::memory_order_acquire);
+  memcpy(to, page, bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PinnedTake(size_t bytes, void **memory)

@@ -12,6 +12,7 @@
 
 #include "afsai_rows.cuh"
 #include "scratch.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -116,8 +117,7 @@ private:
   PetscErrorCode ReadTally()
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMemcpyAsync(&host_, tally_, sizeof(Tally), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCall(SmallRead(tally_, sizeof(Tally), &host_, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode WriteTally()
@@ -220,7 +220,7 @@ private:
     FSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, first_, rows_, list_);
     FinePCCheckLaunch();
     PetscCall(Process<T>(list_, items, FirstCapacity()));
-    PetscCallCUDA(cudaMemcpyAsync(&host_needs_, needs_, sizeof(Needs), cudaMemcpyDeviceToHost, stream_));
+    PetscCall(SmallRead(needs_, sizeof(Needs), &host_needs_, stream_));
     PetscCall(Select(kRowPending, &items));
     sampling_          = false;
     const Capacity cap = SampledCapacity();
@@ -457,8 +457,7 @@ private:
 
     PetscFunctionBegin;
     PetscCall(scratch_.Run(SelectRows(state, count)));
-    PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(LocalInt), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCall(SmallRead(count, sizeof(LocalInt), items, stream_));
     if (*items) {
       FillRows<<<BlocksFor(*items), kBlockSize, 0, stream_>>>(*items, list_, first_, kRowPending, length_);
       FinePCCheckLaunch();
@@ -474,8 +473,7 @@ private:
     PetscFunctionBegin;
     PetscCall(scratch_.Run(SumLengths()));
     PetscCall(scratch_.Run(LongestRow()));
-    PetscCallCUDA(cudaMemcpyAsync(&totals, totals_, sizeof(totals), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCall(SmallRead(totals_, sizeof(totals), &totals, stream_));
     PetscCheck(totals.entries <= (Count)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
                "G has %llu entries, more than 32 bits can count: lower -pc_afsai_max_steps", totals.entries);
     stats_.max_row = totals.longest + 1;

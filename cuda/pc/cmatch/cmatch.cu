@@ -345,13 +345,10 @@ void CMATCHRecordFailure(CMATCHSetup *s)
 
 PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
 {
-  static_assert(sizeof(CMATCHReport) <= kPinnedPage);
-  CMATCHReport *const pinned = (CMATCHReport *)PinnedPage(); /* a set-up reads some 40 reports, and pinned memory is quicker */
+  static_assert(sizeof(CMATCHReport) <= kSmallRead);
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(pinned ? pinned : &s->seen, s->report, sizeof(s->seen), cudaMemcpyDeviceToHost, s->stream));
-  PetscCallCUDA(cudaStreamSynchronize(s->stream));
-  if (pinned) s->seen = *pinned;
+  PetscCall(SmallRead(s->report, sizeof(s->seen), &s->seen, s->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -10,6 +10,7 @@
 #include "cmatch_ends.cuh"
 #include "cmatch_launch.cuh"
 #include "cmatch_rows.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -622,8 +623,7 @@ private:
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(LaunchFindLargest(&H_->control->largest));
-    PetscCallCUDA(cudaMemcpyAsync(&largest, &H_->control->largest, sizeof(largest), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCall(SmallRead(&H_->control->largest, sizeof(largest), &largest, stream_));
     PetscCall(CMATCHReduce(H_->level[0], MPI_MAX, &largest));
     PetscCallCUDA(cudaMemcpyAsync(&H_->control->largest, &largest, sizeof(largest), cudaMemcpyHostToDevice, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);

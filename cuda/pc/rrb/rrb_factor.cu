@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "rrb_factor.cuh"
+#include "sparse/transfer.cuh"
 
 namespace
 {
@@ -335,8 +336,7 @@ __global__ void __launch_bounds__(kBlockSize) FactorEven(RRBElimination v)
 PetscErrorCode Download(const RRBReport *from, RRBReport *to, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(to, from, sizeof(*to), cudaMemcpyDeviceToHost, stream));
-  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscCall(SmallRead(from, sizeof(*to), to, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -170,6 +170,9 @@ void __stcs(T *to, T value)
 inline void __threadfence()
 {
 }
+inline void __threadfence_system()
+{
+}
 
 /* Threads change places at barriers alone, so that all is atomic. */
 template <typename T, typename V>
