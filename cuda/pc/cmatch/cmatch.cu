@@ -343,6 +343,19 @@ void CMATCHRecordFailure(CMATCHSetup *s)
   stats->failure  = (CMATCHFailure)(s->seen.failure & 0xf);
 }
 
+static __global__ void CopyNumber(const LocalInt *from, LocalInt *to)
+{
+  *to = *from;
+}
+
+PetscErrorCode CMATCHReportNumber(CMATCHSetup *s, const LocalInt *from, LocalInt *to)
+{
+  PetscFunctionBegin;
+  CopyNumber<<<1, 1, 0, s->stream>>>(from, to);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
 {
   static_assert(sizeof(CMATCHReport) <= kSmallRead);

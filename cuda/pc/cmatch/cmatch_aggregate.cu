@@ -102,7 +102,7 @@ PetscErrorCode NumberLeaders(CMATCHSetup *s, LocalInt n, Lead leads, LocalInt *n
   PetscFunctionBegin;
   PetscCall(s->cub.Run(
     [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream); }));
-  PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCall(CMATCHReportNumber(s, number + n, &s->report->aggregates));
   PetscCall(CMATCHReadReport(s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -195,6 +195,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, L
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
+  LocalInt *const of_vertex = w.aggregate;
   if (nodes) {
     OpenNodes<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(w, sweeps.alone, sweeps.all);
     FinePCCheckLaunch();
@@ -203,6 +204,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, L
     const LocalInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
+    w.aggregate         = sweep ? of_vertex : aggregate; /* vertices are rows at first */
     PetscCall(MatchVertices(s, w, (double)M.room / n,
                             Rules{sweeps.strength, sweep == 0 && !nodes, sweep == 0, sweeps.limited, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
@@ -214,9 +216,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, L
     if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room - merged - pairs, &next));
     NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
     FinePCCheckLaunch();
-    if (sweep == 0)
-      PetscCallCUDA(cudaMemcpyAsync(aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
-    else ComposeAggregates<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(rows, w.aggregate, aggregate);
+    if (sweep) ComposeAggregates<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(rows, w.aggregate, aggregate);
     FinePCCheckLaunch();
     PetscCall(nodes ? AddUpGraph(s, w, *aggregates, &next, &M) : AddUpRows(s, w, *aggregates, &next, &M));
     sizes  = next.size;

@@ -312,7 +312,7 @@ struct Step {
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceReduce::Max(memory, bytes, count, &s->report->longest, rows, s->stream);
     }));
-    PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+    PetscCall(CMATCHReportNumber(s, L.R_i + rows, &s->report->P_nnz));
     FillRestriction<<<BlocksFor((long long)L.n * L.width), kBlockSize, 0, s->stream>>>(L.n, L.width, L.P_j, turn, L.R_i, L.R_j);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(s));

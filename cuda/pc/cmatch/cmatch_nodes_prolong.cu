@@ -501,7 +501,7 @@ PetscErrorCode CMATCHNodesRestriction(CMATCHNodesSetup *t, LocalInt rows)
   PetscFunctionBegin;
   if (!L.n) PetscCallCUDA(cudaMemsetAsync(L.R_i, 0, sizeof(LocalInt), s->stream));
   else if (!t->keep) PetscCall(ListByKeys(s, slots, L.P_j, rows, L.R_i, L.R_j));
-  PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCall(CMATCHReportNumber(s, L.R_i + rows, &s->report->P_nnz));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
