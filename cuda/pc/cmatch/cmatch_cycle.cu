@@ -7,9 +7,8 @@
    ones is.
 */
 #include "capture.cuh"
-#include "cmatch_ends.cuh"
+#include "cmatch_factor_step.cuh"
 #include "cmatch_launch.cuh"
-#include "cmatch_rows.cuh"
 #include "sparse/transfer.cuh"
 
 namespace
@@ -156,47 +155,6 @@ struct SmoothOn {
     if (r) r[i] = r_i;
     if (z) z[i] = z_i;
     to(i, x[i] + beta * z_i);
-  }
-};
-
-/* ------------------------------------- factored smoothers ------------------------------------- */
-
-/* Calls act(row, x_row + (W x)_row) for all rows of a factor W. */
-template <typename T, int GroupSize, int Ahead, typename Act>
-__global__ void __launch_bounds__(kBlockSize) ForFactor(Rows<T> W, const T *__restrict__ x, CMATCHSolverState solver, Act act)
-{
-  if (solver.Skip()) return;
-  const LocalInt                       row  = (LocalInt)(GridThread() / GroupSize);
-  const bool                           mine = row < W.n;
-  RowAhead<T, GroupSize, Ahead, false> entries(W.i, W.j, W.a, mine, row, row);
-  WaitForPrevious();
-  LetNextStart();
-  const T sum = entries.Sum(x, [](T a, T other) { return a * other; });
-  if (mine && threadIdx.x % GroupSize == 0) act(row, x[row] + sum);
-}
-
-/* t = D (r + W r) */
-template <typename T>
-struct StoreScaled {
-  const T *d;
-  T       *t;
-
-  __device__ __forceinline__ void operator()(LocalInt i, T product) const { t[i] = d[i] * product; }
-};
-
-/* z' = e z + c M^{-1} r, x = x + beta z', where z and x are 0 if they are null; z' is stored if the polynomial goes on. */
-template <typename T, typename To>
-struct FactorStep {
-  const T *z_from, *x;
-  T        c, e, beta;
-  T       *z;
-  To       to;
-
-  __device__ __forceinline__ void operator()(LocalInt i, T product) const
-  {
-    const T z_i = (z_from ? e * z_from[i] : T(0)) + c * product;
-    if (z) z[i] = z_i;
-    to(i, (x ? x[i] : T(0)) + beta * z_i);
   }
 };
 
@@ -446,52 +404,15 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  template <int GroupSize, int Ahead, typename Act>
-  PetscErrorCode LaunchFactor(LocalInt l, const CSR &W, const T *x, const Act &act)
-  {
-    PetscFunctionBegin;
-    PetscCall(LaunchEarly(Early(l), ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
-                          stream_, Rows<T>{W.rows, W.i, W.j, (const T *)W.a}, x, solver_, act));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  /* The one place that chooses how many lanes take a row of a factor, by the mean row length. */
-  template <typename Act>
-  PetscErrorCode ForFactorRows(LocalInt l, const CSR &W, const T *x, const Act &act)
-  {
-    const double mean = (double)W.nnz / W.rows;
-
-    PetscFunctionBegin;
-    if (mean <= 10) PetscCall((LaunchFactor<1, 4>(l, W, x, act)));
-    else if (mean <= 24) PetscCall((LaunchFactor<4, 4>(l, W, x, act)));
-    else PetscCall((LaunchFactor<8, 4>(l, W, x, act)));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  /*
-     x = x + S (b - A x) with the factor of a level, or from the start x = 0; to the caller with `out`. z[1] holds the product
-     between the factors. The second factor reads nothing that its kernel writes, so that z and x stay in their arrays.
-  */
+  /* x = x + S (b - A x) with the factor of a level, or from the start x = 0; to the caller with `out`. */
   PetscErrorCode SmoothByFactor(LocalInt l, const PolynomialSteps &p, bool zero, bool out)
   {
-    const Vectors       v      = V(l);
-    const CMATCHFactor &factor = H_->level[l].factor;
-    T *const x = v.x[now_[l]], *const z = v.z[0], *const t = v.z[1];
-    const T *r = v.b;
+    const Vectors                 v = V(l);
+    const CMATCHFactorSmoother<T> by{H_->level[l].factor,         v.b,     v.r,      v.x[now_[l]], v.z[0], v.z[1],
+                                     {ends_, H_->w, H_->control}, solver_, Early(l), stream_};
 
     PetscFunctionBegin;
-    for (LocalInt k = 0; k < p.degree; k++) {
-      const bool on   = k + 1 < p.degree;
-      const auto step = [&](auto to) {
-        return FactorStep<T, decltype(to)>{k ? z : nullptr, zero && !k ? nullptr : x, (T)p.c[k], (T)p.e[k],
-                                           (T)p.beta[k],    on ? z : nullptr,         to};
-      };
-      if (k || !zero) {
-        PetscCall(ForRows(l, k ? z : x, StoreResidual<T>{r, v.r}));
-        r = v.r;
-      }
-      PetscCall(ForFactorRows(l, factor.W, r, StoreScaled<T>{(const T *)factor.d, t}));
-      if (out && !on) PetscCall(ForFactorRows(l, factor.Wt, t, step(CMATCHToCaller<T>{ends_, H_->w, H_->control})));
-      else PetscCall(ForFactorRows(l, factor.Wt, t, step(CMATCHToVector<T>{x})));
-    }
+    PetscCall(by.Smooth(p, zero, out, [&](const T *r_from, const T *of) { return ForRows(l, of, StoreResidual<T>{r_from, v.r}); }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
