@@ -285,27 +285,6 @@ PetscErrorCode Expand(CMATCHSetup *s, LocalInt level, Expanded *A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The factor W and 1 / psi */
-PetscErrorCode ComputeFactor(CMATCHSetup *s, LocalInt level, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
-{
-  const CSRView   view = A.View();
-  const PetscBool kept = keep ? PETSC_TRUE : PETSC_FALSE;
-
-  PetscFunctionBegin;
-  if (s->params->smoother == PC_CMATCH_SFSAI) {
-    SFSAIParams params;
-    params.power           = 1;
-    params.setup_precision = params.factor_precision = s->params->precision;
-    if (A.longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
-    PetscCall(SFSAIComputeFactor_CUDA({&view, 0, nullptr}, &params, kept, &factor->W, A.d, &s->H->factor_work[level], made));
-  } else {
-    AFSAIParams params;
-    params.setup_precision = params.factor_precision = s->params->precision;
-    PetscCall(AFSAIComputeFactor_CUDA(&view, 0, nullptr, &params, kept, &factor->W, A.d, made));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* lambda of the formulas. The host reads nothing before the last step. */
 PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, cudaStream_t stream, PetscReal *lambda)
 {
@@ -378,34 +357,20 @@ PetscErrorCode TakeShared(CMATCHSetup *s, LocalInt level)
 template <typename T>
 PetscErrorCode FactorLevel(CMATCHSetup *s, LocalInt level, bool keep)
 {
-  CMATCHLevel  &L       = s->H->level[level];
-  CMATCHFactor *factor  = &L.factor;
-  const bool    several = level < s->H->several;
-  const auto    mark    = s->arena.mark();
-  double        lambda  = 0;
-  FSAIStats     made{};
-  Expanded      A;
+  const CMATCHLevel &L       = s->H->level[level];
+  const bool         several = level < s->H->several;
+  const auto         mark    = s->arena.mark();
+  double             lambda  = 0;
+  Expanded           A;
 
   PetscFunctionBegin;
   if (several && !keep) PetscCall(TakeShared(s, level));
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Expand<T>(s, level, &A));
-  PetscCall(ComputeFactor(s, level, A, keep, factor, &made));
-  s->stats->work_bytes = PetscMax(s->stats->work_bytes, made.work_bytes);
-  if (made.failure)
-    s->seen.failure =
-      PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE));
-  else {
-    if (!keep) {
-      factor->capped_rows = made.capped_rows;
-      PetscCall(ArrayCreate_CUDA(L.n * sizeof(T), &factor->d));
-    }
-    factor->diagonal_rows = made.diagonal_rows;
-    PetscCall(CSRTranspose_CUDA(&factor->W, keep ? PETSC_TRUE : PETSC_FALSE, &factor->Wt));
-    if (!several) {
-      PetscCall(LargestEigenvalue(A, *factor, s->stream, &lambda));
-      PetscCall(ScaleLevel<T>(s, level, lambda, A.d, A.alone));
-    }
+  PetscCall(CMATCHMakeFactor(s, level, A.View(), A.longest, A.d, keep));
+  if (!several && !CMATCHHasFailed(s)) {
+    PetscCall(LargestEigenvalue(A, L.factor, s->stream, &lambda));
+    PetscCall(ScaleLevel<T>(s, level, lambda, A.d, A.alone));
   }
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -517,6 +482,39 @@ private:
 };
 
 } // namespace
+
+PetscErrorCode CMATCHMakeFactor(CMATCHSetup *s, LocalInt level, const CSRView &A, LocalInt longest, double *d, bool keep)
+{
+  CMATCHFactor   *factor = &s->H->level[level].factor;
+  const PetscBool kept   = keep ? PETSC_TRUE : PETSC_FALSE;
+  FSAIStats       made{};
+
+  PetscFunctionBegin;
+  if (s->params->smoother == PC_CMATCH_SFSAI) {
+    SFSAIParams params;
+    params.power           = 1;
+    params.setup_precision = params.factor_precision = s->params->precision;
+    if (longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
+    PetscCall(SFSAIComputeFactor_CUDA({&A, 0, nullptr}, &params, kept, &factor->W, d, &s->H->factor_work[level], &made));
+  } else {
+    AFSAIParams params;
+    params.setup_precision = params.factor_precision = s->params->precision;
+    PetscCall(AFSAIComputeFactor_CUDA(&A, 0, nullptr, &params, kept, &factor->W, d, &made));
+  }
+  s->stats->work_bytes = PetscMax(s->stats->work_bytes, made.work_bytes);
+  if (made.failure) {
+    s->seen.failure =
+      PetscMin(s->seen.failure, CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (!keep) {
+    factor->capped_rows = made.capped_rows;
+    PetscCall(ArrayCreate_CUDA(A.n * FinePCPrecisionBytes(s->params->precision), &factor->d));
+  }
+  factor->diagonal_rows = made.diagonal_rows;
+  PetscCall(CSRTranspose_CUDA(&factor->W, kept, &factor->Wt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *s, bool keep)
 {

@@ -29,5 +29,11 @@ PetscErrorCode CMATCHTakeScaleWork(CMATCHSetup *, CMATCHScaleWork *);
 PetscErrorCode CMATCHScaleFactor(CMATCHSetup *, LocalInt level, const CMATCHScaleWork &);
 PetscErrorCode CMATCHDestroyFactors(CMATCHHierarchyCUDA *);
 
+/*
+   The factor of a level and its d = 1 / psi, from the rank's rows, of which the longest row of the lower triangle is known, without
+   its scale; with keep, its values alone. There may be a failure.
+*/
+PetscErrorCode CMATCHMakeFactor(CMATCHSetup *, LocalInt level, const CSRView &A, LocalInt longest, double *d, bool keep);
+
 /* Frees the memory that is kept for new values. */
 PetscErrorCode CMATCHFreeFactorWork(CMATCHHierarchyCUDA *);

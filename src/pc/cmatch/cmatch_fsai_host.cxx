@@ -169,40 +169,17 @@ template <typename T>
 PetscErrorCode FactorLevel(PetscBool keep, LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHExpanded *A, CMATCHStats *stats)
 {
   CMATCHArrays<T> &L           = H->arrays[l];
-  CMATCHFactor    &factor      = H->level[l].factor;
-  const LocalInt   n           = (LocalInt)L.d.size();
+  const size_t     n           = L.d.size();
   const size_t     with_ghosts = n + L.ghost.size();
-  FSAIStats        made{};
 
   PetscFunctionBegin;
   Expand(H->params.singular, l < H->several, L, A);
-  A->d.resize(n);
   for (auto *vector : {&A->r, &A->z}) vector->resize(n);
   for (auto *vector : {&A->p, &A->q}) vector->resize(with_ghosts);
-  const CSRView view{n, (LocalInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), PETSC_MEMTYPE_HOST};
-  if (H->params.smoother == PC_CMATCH_SFSAI) {
-    SFSAIParams params;
-    SFSAIWork   work{};
-    params.power           = 1;
-    params.setup_precision = params.factor_precision = H->params.precision;
-    if (A->longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
-    PetscCall(SFSAIComputeFactor_Host({&view, 0, nullptr}, &params, keep, &factor.W, A->d.data(), &work, &made));
-    PetscCall(ArrayDestroy(work.where, &work.data));
-  } else {
-    AFSAIParams params;
-    params.setup_precision = params.factor_precision = H->params.precision;
-    PetscCall(AFSAIComputeFactor_Host(&view, 0, nullptr, &params, keep, &factor.W, A->d.data(), &made));
-  }
-  stats->work_bytes = PetscMax(stats->work_bytes, A->Bytes() + made.work_bytes);
-  if (made.failure) {
-    CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l, made.failure_row, stats);
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (!keep) factor.capped_rows = made.capped_rows;
-  factor.diagonal_rows = made.diagonal_rows;
-  PetscCall(CSRTranspose_Host(&factor.W, keep, &factor.Wt));
+  PetscCall(CMATCHMakeFactor_Host(keep, l, H, A, stats));
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   L.factor_d.resize(n);
-  factor.d = L.factor_d.data();
+  H->level[l].factor.d = L.factor_d.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -225,6 +202,39 @@ size_t CMATCHExpanded::Bytes() const
                  CMATCHBytes(foreign_a) + CMATCHBytes(alone) + CMATCHBytes(d);
   for (const auto *vector : {&r, &z, &p, &q}) bytes += CMATCHBytes(*vector);
   return bytes;
+}
+
+PetscErrorCode CMATCHMakeFactor_Host(PetscBool keep, LocalInt l, CMATCHHierarchy *H, CMATCHExpanded *A, CMATCHStats *stats)
+{
+  const LocalInt n      = (LocalInt)A->i.size() - 1;
+  CMATCHFactor  &factor = H->level[l].factor;
+  FSAIStats      made{};
+
+  PetscFunctionBegin;
+  A->d.resize(n);
+  const CSRView view{n, (LocalInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), PETSC_MEMTYPE_HOST};
+  if (H->params.smoother == PC_CMATCH_SFSAI) {
+    SFSAIParams params;
+    SFSAIWork   work{};
+    params.power           = 1;
+    params.setup_precision = params.factor_precision = H->params.precision;
+    if (A->longest > kCMATCHFactorLargestRow) params.max_row = kCMATCHFactorLargestRow;
+    PetscCall(SFSAIComputeFactor_Host({&view, 0, nullptr}, &params, keep, &factor.W, A->d.data(), &work, &made));
+    PetscCall(ArrayDestroy(work.where, &work.data));
+  } else {
+    AFSAIParams params;
+    params.setup_precision = params.factor_precision = H->params.precision;
+    PetscCall(AFSAIComputeFactor_Host(&view, 0, nullptr, &params, keep, &factor.W, A->d.data(), &made));
+  }
+  stats->work_bytes = PetscMax(stats->work_bytes, A->Bytes() + made.work_bytes);
+  if (made.failure) {
+    CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l, made.failure_row, stats);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (!keep) factor.capped_rows = made.capped_rows;
+  factor.diagonal_rows = made.diagonal_rows;
+  PetscCall(CSRTranspose_Host(&factor.W, keep, &factor.Wt));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <typename T>

@@ -296,6 +296,12 @@ PetscErrorCode CMATCHScaleFactor_Host(LocalInt level, CMATCHHierarchyHost<T> *, 
 PetscErrorCode CMATCHDestroyFactors_Host(CMATCHHierarchy *);
 
 /*
+   The factor of level l and its d = 1 / psi from the rank's rows in i, j and a, of which `longest` is known, without the array d of
+   the factor; with keep, its values alone. Sets the failure if there is none.
+*/
+PetscErrorCode CMATCHMakeFactor_Host(PetscBool keep, LocalInt l, CMATCHHierarchy *, CMATCHExpanded *, CMATCHStats *);
+
+/*
    Finishes a hierarchy whose levels are complete: inverts the last level with row sums rs [n] if that is to be inverted and on one
    rank, makes the smoothers and the vectors, and counts the bytes.
 */
