@@ -183,8 +183,12 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
   for (const auto &problem : problems) {
     if (Ranks() > 4 && !problem.eight) continue;
     const Body body = AlongX(problem.of.ny ? MakeBody(problem.of) : Tetrahedra(problem.of.nx));
-    for (const std::string &options : {std::string(), kWide + std::string("-@precision double")}) {
-      const PetscInt alone = IterationsAlone(body, options);
+    for (const std::string &options : {std::string(), kWide + std::string("-@precision double"),
+                                       kWide + std::string("-@smoother sfsai"), std::string("-@smoother afsai -@degree 2")}) {
+      /* factors of each rank's block save few iterations where the blocks are thin, or where borders cut stiff cells */
+      const size_t smoother = options.find("-@smoother");
+      if (Ranks() > 4 && smoother != std::string::npos) continue;
+      const PetscInt alone = IterationsAlone(body, options.substr(0, smoother)); /* with block Jacobi */
       for (const Layout &layout : SomeLayouts()) {
         const MatObject A        = WithModes(body, layout.share);
         const KSPObject ksp      = MakeKSP(A, CMATCH(), kSolve + options);
@@ -197,6 +201,58 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
       }
     }
   }
+}
+
+/* By the power method. A has the entries of the level, but is not scaled. */
+TEST_CASE("cmatch: nodes on several ranks: factored smoothers are scaled for all of them",
+          "[cmatch][nodes][ranks][pc][mpi][two][four]")
+{
+  const Body body = Cube(9);
+  for (const Layout &layout : SomeLayouts())
+    for (const char *smoother : {"sfsai", "afsai"}) {
+      const PCObject pc =
+        MakePC(WithModes(body, layout.share), CMATCH(), kWide + std::string("-@precision double -@smoother ") + smoother);
+      MUST(PCSetUp(pc));
+      const CMATCHHierarchy *H       = ((const PC_CMATCH *)((PC)pc)->data)->hierarchy;
+      const Levels           levels  = LevelsOf(pc);
+      int                    several = H->several;
+      MPI_Allreduce(MPI_IN_PLACE, &several, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+      CHECK((several > 0 || Ranks() == 1));
+      for (LocalInt l = 0; l < several; l++) {
+        VecObject x, y;
+        PetscReal norm = 0;
+        MUST(MatCreateVecs(levels.A[l], x.put(), y.put()));
+        MUST(VecSet(x, 1));
+        SetValues(x, [&] {
+          std::vector<double> random = Values(x);
+          Random              numbers(Rank() + 5);
+          for (double &value : random) value = numbers.Between(-1, 1);
+          return random;
+        }());
+        for (int step = 0; step < 80; step++) {
+          MUST(VecNormalize(x, &norm));
+          MUST(MatMult(levels.A[l], x, y));
+          std::vector<double> r = Values(y);
+          if (l < H->levels && H->level[l].factor.d) {
+            const CMATCHFactor &factor = H->level[l].factor;
+            const CSR          &W = factor.W, &Wt = factor.Wt;
+            std::vector<double> t = r;
+            for (double &value : t) value *= H->scale;
+            for (LocalInt i = 0; i < W.rows; i++) {
+              for (LocalInt e = W.i[i]; e < W.i[i + 1]; e++) t[i] += ((const double *)W.a)[e] * H->scale * r[W.j[e]];
+              t[i] *= ((const double *)factor.d)[i];
+            }
+            for (LocalInt i = 0; i < W.rows; i++)
+              for (LocalInt e = Wt.i[i]; e < Wt.i[i + 1]; e++) t[i] += ((const double *)Wt.a)[e] * t[Wt.j[e]];
+            r = t;
+          }
+          SetValues(x, r);
+        }
+        CAPTURE(layout.name, smoother, l);
+        CHECK(norm < 1);
+        CHECK(norm > 0.75);
+      }
+    }
 }
 
 TEST_CASE("cmatch: nodes on several ranks have Galerkin products", "[cmatch][nodes][ranks][pc][hierarchy][mpi][two][four]")
@@ -295,7 +351,7 @@ TEST_CASE("cmatch: nodes on several ranks of which one has all rows", "[cmatch][
 {
   const Share all = [](LocalInt n, int rank, int size) { return rank == size / 2 ? n : 0; };
   for (const Body &body : {Cube(10), MakeBody({32, 30, 0})})
-    for (const char *precision : {"single", "double"}) {
+    for (const char *precision : {"single", "double", "double -@smoother sfsai"}) {
       const std::string options = std::string("-@coarse_size 40 -@precision ") + precision;
       const auto        mine    = Applied(MakePC(WithModes(body, all), CMATCH(), options));
       CAPTURE(body.k, precision);
@@ -311,7 +367,8 @@ TEST_CASE("cmatch: nodes on several ranks: refills", "[cmatch][nodes][ranks][pc]
                                                  return Random(x + 100 * y + 10000 * z + 1).Between(1, 2);
                                                }});
   for (const Layout &layout : SomeLayouts())
-    for (const std::string &options : {std::string(), std::string(kWide), std::string(kGrouped)}) {
+    for (const std::string &options :
+         {std::string(), std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai ")}) {
       CAPTURE(layout.name, options);
       const MatObject A = WithModes(body, layout.share), values = SpreadBody(other, layout.share);
       const PCObject  pc    = MakePC(A, CMATCH(), options);
@@ -545,7 +602,8 @@ TEST_CASE("cmatch: a bad node of one rank ends a solve on all", "[cmatch][nodes]
 TEST_CASE("cmatch: an indefinite matrix of nodes on several ranks", "[cmatch][nodes][ranks][pc][bad][mpi][two][four]")
 {
   const Body body = Cube(8);
-  for (const std::string &options : {std::string(), std::string(kWide), std::string(kGrouped)})
+  for (const std::string &options :
+       {std::string(), std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai ")})
     for (const double shift : {0.02, 0.1}) {
       const MatObject A  = WithModes(body);
       const PCObject  pc = MakePC(A, CMATCH(), options);
@@ -569,7 +627,7 @@ TEST_CASE("cmatch: nodes on several ranks: the memory of one rank ends", "[cmatc
   if (Ranks() == 1) return;
   const Body      body = Cube(4);
   const MatObject A    = WithModes(body);
-  for (const std::string &options : {std::string(kWide), std::string(kGrouped)}) {
+  for (const std::string &options : {std::string(kWide), std::string(kGrouped), kWide + std::string("-@smoother sfsai ")}) {
     const auto expected = Applied(MakePC(A, CMATCH(), options));
     for (const bool refill : {false, true})
       for (const int rank : {0, Ranks() - 1}) {
@@ -637,7 +695,8 @@ TEST_CASE("cmatch: nodes on several GPUs have the hierarchy of the host", "[cmat
   const Body others[] = {MakeBody({9, 9, 9, {1, 1, 1}, 0.3, modulus}), MakeBody({25, 20, 0, {1, 1, 1}, 0.3, modulus}), Body()};
   for (size_t k = 0; k < 3; k++)
     for (const Layout &layout : SomeLayouts())
-      for (const std::string &options : {std::string(), std::string(kWide), kGrouped + std::string("-@precision double ")}) {
+      for (const std::string &options : {std::string(), std::string(kWide), kGrouped + std::string("-@precision double "),
+                                         kWide + std::string("-@smoother sfsai -@degree 2 ")}) {
         const Body     &body   = bodies[k];
         const bool      single = !Contains(options, "double");
         const MatObject A = OnDevice(body, layout.share), B = WithModes(body, layout.share);
@@ -678,7 +737,8 @@ TEST_CASE("cmatch: nodes on several GPUs take the iterations of the host", "[cma
                          Tetrahedra(10)};
   for (const Body &of : bodies) {
     const Body body = AlongX(of);
-    for (const std::string &options : {std::string(), kWide + std::string("-@precision double "), std::string(kGrouped)})
+    for (const std::string &options : {std::string(), kWide + std::string("-@precision double "), std::string(kGrouped),
+                                       kGrouped + std::string("-@smoother sfsai ")})
       for (const Layout &layout : SomeLayouts()) {
         const MatObject A = OnDevice(body, layout.share), B = WithModes(body, layout.share);
         const Solution  host = Solve(MakeKSP(B, CMATCH(), kSolve + options));
@@ -705,8 +765,8 @@ TEST_CASE("cmatch: nodes on several GPUs: NCCL gives the bits of MPI", "[cmatch]
                                                   return Random(x + 100 * y + 10000 * z + 1).Between(1, 2);
                                                 }});
   for (const Layout &layout : SomeLayouts())
-    for (const std::string &options :
-         {std::string(kWide), std::string(kGrouped), std::string(), kGrouped + std::string("-@precision double ")}) {
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), std::string(),
+                                       kGrouped + std::string("-@precision double "), kWide + std::string("-@smoother sfsai ")}) {
       const MatObject A    = OnDevice(body, layout.share);
       const PCObject  nccl = MakePC(A, CMATCH(), options + "-@communication nccl"),
                      mpi   = MakePC(A, CMATCH(), options + "-@communication mpi");

@@ -182,6 +182,16 @@ TEST_CASE("cmatch: nodes on several ranks: the twins have the same levels", "[cm
             p.smoother = PC_CMATCH_CHEBYSHEV;
             p.degree   = 1;
           })},
+    {"sfsai", cube, With(wide, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"sfsai of rows left in, grouped, in double precision", WithRowsLeft(MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false}), 1e3),
+               With(With(grouped, in_double),
+                    [](CMATCHParams &p) {
+            p.smoother = PC_CMATCH_SFSAI;
+            p.degree   = 2;
+          })},
+    {"sfsai, passed to one rank", MakeBody({2, 2, 2}), With(one, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; })},
+    {"afsai, in double precision", plane, With(With(wide, in_double), [](CMATCHParams &p) { p.smoother = PC_CMATCH_AFSAI; })},
+    {"sfsai of five unknowns", Coupled(8, 8, 5), With(grouped, [](CMATCHParams &p) { p.smoother = PC_CMATCH_SFSAI; }), 5},
     {"two unknowns, constants", Coupled(12, 11, 2), wide, 2},
     {"four unknowns, eight modes", Coupled(9, 8, 4), With(wide, in_double), 8},
     {"five unknowns", Coupled(8, 8, 5), grouped, 5},
@@ -194,7 +204,7 @@ TEST_CASE("cmatch: nodes on several ranks: the twins have the same levels", "[cm
   for (const Case &c : cases)
     for (const Layout &layout : Layouts()) {
       const std::string name = c.name;
-      const bool        few  = name == "grouped" || name == "passed to one rank";
+      const bool        few  = name == "grouped" || name == "passed to one rank" || name == "sfsai";
       if (layout.name != Layouts()[0].name && !few && (DeviceIsEmulated() || (name != "wide" && name != "plane stress")))
         continue; /* one in several is enough */
       Compare(c, layout, &seen);

@@ -204,7 +204,8 @@ TEST_CASE("cmatch: a hierarchy of one level of nodes is the inverse", "[cmatch][
 TEST_CASE("cmatch: the cycle on nodes is symmetric and positive", "[cmatch][nodes]")
 {
   const Body body = Cube(10);
-  for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4})
+  for (const PCCMATCHSmoother smoother :
+       {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4, PC_CMATCH_SFSAI, PC_CMATCH_AFSAI})
     for (const PetscInt degree : {1, 2, 4}) {
       CMATCHParams params = Params();
       params.smoother     = smoother;
@@ -315,16 +316,21 @@ TEST_CASE("cmatch: neither units, nor the basis of the modes, nor the frame matt
 
 TEST_CASE("cmatch: rows that are left in with any diagonal take the same iterations on nodes", "[cmatch][nodes]")
 {
-  std::vector<int> counts;
-  for (const double diagonal : {1., 1e6, 1e-6}) {
-    const Body  body = WithRowsLeft(MakeBody({10, 10, 10, {1, 1, 1}, 0.3, nullptr, false}), diagonal);
-    const Nodes M(body, Params());
-    REQUIRE(M.stats.failure == CMATCH_OK);
-    CHECK(M.Level(0).left == 100);
-    counts.push_back(Iterations(body.A, M, body.load));
+  for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_SFSAI, PC_CMATCH_AFSAI}) {
+    std::vector<int> counts;
+    CMATCHParams     params = Params();
+    params.smoother         = smoother;
+    CAPTURE(smoother);
+    for (const double diagonal : {1., 1e6, 1e-6}) {
+      const Body  body = WithRowsLeft(MakeBody({10, 10, 10, {1, 1, 1}, 0.3, nullptr, false}), diagonal);
+      const Nodes M(body, params);
+      REQUIRE(M.stats.failure == CMATCH_OK);
+      CHECK(M.Level(0).left == 100);
+      counts.push_back(Iterations(body.A, M, body.load));
+    }
+    CHECK(counts == std::vector<int>(3, counts[0]));
+    CHECK(counts[0] <= 14);
   }
-  CHECK(counts == std::vector<int>(3, counts[0]));
-  CHECK(counts[0] <= 14);
 }
 
 TEST_CASE("cmatch: three copies of a Laplacian have the same aggregates as nodes with the trace", "[cmatch][nodes]")
@@ -398,6 +404,210 @@ TEST_CASE("cmatch: iterations of larger elasticity on nodes", "[cmatch][nodes][.
   CheckIterations({"plane stress 256", {256, 256, 0}, 16, 1.45});
 }
 
+/* ------------------------------------- factored smoothers ------------------------------------- */
+
+namespace
+{
+
+CMATCHParams WithSmoother(PCCMATCHSmoother smoother, PetscInt degree, FinePCPrecision precision = FINEPC_DOUBLE)
+{
+  CMATCHParams params = Params(precision);
+  params.smoother     = smoother;
+  params.degree       = degree;
+  return params;
+}
+
+/* The solution X [n][k] of A X = B for a definite A [n][n], by elimination */
+Vector SolveDense(Vector A, Vector X, size_t k)
+{
+  const size_t n = X.size() / k;
+  for (size_t p = 0; p < n; p++)
+    for (size_t row = 0; row < n; row++) {
+      if (row == p) continue;
+      const double factor = A[row * n + p] / A[p * n + p];
+      for (size_t c = p; c < n; c++) A[row * n + c] -= factor * A[p * n + c];
+      for (size_t c = 0; c < k; c++) X[row * k + c] -= factor * X[p * k + c];
+    }
+  for (size_t row = 0; row < n; row++)
+    for (size_t c = 0; c < k; c++) X[row * k + c] /= A[row * n + row];
+  return X;
+}
+
+/* Level l as a dense matrix, without couplings with unknowns that are alone, and with larger diagonal entries by this share. */
+Vector DenseLevel(const Nodes &M, LocalInt l, const std::vector<bool> &alone, double share)
+{
+  const CMATCHNodesLevel &level = M.Level(l);
+  const size_t            k = level.k, n = level.n * k;
+  Vector                  A(n * n, 0.);
+  for (LocalInt i = 0; i < level.n; i++)
+    for (LocalInt e = level.A_i[i]; e < level.A_i[i + 1]; e++)
+      for (size_t r = 0; r < k; r++)
+        for (size_t c = 0; c < k; c++) {
+          const size_t row = i * k + r, column = level.A_j[e] * k + c;
+          const double a = ((const double *)level.A_a)[(e * k + r) * k + c];
+          if (row == column || !alone[column]) A[row * n + column] = a * (row == column ? 1 + share : 1);
+        }
+  return A;
+}
+
+/*
+   The M^{-1} of a factor with entries that are blocks, whose pattern is the lower triangle: the sum over nodes i of X S^{-1} X',
+   where A X = E_i on the nodes of row i, of which the last one is i, and S is the last block of X.
+*/
+Vector BlockFactor(const CMATCHNodesLevel &level, const Vector &A)
+{
+  const size_t k = level.k, n = level.n * k;
+  Vector       inverse(n * n, 0.);
+  for (LocalInt i = 0; i < level.n; i++) {
+    std::vector<size_t> rows;
+    for (LocalInt e = level.A_i[i]; e < level.A_i[i + 1] && level.A_j[e] <= i; e++)
+      for (size_t r = 0; r < k; r++) rows.push_back(level.A_j[e] * k + r);
+    const size_t size = rows.size();
+    Vector       local(size * size), E(size * k, 0.), X_t(k * size);
+    for (size_t p = 0; p < size; p++)
+      for (size_t q = 0; q < size; q++) local[p * size + q] = A[rows[p] * n + rows[q]];
+    for (size_t c = 0; c < k; c++) E[(size - k + c) * k + c] = 1;
+    const Vector X = SolveDense(local, E, k), S(X.end() - (ptrdiff_t)(k * k), X.end());
+    for (size_t p = 0; p < size; p++)
+      for (size_t c = 0; c < k; c++) X_t[c * size + p] = X[p * k + c];
+    const Vector Y = SolveDense(S, X_t, size);
+    for (size_t p = 0; p < size; p++)
+      for (size_t q = 0; q < size; q++)
+        for (size_t c = 0; c < k; c++) inverse[rows[p] * n + rows[q]] += X[p * k + c] * Y[c * size + q];
+  }
+  return inverse;
+}
+
+/* (I + W)' diag(d) (I + W) as a dense matrix, and whether Wt is the transpose of W. */
+Vector DenseFactor(const CMATCHFactor &factor)
+{
+  const size_t n = factor.W.rows;
+  Vector       G(n * n, 0.), G_t(n * n, 0.), inverse(n * n, 0.);
+  for (size_t row = 0; row < n; row++) {
+    G[row * n + row] = G_t[row * n + row] = 1;
+    for (LocalInt e = factor.W.i[row]; e < factor.W.i[row + 1]; e++) G[row * n + factor.W.j[e]] = ((const double *)factor.W.a)[e];
+    for (LocalInt e = factor.Wt.i[row]; e < factor.Wt.i[row + 1]; e++)
+      G_t[factor.Wt.j[e] * n + row] = ((const double *)factor.Wt.a)[e];
+  }
+  CHECK(G == G_t);
+  for (size_t row = 0; row < n; row++)
+    for (size_t p = 0; p <= row; p++)
+      for (size_t q = 0; q <= row; q++) inverse[p * n + q] += G[row * n + p] * ((const double *)factor.d)[row] * G[row * n + q];
+  return inverse;
+}
+
+/* The largest eigenvalue of M A for dense symmetric matrices, nearly */
+double LargestEigenvalue(const Vector &M, const Vector &A, size_t n)
+{
+  const auto times = [n](const Vector &matrix, const Vector &x) {
+    Vector y(n, 0.);
+    for (size_t row = 0; row < n; row++)
+      for (size_t c = 0; c < n; c++) y[row] += matrix[row * n + c] * x[c];
+    return y;
+  };
+  Vector x      = RandomVector(n, 8);
+  double lambda = 0;
+  for (int step = 0; step < 300; step++) {
+    const Vector Ax   = times(A, x);
+    Vector       y    = times(M, Ax);
+    lambda            = Dot(y, times(A, y)) / Dot(y, Ax);
+    const double norm = std::sqrt(Dot(y, y));
+    for (double &value : y) value /= norm;
+    x = y;
+  }
+  return lambda;
+}
+
+void CheckFactors(const Nodes &M, std::vector<bool> alone)
+{
+  REQUIRE(M.stats.failure == CMATCH_OK);
+  REQUIRE(M.H->levels >= 2);
+  CHECK(!M.H->level[M.H->levels - 1].factor.d);
+  for (LocalInt l = 0; l + 1 < M.H->levels; l++) {
+    const CMATCHNodesLevel &level  = M.Level(l);
+    const CMATCHFactor     &factor = M.H->level[l].factor;
+    const size_t            n      = (size_t)level.n * level.k;
+    if (l) alone.assign(n, false); /* of the cases here none is dead */
+    const Vector A = DenseLevel(M, l, alone, kCMATCHFactorShift), inverse = BlockFactor(level, A), mine = DenseFactor(factor);
+    const double root  = CMATCHNodesSteps(M.H->params).root;
+    double       scale = 0, difference = 0, largest = 0;
+    CAPTURE(l, n);
+    for (size_t row = 0; row < n && scale == 0; row++)
+      if (!alone[row]) scale = mine[row * n + row] / inverse[row * n + row];
+    for (size_t row = 0; row < n; row++)
+      for (size_t c = 0; c < n; c++) {
+        if (alone[row] || alone[c]) {
+          const double exact = row == c ? root / A[row * n + row] * (1 + kCMATCHFactorShift) : 0;
+          CHECK(std::fabs(mine[row * n + c] - exact) <= 1e-14 * std::fabs(exact));
+          continue;
+        }
+        difference = std::max(difference, std::fabs(mine[row * n + c] - scale * inverse[row * n + c]));
+        largest    = std::max(largest, std::fabs(mine[row * n + c]));
+      }
+    CHECK(difference <= 1e-9 * largest);
+    /* the eigenvalues of M^{-1} A, but for those of unknowns that are alone, are at most 1, and not far below */
+    Vector others = mine;
+    for (size_t row = 0; row < n; row++)
+      if (alone[row]) others[row * n + row] = 0;
+    const double eigenvalue = LargestEigenvalue(others, DenseLevel(M, l, alone, 0), n);
+    CHECK(eigenvalue <= 1);
+    CHECK(eigenvalue >= 0.8);
+  }
+}
+
+} // namespace
+
+TEST_CASE("cmatch: the factors of nodes are those with blocks as entries", "[cmatch][nodes]")
+{
+  CMATCHParams params = WithSmoother(PC_CMATCH_SFSAI, 1);
+  params.coarse_size  = 12;
+  for (const Body &body : {MakeBody({4, 5, 4, {1, 1, 3}}), MakeBody({9, 8, 0})})
+    CheckFactors(Nodes(body, params), std::vector<bool>(body.A.n, false));
+  /* rows of unknowns that are fixed have zeros, and their columns are cleared, or not */
+  const Body free = MakeBody({4, 4, 5, {1, 1, 1}, 0.3, nullptr, false}), left = WithRowsLeft(free, 7);
+  for (const bool cleared : {true, false}) {
+    HostMatrix        A = left.A;
+    std::vector<bool> alone(A.n);
+    for (LocalInt row = 0; row < A.n; row++) alone[row] = A.At(row, row) == 7;
+    for (LocalInt row = 0; row < A.n && !cleared; row++)
+      for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++)
+        if (!alone[row] && alone[A.j[e]]) A.a[e] = free.A.At(row, A.j[e]);
+    CAPTURE(cleared);
+    CHECK(std::count(alone.begin(), alone.end(), true) > 40);
+    CheckFactors(Nodes(A, 3, left.B, params), alone);
+  }
+}
+
+TEST_CASE("cmatch: iterations of elasticity on nodes with factored smoothers", "[cmatch][nodes]")
+{
+  struct {
+    const char *name;
+    BodyOf      of;
+    double      sfsai = 1, afsai = 1; /* at most so many of the iterations with block Jacobi, all with degree 2 */
+  } problems[] = {{"cube 14", {14, 14, 14}},
+                  {"inclusions 12", {12, 12, 12, {1, 1, 1}, 0.3, RandomCells}},
+                  {"stretched 1:10:10", {12, 12, 12, {1, 10, 10}}, 0.5, 0.25},
+                  {"stretched 10:1:1", {12, 12, 12, {10, 1, 1}}, 0.6, 0.5},
+                  {"plate 24", {24, 25, 3}},
+                  {"plane stress 32", {32, 32, 0}}};
+  for (const auto &problem : problems) {
+    const Body body  = MakeBody(problem.of);
+    const auto count = [&](PCCMATCHSmoother smoother, PetscInt degree) {
+      CMATCHParams params = WithSmoother(smoother, degree, FINEPC_SINGLE);
+      params.coarse_size  = 300;
+      return Iterations(body, params);
+    };
+    const int jacobi = count(PC_CMATCH_CHEBYSHEV, 2), sfsai = count(PC_CMATCH_SFSAI, 1), afsai = count(PC_CMATCH_AFSAI, 1),
+              sfsai2 = count(PC_CMATCH_SFSAI, 2), afsai2 = count(PC_CMATCH_AFSAI, 2);
+    INFO("iterations of " << problem.name << ": block Jacobi 2 " << jacobi << ", sfsai " << sfsai << " and " << sfsai2 << ", afsai "
+                          << afsai << " and " << afsai2);
+    CHECK(sfsai <= jacobi);
+    CHECK(afsai <= jacobi);
+    CHECK(sfsai2 <= problem.sfsai * jacobi);
+    CHECK(afsai2 <= problem.afsai * jacobi);
+  }
+}
+
 /* ---------------------------------------- definiteness ---------------------------------------- */
 
 namespace
@@ -469,7 +679,7 @@ TEST_CASE("cmatch: nodes stay definite where single cells are stiff or soft", "[
 
   for (const auto &c : cases) {
     const Body body = MakeBody({9, 9, 9, {1, 1, 1}, 0.3, c.modulus, true, 0.25});
-    for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV4})
+    for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV4, PC_CMATCH_SFSAI, PC_CMATCH_AFSAI})
       for (const PetscInt degree : {2, 8}) {
         CMATCHParams params = Params(FINEPC_SINGLE, 30);
         params.smoother     = smoother;
@@ -503,17 +713,24 @@ TEST_CASE("cmatch: new values on the same nonzeros keep the aggregates of nodes"
     const Body first  = MakeBody({10, 10, 10, {1, 1, 1}, 0.3, modulus(3)}),
                second = MakeBody({10, 10, 10, {1, 1, 1}, 0.3, modulus(5)});
     const Vector b    = RandomVector(first.load.size(), 42);
-    Nodes        M(first, Params(precision));
-    const Vector z          = M.Apply(b);
-    const auto   aggregates = M.Aggregates();
-    M.Compute(second.A, 3, second.B, Params(precision), true);
-    REQUIRE(M.stats.failure == CMATCH_OK);
-    CHECK(M.H->nodes->coupled == 0);
-    CHECK(M.Aggregates() == aggregates);
-    CHECK(!SameBits(M.Apply(b), z));
-    CHECK(Iterations(second.A, M, b) <= 12);
-    M.Compute(first.A, 3, first.B, Params(precision), true); /* the same values again give the same bits */
-    CHECK(SameBits(M.Apply(b), z));
+    for (const PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_SFSAI, PC_CMATCH_AFSAI}) {
+      CMATCHParams params = Params(precision);
+      params.smoother     = smoother;
+      CAPTURE(precision, smoother);
+      Nodes        M(first, params);
+      const Vector z          = M.Apply(b);
+      const auto   aggregates = M.Aggregates();
+      M.Compute(second.A, 3, second.B, params, true);
+      REQUIRE(M.stats.failure == CMATCH_OK);
+      CHECK(M.H->nodes->coupled == 0);
+      CHECK(M.Aggregates() == aggregates);
+      CHECK(!SameBits(M.Apply(b), z));
+      CHECK(Iterations(second.A, M, b) <= 12);
+      M.Compute(first.A, 3, first.B, params, true); /* the same values again give the same bits, but the search of afsai rounds */
+      const Vector again = M.Apply(b);
+      if (smoother != PC_CMATCH_AFSAI) CHECK(SameBits(again, z));
+      CHECK(Difference(again, z) <= (precision == FINEPC_SINGLE ? 1e-4 : 1e-11));
+    }
   }
 }
 
@@ -629,7 +846,8 @@ TEST_CASE("cmatch: a free body with its rigid body modes as null space", "[cmatc
   MUST(MatNullSpaceCreateRigidBody(x, &modes));
   MUST(MatSetNullSpace(A, modes));
   MUST(MatNullSpaceDestroy(&modes));
-  for (const char *options : {"-ksp_rtol 1e-8", "-ksp_rtol 1e-8 -@precision double"}) {
+  for (const char *options : {"-ksp_rtol 1e-8", "-ksp_rtol 1e-8 -@precision double", "-ksp_rtol 1e-8 -@smoother sfsai",
+                              "-ksp_rtol 1e-8 -@smoother afsai -@coarse_size 10"}) {
     const KSPObject ksp      = MakeKSP(A, CMATCH(), options);
     const Solution  solution = Solve(ksp);
     CAPTURE(options);
@@ -660,11 +878,12 @@ TEST_CASE("cmatch: a free body next to one that is held", "[cmatch][nodes][pc][c
     std::vector<double> x = held.x;
     for (size_t e = 0; e < free.x.size(); e++) x.push_back(free.x[e] + (e % 3 == 0 ? 20 : 0));
     for (const Backend &backend : Backends())
-      for (bool is_double : {false, true}) {
-        CAPTURE(backend.name, is_double, hinged);
+      for (const char *options :
+           {"", "-@precision double", "-@smoother sfsai -@degree 2", "-@smoother afsai -@degree 2 -@precision double"}) {
+        CAPTURE(backend.name, options, hinged);
         const MatObject A = CreateMat(both, backend.mat);
         MUST(MatSetBlockSize(A, 3));
-        const KSPObject ksp = MakeKSP(A, CMATCH(), is_double ? "-ksp_rtol 1e-8 -@precision double" : "-ksp_rtol 1e-8");
+        const KSPObject ksp = MakeKSP(A, CMATCH(), std::string("-ksp_rtol 1e-8 ") + options);
         const VecObject b = RightVec(A, 2), y = RightVec(A, 3);
         PetscInt        its;
         MUST(PCSetCoordinates(PCOf(ksp), 3, (PetscInt)x.size() / 3, x.data()));
@@ -720,7 +939,7 @@ TEST_CASE("cmatch: systems of other block sizes", "[cmatch][nodes][pc]")
       }
     }
     const MatObject A = CreateMat(FromRows(rows), MATAIJ);
-    for (const char *precision : {"-@precision single", "-@precision double"}) {
+    for (const char *precision : {"-@precision single", "-@precision double", "-@smoother sfsai", "-@smoother afsai"}) {
       const KSPObject ksp =
         MakeKSP(A, CMATCH(), std::string(precision) + " -ksp_rtol 1e-8 -@coarse_size 40 -@block_size " + std::to_string(k));
       const Solution solution = Solve(ksp);
@@ -763,7 +982,8 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
   const Body      body = Cube(10);
   const MatObject A    = MatOf(body);
   AttachRigidBodyModes(A, body);
-  for (const char *solver : {"-ksp_type cg", "-ksp_type cgfused", "-ksp_type fcg"}) {
+  for (const char *solver : {"-ksp_type cg", "-ksp_type cgfused", "-ksp_type fcg", "-ksp_type cg -@smoother sfsai",
+                             "-ksp_type cgfused -@smoother sfsai"}) {
     const KSPObject ksp = MakeKSP(A, CMATCH(), std::string(solver) + " -ksp_norm_type unpreconditioned -ksp_rtol 1e-8");
     CAPTURE(solver);
     for (int repeat = 0; repeat < 3; repeat++) {
@@ -773,7 +993,7 @@ TEST_CASE("cmatch: solvers and refills with nodes", "[cmatch][nodes][pc]")
       CHECK(Contains(ViewText((KSP)ksp), "aggregates and patterns kept from the last set-up") == (repeat > 0));
       MUST(MatScale(A, 2)); /* which leaves the hierarchy as it is, but for its scale */
     }
-    CHECK(SameBits(Applied(PCOf(ksp)), Applied(MakePC(A, CMATCH(), ""))));
+    CHECK(SameBits(Applied(PCOf(ksp)), Applied(MakePC(A, CMATCH(), Contains(solver, "sfsai") ? "-@smoother sfsai" : ""))));
   }
   /* a node in no aggregate is coupled now: the aggregates are made anew */
   const Body      free = MakeBody({10, 10, 10, {1, 1, 1}, 0.3, nullptr, false}), left = WithRowsLeft(free, 1);
@@ -885,6 +1105,32 @@ TEST_CASE("cmatch: modes are taken again when their vectors have changed, on a G
 {
   NEEDS_DEVICE();
   CheckKeptModes(MATAIJCUSPARSE);
+}
+
+TEST_CASE("cmatch: the view, the bytes and the flops of nodes with factored smoothers", "[cmatch][nodes][pc][view]")
+{
+  const Body      body = Cube(10);
+  const MatObject A    = MatOf(body);
+  AttachRigidBodyModes(A, body);
+  PetscLogDouble bytes[3];
+  int            count = 0;
+  for (const std::string smoother : {"chebyshev", "sfsai", "afsai"}) {
+    const PCObject pc = MakePC(A, CMATCH(), "-@coarse_size 30 -@smoother " + smoother);
+    MUST(PCSetUp(pc));
+    const std::string text = ViewText((PC)pc);
+    CAPTURE(smoother, text);
+    CHECK(Contains(text, "hierarchy of nodes with 3 unknowns, 6 modes: the near null space\n"));
+    CHECK(!Contains(text, "single rows"));
+    CHECK(Contains(text, "smoother of nodes: " + (count ? smoother : "block Jacobi") + ", chebyshev polynomial of degree 1\n"));
+    CHECK(Contains(text, "factors of the smoothers: ") == (count > 0));
+    if (smoother == "sfsai") { /* half of the entries, with the diagonal */
+      const double share = std::stod(text.substr(text.find(" nonzeros, ") + 11));
+      CHECK((share > 0.5 && share < 0.54));
+      CHECK(Contains(text, " of their operators', rows cut 0, left with the diagonal entry alone 0\n"));
+    }
+    MUST(PCFinePCGetApplyBytes(pc, &bytes[count++]));
+  }
+  CHECK(bytes[1] > 1.4 * bytes[0]);
 }
 
 TEST_CASE("cmatch: the view names the node that cannot be preconditioned", "[cmatch][nodes][pc]")

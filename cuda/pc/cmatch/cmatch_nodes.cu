@@ -1,6 +1,7 @@
 /* CUDA twin of src/pc/cmatch/cmatch_nodes_host.cxx: the set-up as a whole, the finest level and its graph. */
 #include <cmath>
 
+#include "cmatch_fsai.cuh"
 #include "cmatch_nodes_pattern.cuh"
 #include "cmatch_nodes_rows.cuh"
 #include "sparse/transfer.cuh"
@@ -506,7 +507,10 @@ void Count(CMATCHHierarchyCUDA *H)
   for (LocalInt l = 0; l < H->levels; l++) {
     const CMATCHNodesLevel &L = N->level[l];
     const size_t            n = (size_t)L.n * L.k, block = (size_t)L.k * L.k * value;
-    const size_t            step = (L.n + 1) * index + L.blocks * (index + block) + L.n * block + 4 * n * value;
+    const size_t            factor = CMATCHFactorBytes(H->level[l], H->params.precision);
+    const size_t            step =
+      (L.n + 1) * index + L.blocks * (index + block) + 4 * n * value + (factor ? factor + 2 * n * value : L.n * block);
+    H->bytes += factor;
     if (l < H->several || l + 1 < H->levels)
       H->apply_bytes += 2 * steps.degree * step + 2 * (size_t)L.n * kCMATCHSlots * (index + L.k * N->level[l + 1].k * value) +
                         (L.coarse + 1 + L.P_blocks) * index + (3 * n + (size_t)2 * L.coarse * N->level[l + 1].k) * value;
@@ -668,6 +672,8 @@ PetscErrorCode CMATCHNodesMakeLevels(CMATCHNodesSetup *t)
     else PetscCall(Aggregate(t, &end));
     if (end || CMATCHHasFailed(s)) break;
     PetscCall(CMATCHNodesSmoother(t, CMATCHNodesSteps(*s->params)));
+    if (!CMATCHHasFailed(s)) PetscCall(CMATCHNodesFactor(t));
+    if (!CMATCHHasFailed(s)) PetscCall(CMATCHNodesScaleFactor(t, nullptr, MPI_DATATYPE_NULL));
     if (CMATCHHasFailed(s)) break;
     PetscCall(CMATCHNodesProlong(t));
     PetscCall(CMATCHNodesGalerkin(t));
@@ -691,16 +697,18 @@ PetscErrorCode CMATCHNodesClose(CMATCHNodesSetup *t, bool keep_work)
   CMATCHHierarchyCUDA *H = s->H;
 
   PetscFunctionBegin;
-  s->stats->end        = t->N->end;
-  s->stats->work_bytes = H->work_meter.peak;
+  s->stats->end = t->N->end;
+  s->stats->work_bytes += H->work_meter.peak; /* to that of the factors */
   PetscCall(
     PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s->arena.used(), (double)H->work.bytes()));
   if (!keep_work) {
     H->work.Free();
     H->report.Free();
     for (Buffer<char> &work : H->nodes_work) work.Free();
+    PetscCall(CMATCHFreeFactorWork(H));
   }
   H->kept_bytes = H->work.bytes() + H->report.bytes() + H->nodes_work[0].bytes() + H->nodes_work[1].bytes();
+  for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
   if (!s->stats->failure) Count(H);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,7 +2,7 @@
    What the files of the hierarchy of nodes on the GPU share. The formulas, and the order of every sum, are those of cmatch_nodes.h.
 
      cmatch_nodes.cu           the set-up as a whole, the finest level and its graph, the inverse of the coarsest level
-     cmatch_nodes_smoother.cu  the inverses of diagonal blocks, the estimate of the largest eigenvalue
+     cmatch_nodes_smoother.cu  the inverses of diagonal blocks, factors, the estimate of the largest eigenvalue
      cmatch_nodes_prolong.cu   the tentative prolongator, the prolongator and its transpose
      cmatch_nodes_galerkin.cu  the Galerkin product
      cmatch_nodes_cycle.cu     the cycle
@@ -27,6 +27,7 @@ struct CMATCHNodesSetup {
   double        *B        = nullptr; /* [n][k][m] the modes, 0 where an unknown is alone; of ghosts, too, until there is a graph */
   double        *inverse  = nullptr; /* [n][k][k] D^{-1} */
   double        *diagonal = nullptr; /* [n][k] magnitudes of the diagonal entries of A; of ghosts, too, until there is a graph */
+  double        *d        = nullptr; /* [n][k] 1 / psi of the level's factor, until that is scaled */
   unsigned char *alone    = nullptr; /* [n] a bit for each unknown */
 
   CMATCHNodesLevel &Level() const { return N->level[level]; }
@@ -93,6 +94,12 @@ struct CMATCHNodesVectors {
 PetscErrorCode CMATCHNodesInvertDiagonals(CMATCHNodesSetup *, CMATCHNodesVectors *);
 PetscErrorCode CMATCHNodesEstimate(CMATCHNodesSetup *, const CMATCHNodesVectors &, MPI_Datatype node);
 PetscErrorCode CMATCHNodesScaleInverses(CMATCHNodesSetup *, const PolynomialSteps &);
+/*
+   If the smoother has factors: that of a level whose D^{-1} is there, but for its scale, and its scale, on several ranks with the
+   vectors of the estimate before, which is one of all ranks of the level. There may be a failure after each.
+*/
+PetscErrorCode CMATCHNodesFactor(CMATCHNodesSetup *);
+PetscErrorCode CMATCHNodesScaleFactor(CMATCHNodesSetup *, const CMATCHNodesVectors *, MPI_Datatype node);
 
 /* The modes of the next level, and P and R */
 PetscErrorCode CMATCHNodesProlong(CMATCHNodesSetup *);

@@ -2,7 +2,7 @@
    The hierarchy of nodes on the GPU: the cycle. It is that of rows, on several ranks, too, with blocks in the place of entries, and
    plain products. There slices without columns of ghosts are computed while the entries of ghosts are under way.
 */
-#include "cmatch_ends.cuh"
+#include "cmatch_factor_step.cuh"
 #include "cmatch_nodes_rows.cuh"
 
 namespace
@@ -264,11 +264,13 @@ private:
   bool            Passed(LocalInt l) const { return H_->level[l].transfer == CMATCH_PASSED; }
   bool            Inverted(LocalInt l) const { return Last(l) && H_->inverted; }
   PolynomialSteps Steps(LocalInt l) const { return Last(l) ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_; }
-  /* The first step of a level from zero, which the kernel that makes b does. */
+  /* A factor smooths the level, and not D. */
+  bool Factored(LocalInt l) const { return H_->level[l].factor.d; }
+  /* The first step of a level from zero, which the kernel that makes b does, but for a level with a factor. */
   FirstStep<T> First(LocalInt l)
   {
     now_[l] = 0;
-    if (Inverted(l) || Passed(l)) return {nullptr, T(0), T(0), nullptr, nullptr};
+    if (Inverted(l) || Factored(l) || Passed(l)) return {nullptr, T(0), T(0), nullptr, nullptr};
     const PolynomialSteps p = Steps(l);
     return {D(l), (T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
   }
@@ -305,6 +307,18 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* x = x + S (b - A x) with the factor of a level, or from the start x = 0; to the caller with `out`. */
+  PetscErrorCode SmoothByFactor(LocalInt l, const PolynomialSteps &p, bool zero, bool out)
+  {
+    const Vectors v = V(l);
+    const CMATCHFactorSmoother<T>
+      by{H_->level[l].factor, v.b, v.r, v.x[now_[l]], v.z[0], v.z[1], Caller(), solver_, Early(l), stream_};
+
+    PetscFunctionBegin;
+    PetscCall(by.Smooth(p, zero, out, [&](const T *r_from, const T *of) { return Residual(l, r_from, of); }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* Steps 1, 2, .. of a polynomial; r is b before the first of them if it starts from zero. To the caller with `out`. */
   PetscErrorCode SmoothOnwards(LocalInt l, const PolynomialSteps &p, const T *r, bool out)
   {
@@ -333,6 +347,14 @@ private:
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  /* x = S b, of which the first step is there, but for a level with a factor */
+  PetscErrorCode SmoothFirst(LocalInt l, const PolynomialSteps &p)
+  {
+    PetscFunctionBegin;
+    if (Factored(l)) PetscCall(SmoothByFactor(l, p, true, false));
+    else PetscCall(SmoothOnwards(l, p, V(l).b, false));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   /* x = x + S (b - A x); to the caller with `out` */
   PetscErrorCode SmoothAgain(LocalInt l, const PolynomialSteps &p, bool out)
   {
@@ -345,11 +367,15 @@ private:
     };
 
     PetscFunctionBegin;
+    if (out) ended_ = true;
+    if (Factored(l)) {
+      PetscCall(SmoothByFactor(l, p, false, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     if (out && !on) PetscCall(Multiply(l, x, with(Caller())));
     else PetscCall(Multiply(l, x, with(CMATCHToVector<T>{v.x[1 - now_[l]]})));
     now_[l] = 1 - now_[l];
     PetscCall(SmoothOnwards(l, p, v.r, out));
-    if (out) ended_ = true;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -369,9 +395,9 @@ private:
       PetscCall(VisitShared(l, p));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(SmoothOnwards(l, p, v.b, false));
+    PetscCall(SmoothFirst(l, p));
     if (Last(l)) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Residual(l));
+    PetscCall(Residual(l, v.b, v.x[now_[l]]));
     PetscCall(RestrictSome(l, 0, L.coarse, v.r, V(l + 1).b, First(l + 1)));
     PetscCall(Visit(l + 1));
     using Array = const T *__restrict__;
@@ -380,13 +406,11 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* r = b - A x */
-  PetscErrorCode Residual(LocalInt l)
+  /* r = r_from - A of */
+  PetscErrorCode Residual(LocalInt l, const T *r_from, const T *of)
   {
-    const Vectors v = V(l);
-
     PetscFunctionBegin;
-    PetscCall(Multiply(l, v.x[now_[l]], Step<T, CMATCHToVector<T>>{v.b, nullptr, nullptr, nullptr, T(0), T(0), T(0), v.r}));
+    PetscCall(Multiply(l, of, Step<T, CMATCHToVector<T>>{r_from, nullptr, nullptr, nullptr, T(0), T(0), T(0), V(l).r}));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -470,8 +494,8 @@ private:
 
     PetscFunctionBegin;
     if (!Passed(l)) {
-      PetscCall(SmoothOnwards(l, p, v.b, false));
-      PetscCall(Residual(l));
+      PetscCall(SmoothFirst(l, p));
+      PetscCall(Residual(l, v.b, v.x[now_[l]]));
     } else {
       r = v.b;
       PetscCallCUDA(cudaMemsetAsync(v.x[now_[l]], 0, L.n * sizeof(T), stream_));

@@ -220,6 +220,7 @@ public:
     if (R.transfer == CMATCH_PASSED) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(node.Make(MPI_DOUBLE, L.k));
     PetscCall(CMATCHNodesInvertDiagonals(&t, &vectors));
+    if (!CMATCHHasFailed(&s)) PetscCall(CMATCHNodesFactor(&t));
     CMATCHRecordFailure(&s);
     if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s.arena.Take(((size_t)L.n + R.ghosts) * size, &Q));
@@ -241,7 +242,9 @@ public:
   {
     PetscFunctionBegin;
     t.N->level[l].lambda = 0;
-    if (H->level[l].transfer != CMATCH_PASSED) PetscCall(CMATCHNodesEstimate(&t, vectors, node.Get()));
+    if (H->level[l].transfer == CMATCH_PASSED) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CMATCHNodesEstimate(&t, vectors, node.Get()));
+    if (!CMATCHHasFailed(&s)) PetscCall(CMATCHNodesScaleFactor(&t, &vectors, node.Get()));
     CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
   }

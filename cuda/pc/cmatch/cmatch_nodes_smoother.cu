@@ -1,7 +1,9 @@
-/* The hierarchy of nodes on the GPU: the inverses of diagonal blocks, and the estimate of the largest eigenvalue of D^{-1} A. */
+/* The hierarchy of nodes on the GPU: the inverses of diagonal blocks, factors, and the estimates of the largest eigenvalues. */
 #include <cmath>
 
-#include "cmatch_nodes.cuh"
+#include <cub/cub.cuh>
+
+#include "cmatch_fsai.cuh"
 #include "cmatch_nodes_rows.cuh"
 
 namespace
@@ -60,6 +62,73 @@ __global__ void __launch_bounds__(kBlockSize)
   const LocalInt entry = (LocalInt)(at % (k * k)), r = entry / k;
   const bool     own = entry % k == r && (alone[at / (k * k)] >> r & 1);
   D[at]              = (T)(own ? root * inverse[at] : inverse[at] / divisor);
+}
+
+/* ------------------------------------------- factors ------------------------------------------ */
+
+constexpr int kRowGroup = 8; /* lanes of a row */
+
+/* The blocks of own columns of each node, and 0 behind the nodes. A thread takes a node. */
+__global__ void __launch_bounds__(kBlockSize) CountOwn(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, LocalInt *count)
+{
+  const long long i   = GridThread();
+  LocalInt        own = 0;
+  if (i > n) return;
+  if (i < n) { /* columns ascend */
+    own = A_i[i + 1] - A_i[i];
+    while (A_j[A_i[i] + own - 1] >= n) own--;
+  }
+  count[i] = own;
+}
+
+/* A level, of which begin [n + 1] says where the own blocks of nodes begin */
+struct Blocks {
+  LocalInt             n, k;
+  const LocalInt      *A_i, *A_j, *begin;
+  const double        *A, *inverse;
+  const unsigned char *alone;
+};
+
+/* The rows of which the factor is made, and the longest row of the lower triangle. A group takes a row. */
+__global__ void __launch_bounds__(kBlockSize) ExpandBlocks(Blocks L, LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
+{
+  const long long group = GridThread() / kRowGroup, rows = (long long)L.n * L.k;
+  const int       lane  = threadIdx.x % kRowGroup;
+  const LocalInt  k     = L.k;
+  LocalInt        lower = 0;
+  if (group < rows) {
+    const LocalInt row = (LocalInt)group, node = row / k, r = row % k, own = L.begin[node + 1] - L.begin[node];
+    const LocalInt first = L.begin[node] * k * k + r * own * k;
+    for (LocalInt e = lane; e < own * k; e += kRowGroup) {
+      const LocalInt block = L.A_i[node] + e / k, c = e % k, node_of = L.A_j[block], column = node_of * k + c;
+      double         value = L.A[((size_t)block * k + r) * k + c];
+      if (column == row) value = (value > 0 ? value : 1 / L.inverse[(size_t)row * k + r]) * (1 + kCMATCHFactorShift);
+      else if (L.alone[node_of] >> c & 1) value = 0;
+      j[first + e] = column;
+      a[first + e] = value;
+      lower += column <= row;
+    }
+    if (lane == 0) i[row] = first;
+  } else if (group == rows && lane == 0) i[rows] = L.begin[L.n] * k * k;
+  lower = GroupSum<kRowGroup>(lower);
+  lower = GroupMax<kWarpSize>(lower);
+  if (threadIdx.x % kWarpSize == 0) atomicMax(longest, lower);
+}
+
+/* psi from d = 1 / psi. A thread takes an unknown. */
+__global__ void __launch_bounds__(kBlockSize) TakePsi(LocalInt n, const double *d, double *psi)
+{
+  const long long u = GridThread();
+  if (u < n) psi[u] = 1 / d[u];
+}
+
+/* The diagonal matrix between the factors. A thread takes an unknown. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) ScaleFactor(LocalInt n, LocalInt k, const double *d, const double *inverse,
+                                                          const unsigned char *alone, double root, double divisor, T *scaled)
+{
+  const long long u = GridThread();
+  if (u < n) scaled[u] = (T)(alone[u / k] >> u % k & 1 ? root * inverse[u * k + u % k] : d[u] / divisor);
 }
 
 /* ------------------------------------------ estimate ------------------------------------------ */
@@ -140,7 +209,10 @@ struct Vectors {
   double *r, *z, *p, *q;
 };
 
-/* r = r - rz / pq q, or r as it is without pq; z = D^{-1} r, and the parts of r . z. Threads take nodes in turns. */
+/*
+   r = r - rz / pq q, or r as it is without pq; z = D^{-1} r, and the parts of r . z, unless there is no D^{-1}. Threads take nodes
+   in turns.
+*/
 template <int K>
 __global__ void __launch_bounds__(kBlockSize)
   StepResidual(LocalInt n, LocalInt known_k, const double *inverse, const double *rz, const double *pq, Vectors v, double *partial)
@@ -156,6 +228,7 @@ __global__ void __launch_bounds__(kBlockSize)
       own[p] = r[i * k + p] - (pq ? alpha * q[i * k + p] : 0);
       if (pq) r[i * k + p] = own[p];
     }
+    if (!inverse) continue;
     for (LocalInt p = 0; p < k; p++) {
       double product = 0;
       for (LocalInt c = 0; c < k; c++) product += inverse[(i * k + p) * k + c] * own[c];
@@ -180,19 +253,50 @@ __global__ void __launch_bounds__(kBlockSize)
   if ((void *)rounded != p) rounded[u] = (X)p_u;
 }
 
+/* The parts of x . y. Threads take entries in turns. */
+__global__ void __launch_bounds__(kBlockSize) SumProducts(LocalInt n, const double *x, const double *y, double *partial)
+{
+  double sum = 0;
+  for (long long u = GridThread(); u < n; u += (long long)gridDim.x * kBlockSize) sum += x[u] * y[u];
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+/* What the kernel StepResidual does, with D^{-1}, or with the level's factor and its d = 1 / psi. */
+template <int K>
+PetscErrorCode LaunchResidual(const CMATCHNodesSetup *t, const double *d, const double *rz, const double *pq, const Vectors &v,
+                              double *partial)
+{
+  const CMATCHNodesLevel &L      = t->Level();
+  const CMATCHFactor     &factor = t->Ranks().factor;
+  const LocalInt          n      = L.n * L.k;
+  const int               blocks = PetscMin(kSumBlocks, BlocksFor(L.n));
+  const cudaStream_t      stream = t->s->stream;
+
+  PetscFunctionBegin;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  StepResidual<K><<<blocks, kBlockSize, 0, stream>>>(L.n, L.k, d ? nullptr : t->inverse, rz, pq, v, partial);
+  FinePCCheckLaunch();
+  if (!d) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, d, 1, v.r, n, v.q, n));
+  PetscCall(CSRMultiply_CUDA(&factor.Wt, PETSC_TRUE, nullptr, 1, v.q, n, v.z, n));
+  SumProducts<<<blocks, kBlockSize, 0, stream>>>(n, v.r, v.z, partial);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    The estimate, with the operator of the cycle, whose values are rounded to T, as the vectors that it multiplies;
    CMATCHRoundEstimate() leaves no trace of that. The host reads nothing before the last step.
 */
 template <typename T, int K>
-PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
+PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, const double *d, PetscReal *lambda)
 {
   CMATCHSetup            *s = t->s;
   const CMATCHNodesLevel &L = t->Level();
   const CMATCHSlices<T>   A(L);
-  const LocalInt          n      = L.n * L.k;
-  const auto              mark   = s->arena.mark();
-  const int               blocks = PetscMin(kSumBlocks, BlocksFor(L.n));
+  const LocalInt          n    = L.n * L.k;
+  const auto              mark = s->arena.mark();
   const int    product_blocks = PetscMin(kSumBlocks, CMATCHSliceCount(L.n)), threads = CMATCHSliceBlock(L, s->H->processors);
   const size_t parts             = (size_t)kSums * kSumBlocks;
   PetscReal    of_rz[kSteps + 1] = {}, of_pq[kSteps] = {};
@@ -211,7 +315,7 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   BeginVector<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, 0, t->diagonal, t->alone, x);
   MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, x, v.r, pq(0));
   for (LocalInt step = 0;; step++) {
-    StepResidual<K><<<blocks, kBlockSize, 0, s->stream>>>(L.n, L.k, t->inverse, rz(step - 1), pq(step - 1), v, rz(step));
+    PetscCall(LaunchResidual<K>(t, d, rz(step - 1), pq(step - 1), v, rz(step)));
     if (step == kSteps) break;
     StepDirection<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, rz(step), rz(step - 1), v.z, v.p, x);
     MultiplyVector<T, K><<<product_blocks, threads, 0, s->stream>>>(A, x, v.q, pq(step));
@@ -221,7 +325,7 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
   FinePCCheckLaunch();
   PetscCall(CMATCHReadReport(s));
   for (LocalInt sum = 0; sum < kSums; sum++) (sum % 2 ? of_pq : of_rz)[sum / 2] = s->seen.sums[sum];
-  *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, of_rz, of_pq));
+  *lambda = CMATCHNodesLargest(d, kSteps, of_rz, of_pq);
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -233,8 +337,8 @@ PetscErrorCode LargestEigenvalue(CMATCHNodesSetup *t, PetscReal *lambda)
 template <typename T, int K>
 class EstimateOnRanks {
 public:
-  EstimateOnRanks(CMATCHNodesSetup *t, const CMATCHNodesVectors &v, MPI_Datatype node) :
-      t_(t), s_(t->s), L_(t->Level()), A_(t->Level()), v_(v), node_(node), n_(L_.n * L_.k),
+  EstimateOnRanks(CMATCHNodesSetup *t, const CMATCHNodesVectors &v, MPI_Datatype node, const double *d) :
+      t_(t), s_(t->s), L_(t->Level()), A_(t->Level()), v_(v), node_(node), d_(d), n_(L_.n * L_.k),
       nccl_(t->Ranks().halo->all ? t->Ranks().halo->nccl : nullptr)
   {
   }
@@ -251,10 +355,7 @@ public:
     for (LocalInt step = 0;; step++) {
       const double *const above = step ? Part(2 * step - 2) : nullptr, *const below = step ? Part(2 * step - 1) : nullptr;
       PetscCallCUDA(cudaMemsetAsync(Part(2 * step), 0, kSumBlocks * sizeof(double), s_->stream));
-      if (n_)
-        StepResidual<K><<<PetscMin(kSumBlocks, BlocksFor(L_.n)), kBlockSize, 0, s_->stream>>>(L_.n, L_.k, t_->inverse, above, below,
-                                                                                              v, Part(2 * step));
-      FinePCCheckLaunch();
+      PetscCall(LaunchResidual<K>(t_, d_, above, below, v, Part(2 * step)));
       PetscCall(Sum(Part(2 * step), &rz[step]));
       if (step == kSteps || !(nccl_ || rz[step] > 0)) break;
       if (n_)
@@ -266,7 +367,7 @@ public:
       if (!(nccl_ || pq[step] > 0)) break;
     }
     if (nccl_) PetscCall(ReadSums(rz, pq));
-    *lambda = CMATCHRoundEstimate(LargestRitzValue(kSteps, rz, pq));
+    *lambda = CMATCHNodesLargest(d_, kSteps, rz, pq);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -325,6 +426,7 @@ private:
   const CMATCHSlices<T>     A_;
   const CMATCHNodesVectors &v_;
   const MPI_Datatype        node_;
+  const double *const       d_;
   const LocalInt            n_;
   NCCL *const               nccl_; /* adds up over all ranks of the level, or the host does */
 };
@@ -348,10 +450,25 @@ PetscErrorCode LaunchInvertDiagonals(CMATCHNodesSetup *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether the estimate is one. */
-void CheckEstimate(CMATCHNodesSetup *t)
+/* The estimate of a level on one rank, or on several, whose vectors are given; with d of the level's factor. */
+PetscErrorCode Estimate(CMATCHNodesSetup *t, const CMATCHNodesVectors *v, MPI_Datatype node, const double *d, PetscReal *lambda)
 {
-  const PetscReal lambda = t->Level().lambda;
+  PetscFunctionBegin;
+  PetscCall(CMATCHForUnknowns(t->Level().k, [&](auto k) {
+    return CMATCHWithPrecision(t->s->params->precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      if (v) PetscCall((EstimateOnRanks<T, k>(t, *v, node, d).Run(lambda)));
+      else PetscCall((LargestEigenvalue<T, k>(t, d, lambda)));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether an estimate is one. */
+void CheckEstimate(CMATCHNodesSetup *t, PetscReal lambda)
+{
   if (!(lambda > 0) || !std::isfinite(lambda))
     t->s->seen.failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)t->level, 0, CMATCH_BLOCK_NOT_POSITIVE);
 }
@@ -367,13 +484,11 @@ PetscErrorCode CMATCHNodesSmoother(CMATCHNodesSetup *t, const PolynomialSteps &s
   PetscCall(s->arena.Take((size_t)L.n * L.k * L.k, &t->inverse));
   if (t->level) PetscCall(s->arena.Take((size_t)L.n * L.k, &t->diagonal));
   PetscCall(LaunchInvertDiagonals(t));
-  PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
-    return CMATCHWithPrecision(s->params->precision, [&](auto zero) { return LargestEigenvalue<decltype(zero), k>(t, &L.lambda); });
-  }));
+  PetscCall(Estimate(t, nullptr, MPI_DATATYPE_NULL, nullptr, &L.lambda));
   if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
   L.raised = s->seen.raised;
   if (s->seen.whole == L.n) L.lambda = 1;
-  CheckEstimate(t);
+  CheckEstimate(t, L.lambda);
   if (!CMATCHHasFailed(s)) PetscCall(CMATCHNodesScaleInverses(t, steps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -404,12 +519,8 @@ PetscErrorCode CMATCHNodesEstimate(CMATCHNodesSetup *t, const CMATCHNodesVectors
   PetscFunctionBegin;
   PetscCall(CMATCHReduce(t->Ranks(), MPI_MAX, &some));
   L.lambda = 1;
-  if (some > 0)
-    PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
-      return CMATCHWithPrecision(s->params->precision,
-                                 [&](auto zero) { return EstimateOnRanks<decltype(zero), k>(t, v, node).Run(&L.lambda); });
-    }));
-  CheckEstimate(t);
+  if (some > 0) PetscCall(Estimate(t, &v, node, nullptr, &L.lambda));
+  CheckEstimate(t, L.lambda);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -426,6 +537,72 @@ PetscErrorCode CMATCHNodesScaleInverses(CMATCHNodesSetup *t, const PolynomialSte
     PetscFunctionBegin;
     ScaleInverses<T><<<BlocksFor(entries), kBlockSize, 0, s->stream>>>(entries, L.k, t->inverse, t->alone, steps.root,
                                                                        kCMATCHNodesMargin * L.lambda, (T *)L.D);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesFactor(CMATCHNodesSetup *t)
+{
+  CMATCHSetup            *s    = t->s;
+  const CMATCHNodesLevel &L    = t->Level();
+  const LocalInt          size = L.k * L.k, n = L.n * L.k;
+  double                 *a     = nullptr;
+  LocalInt               *count = nullptr, *begin = nullptr, *i = nullptr, *j = nullptr, *longest = nullptr, seen[2];
+
+  PetscFunctionBegin;
+  if (!CMATCHHasFactors(*s->params)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHNodesCheckRows(L));
+  PetscCall(s->arena.Take(n, &t->d));
+  const auto mark = s->arena.mark();
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  for (LocalInt **array : {&count, &begin}) PetscCall(s->arena.Take((size_t)L.n + 1, array));
+  PetscCall(s->arena.Take(1, &longest));
+  PetscCall(s->arena.Take((size_t)n + 1, &i));
+  PetscCall(s->arena.Take((size_t)L.blocks * size, &j));
+  PetscCall(s->arena.Take((size_t)L.blocks * size, &a));
+  PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
+  CountOwn<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, count);
+  FinePCCheckLaunch();
+  PetscCall(s->cub.Run(
+    [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, count, begin, L.n + 1, s->stream); }));
+  ExpandBlocks<<<BlocksFor(((long long)n + 1) * kRowGroup), kBlockSize, 0, s->stream>>>({L.n, L.k, L.A_i, L.A_j, begin, t->A,
+                                                                                         t->inverse, t->alone},
+                                                                                        i, j, a, longest);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(&seen[0], longest, sizeof(*longest), cudaMemcpyDeviceToHost, s->stream));
+  PetscCallCUDA(cudaMemcpyAsync(&seen[1], i + n, sizeof(*i), cudaMemcpyDeviceToHost, s->stream));
+  PetscCallCUDA(cudaStreamSynchronize(s->stream));
+  PetscCall(CMATCHMakeFactor(s, t->level, {n, seen[1], i, j, a, PETSC_MEMTYPE_CUDA}, seen[0], t->d, t->keep));
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHNodesScaleFactor(CMATCHNodesSetup *t, const CMATCHNodesVectors *v, MPI_Datatype node)
+{
+  CMATCHSetup            *s      = t->s;
+  const CMATCHNodesLevel &L      = t->Level();
+  const LocalInt          n      = L.n * L.k;
+  double                  some   = s->seen.whole < L.n;
+  PetscReal               lambda = 1;
+
+  PetscFunctionBegin;
+  if (!CMATCHHasFactors(*s->params)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (v) PetscCall(CMATCHReduce(t->Ranks(), MPI_MAX, &some));
+  if (n) {
+    TakePsi<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, t->d, t->diagonal);
+    FinePCCheckLaunch();
+  }
+  if (some > 0) PetscCall(Estimate(t, v, node, t->d, &lambda));
+  CheckEstimate(t, lambda);
+  if (!n || CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    ScaleFactor<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.k, t->d, t->inverse, t->alone,
+                                                               CMATCHNodesSteps(*s->params).root, kCMATCHNodesMargin * lambda,
+                                                               (T *)t->Ranks().factor.d);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

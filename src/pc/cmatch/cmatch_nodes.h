@@ -55,6 +55,15 @@
    Smoother: the polynomial of CMATCHNodesSteps() with M^{-1} = D, D_i = D_i^{-1} / (kCMATCHNodesMargin lambda), but for unknowns
    that are alone, which the polynomial solves exactly: root / a_uu on the diagonal. The products of a cycle are plain, r = b - A x.
 
+   With sfsai and afsai M^{-1} is that of cmatch_fsai_host.cxx instead, of rows that are unknowns, with the factor in the level's
+   CMATCHLevel. It is made of A in double precision, as D^{-1} is, and every entry of a block of own nodes is in the pattern, so
+   that refills have the same one. Such a factor gives the M^{-1} of one whose entries are blocks, with Cholesky's factors as
+   diagonal blocks: each row minimizes the same, with the rows of its node before it in the pattern. Entries in columns of unknowns
+   that are alone are 0. Diagonal entries, where they are not positive by rounding 1 / (D_i^{-1})_uu, are raised by the share
+   kCMATCHFactorShift on all levels, since any of them may belong to a body that nothing holds. The scale is 1 /
+   (kCMATCHNodesMargin lambda) with another estimate, as that of lambda, but with psi_u for |a_uu|. P, and the polynomial in the
+   place of the coarsest level's inverse, have D and its lambda.
+
    Coarsest level: as a dense matrix of its unknowns, in double precision, with what CMATCHNodesHold() adds, inverted by
    CMATCHNodesInvert() or alike, up to kCMATCHLargestDense unknowns; with more, the polynomial of degree kCMATCHStalledDegree.
 
@@ -159,7 +168,7 @@ inline size_t CMATCHNodesPlace(const CMATCHNodesLevel &L, LocalInt i, LocalInt b
 /*
    What a hierarchy of nodes has beside the fields of CMATCHHierarchy. Of these, `levels`, `scale`, `inverted`, `bytes`,
    `kept_bytes`, `apply_bytes`, `where`, `params` and `several` are used, `w` is null, and level[l].n has the unknowns of a
-   level and nothing else.
+   level and nothing else, but for the factor of its smoother.
 */
 struct CMATCHNodes {
   LocalInt         m       = 0; /* modes */
@@ -192,16 +201,37 @@ inline LocalInt CMATCHNodesCoarseSize(const CMATCHParams &params)
 inline PolynomialSteps CMATCHNodesSteps(const CMATCHParams &params)
 {
   switch (params.smoother) {
-  case PC_CMATCH_CHEBYSHEV: return PolynomialChebyshev((LocalInt)params.degree);
-  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4((LocalInt)params.degree);
-  default: return PolynomialChebyshev((LocalInt)PetscMax(params.degree, 2)); /* l1jacobi, the default */
+  case PC_CMATCH_L1JACOBI: return PolynomialChebyshev((LocalInt)PetscMax(params.degree, 2)); /* the default */
+  default: return CMATCHSmootherSteps(params);
   }
 }
 
 /* Whether the options are such that nodes have them; otherwise the hierarchy is one of rows. */
 inline bool CMATCHNodesPossible(const CMATCHParams &params)
 {
-  return params.coarsening == PC_CMATCH_MATCHING && params.coarse == PC_CMATCH_DENSE && !CMATCHHasFactors(params);
+  return params.coarsening == PC_CMATCH_MATCHING && params.coarse == PC_CMATCH_DENSE;
+}
+
+/*
+   The estimate from the numbers of LargestRitzValue(). On small levels factors may be inverses nearly: their estimate, which is 1
+   but for rounding, becomes 1, and steps behind those that have found all count for nothing, since they would find rounding errors.
+*/
+constexpr PetscReal kCMATCHNodesNothing = 1e-20, kCMATCHNodesRounding = 1e-4;
+
+inline PetscReal CMATCHNodesLargest(bool of_factor, LocalInt steps, PetscReal rz[], const PetscReal pq[])
+{
+  for (LocalInt k = 1; k <= steps && of_factor; k++)
+    if (!(rz[k] > kCMATCHNodesNothing * rz[0])) rz[k] = 0;
+  return CMATCHRoundEstimate(LargestRitzValue(steps, rz, pq) * (of_factor ? 1 - kCMATCHNodesRounding : 1));
+}
+
+/* Whether the rows of which a factor is made can be counted. */
+inline PetscErrorCode CMATCHNodesCheckRows(const CMATCHNodesLevel &L)
+{
+  PetscFunctionBegin;
+  PetscCheck((PetscInt64)L.blocks * L.k * L.k <= LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "A rank's blocks have more entries than 32 bits can count, as factors need it: use -pc_cmatch_smoother chebyshev");
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Why the coarsening ends with a level of n nodes of k unknowns, number l, or false. */

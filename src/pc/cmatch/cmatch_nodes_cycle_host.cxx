@@ -38,10 +38,11 @@ PetscErrorCode Halo(LocalInt l, const CMATCHHierarchyHost<T> &H, const CMATCHNod
 template <typename T, typename K>
 PetscErrorCode Smooth(const PolynomialSteps &steps, bool zero, LocalInt l, K known, CMATCHHierarchyHost<T> *H)
 {
-  CMATCHNodesArrays<T>   &L     = static_cast<CMATCHNodesHost<T> *>(H->nodes)->arrays[l];
-  const CMATCHNodesLevel &level = H->nodes->level[l];
-  const LocalInt          k     = known ? known : level.k;
-  const T *const          D     = (const T *)level.D;
+  CMATCHNodesArrays<T>   &L      = static_cast<CMATCHNodesHost<T> *>(H->nodes)->arrays[l];
+  const CMATCHNodesLevel &level  = H->nodes->level[l];
+  const LocalInt          k      = known ? known : level.k;
+  const T *const          D      = (const T *)level.D;
+  const CMATCHFactor     &factor = H->level[l].factor;
 
   PetscFunctionBegin;
   if (zero) {
@@ -58,10 +59,13 @@ PetscErrorCode Smooth(const PolynomialSteps &steps, bool zero, LocalInt l, K kno
       PetscCall(Halo(l, *H, L, &L.z));
       Residual(level, known, L.r, L.z, &L.r);
     }
+    if (factor.d) CMATCHApplyFactor_Host(factor, L.r, &L.t);
     for (LocalInt i = 0; i < level.n; i++)
       for (LocalInt p = 0; p < k; p++) {
         T sum = 0;
-        for (LocalInt q = 0; q < k; q++) sum += D[((size_t)i * k + p) * k + q] * L.r[(size_t)i * k + q];
+        if (factor.d) sum = L.t[(size_t)i * k + p];
+        else
+          for (LocalInt q = 0; q < k; q++) sum += D[((size_t)i * k + p) * k + q] * L.r[(size_t)i * k + q];
         T &z = L.z[(size_t)i * k + p];
         z    = e * z + c * sum;
         L.x[(size_t)i * k + p] += beta * z;

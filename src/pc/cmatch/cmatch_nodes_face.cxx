@@ -23,7 +23,7 @@ static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
   if (*bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (*bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
   else if (!CMATCHNodesPossible(cmatch->params))
-    cmatch->why_rows = "nodes have the coarsening matching, the coarsest level dense, and no factored smoother";
+    cmatch->why_rows = "nodes have the coarsening matching and the coarsest level dense";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -528,8 +528,10 @@ PetscLogDouble CMATCHNodesFlops(const CMATCHHierarchy *H)
   PetscLogDouble       flops  = 0;
 
   for (LocalInt l = 0; l < H->levels; l++) {
-    const CMATCHNodesLevel &level = H->nodes->level[l];
-    const PetscLogDouble    k = level.k, n = level.n * k, product = 2 * k * k * level.blocks, step = product + 2 * k * n + 4 * n;
+    const CMATCHNodesLevel &level  = H->nodes->level[l];
+    const CMATCHFactor     &factor = H->level[l].factor;
+    const PetscLogDouble    k = level.k, n = level.n * k, product = 2 * k * k * level.blocks;
+    const PetscLogDouble    step = product + (factor.d ? 4. * factor.W.nnz + 3 * n : 2 * k * n) + 4 * n;
 
     if (H->level[l].transfer == CMATCH_PASSED) continue;
     if (l < H->several || l + 1 < H->levels) flops += 2 * degree * step + 4 * k * H->nodes->m * level.P_blocks + 2 * n;
@@ -603,7 +605,8 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
                                    graphs[N->graph], CMATCHNodesSweeps(params, 0, N->m), CMATCHNodesSweeps(params, 1, N->m),
                                    kCMATCHSlots));
   PetscCall(
-    PetscViewerASCIIPrintf(viewer, "smoother of nodes: block Jacobi, %s polynomial of degree %" LocalInt_FMT "\n",
+    PetscViewerASCIIPrintf(viewer, "smoother of nodes: %s, %s polynomial of degree %" LocalInt_FMT "\n",
+                           CMATCHHasFactors(params) ? PCCMATCHSmoothers[params.smoother] : "block Jacobi",
                            PCCMATCHSmoothers[params.smoother == PC_CMATCH_CHEBYSHEV4 ? PC_CMATCH_CHEBYSHEV4 : PC_CMATCH_CHEBYSHEV],
                            CMATCHNodesSteps(params).degree));
   PetscCall(PetscViewerASCIIPrintf(

@@ -317,14 +317,18 @@ PetscErrorCode CMATCHNodesFinish_Host(CMATCHNodesSetUp<T> *s)
     const size_t            n     = (size_t)H->level[l].n;
     for (auto *v : {&L.b, &L.r}) v->assign(n, (T)0);
     for (auto *v : {&L.x, &L.z}) v->assign(n + L.ghost.size() * level.k, (T)0);
+    if (H->level[l].factor.d) L.t.assign(n, (T)0);
     if (l < H->several) {
       PetscCall(L.type.Make(CMATCHType(H->params.precision), level.k));
       PetscCall(L.coarse_type.Make(CMATCHType(H->params.precision), s->Next(l)));
     }
     for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i}) H->bytes += CMATCHBytes(*array);
-    for (const auto *array : {&L.A_a, &L.D, &L.P_a, &L.b, &L.x, &L.r, &L.z, &L.values, &L.added}) H->bytes += CMATCHBytes(*array);
-    H->bytes += CMATCHBytes(L.B_c) + CMATCHBytes(L.ghost) + CMATCHBytes(L.column);
-    const size_t step = CMATCHBytes(L.A_i) + CMATCHBytes(L.A_j) + CMATCHBytes(L.A_a) + CMATCHBytes(L.D) + 4 * n * vector;
+    for (const auto *array : {&L.A_a, &L.D, &L.P_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.values, &L.added})
+      H->bytes += CMATCHBytes(*array);
+    const size_t factor = CMATCHFactorBytes(H->level[l], H->params.precision);
+    H->bytes += CMATCHBytes(L.B_c) + CMATCHBytes(L.ghost) + CMATCHBytes(L.column) + factor;
+    const size_t step = CMATCHBytes(L.A_i) + CMATCHBytes(L.A_j) + CMATCHBytes(L.A_a) + 4 * n * vector +
+                        (factor ? factor + 2 * n * vector : CMATCHBytes(L.D));
     if (l < H->several || l + 1 < H->levels)
       H->apply_bytes += 2 * s->N->steps.degree * step + 2 * (CMATCHBytes(L.P_j) + CMATCHBytes(L.P_a)) + CMATCHBytes(L.R_i) +
                         CMATCHBytes(L.R_j) + (3 * n + 2 * (size_t)level.coarse * s->Next(l)) * vector;
@@ -350,7 +354,8 @@ PetscErrorCode CMATCHNodesMakeLevels_Host(LocalInt first, CMATCHNodesSetUp<T> *s
       break;
     }
     PetscCall(CMATCHNodesInvert_Host(l, s));
-    if (!s->stats->failure) PetscCall(CMATCHNodesEstimate_Host(l, s));
+    for (auto *step : {CMATCHNodesEstimate_Host<T>, CMATCHNodesFactor_Host<T>, CMATCHNodesScaleFactor_Host<T>})
+      if (!s->stats->failure) PetscCall(step(l, s));
     if (s->stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
     CMATCHNodesSmoother_Host(l, s->N->steps, s);
     const std::vector<double> Q = CMATCHNodesTentative_Host(l, s);

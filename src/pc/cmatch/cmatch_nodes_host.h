@@ -3,7 +3,7 @@
    the precision of the hierarchy.
 
      cmatch_nodes_host.cxx           the finest level, aggregates, and the set-up as a whole
-     cmatch_nodes_smoother_host.cxx  inverses of diagonal blocks, and the estimate of the largest eigenvalue
+     cmatch_nodes_smoother_host.cxx  inverses of diagonal blocks, factors, and the estimate of the largest eigenvalue
      cmatch_nodes_prolong_host.cxx   the prolongator
      cmatch_nodes_galerkin_host.cxx  the Galerkin product
      cmatch_nodes_cycle_host.cxx     the cycle
@@ -117,7 +117,9 @@ struct CMATCHNodesArrays : CMATCHColumns {
   std::vector<LocalInt> A_i, A_j, R_i, R_j;
   std::vector<T>        A_a, D, P_a;
   std::vector<double>   B_c;
+  std::vector<T>        factor_d;   /* of the level's factor, which has memory of its own */
   std::vector<T>        b, x, r, z; /* [n][k]; x and z have ghosts, too */
+  std::vector<T>        t;          /* [n][k] M^{-1} r, on levels with a factor */
 
   /* on several ranks, as those of CMATCHArrays, but of nodes */
   std::vector<T> values, added;
@@ -151,6 +153,8 @@ struct CMATCHNodesSetUp {
   std::vector<double>   inverse = {}; /* [n][k][k] D^{-1} */
   std::vector<unsigned> alone   = {}; /* [n] a bit for each unknown */
   CMATCHGraph           M       = {}; /* of the finest level, and unless keep of others */
+
+  CMATCHExpanded rows = {}; /* of which the level's factor is made, until that is scaled */
 
   /* of the estimate of lambda: [n][k], and p and q have ghosts, too */
   std::vector<double> r = {}, z = {}, p = {}, q = {};
@@ -231,6 +235,14 @@ template <typename T>
 PetscErrorCode CMATCHNodesEstimate_Host(LocalInt l, CMATCHNodesSetUp<T> *);
 template <typename T>
 void CMATCHNodesSmoother_Host(LocalInt l, const PolynomialSteps &, CMATCHNodesSetUp<T> *);
+/*
+   If the smoother has factors: that of a level whose D^{-1} is there, but for its scale, and its scale, as the estimate is one of
+   all ranks of the level. There may be a failure after each.
+*/
+template <typename T>
+PetscErrorCode CMATCHNodesFactor_Host(LocalInt l, CMATCHNodesSetUp<T> *);
+template <typename T>
+PetscErrorCode CMATCHNodesScaleFactor_Host(LocalInt l, CMATCHNodesSetUp<T> *);
 
 /* The tentative prolongator Q [n + ghosts][k][m] of own nodes, and the modes of the next level. */
 template <typename T>

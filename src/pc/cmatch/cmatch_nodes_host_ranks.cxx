@@ -96,6 +96,7 @@ public:
     *width = 0;
     if (s.H->level[l].transfer == CMATCH_PASSED) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(CMATCHNodesInvert_Host(l, &s));
+    if (!s.stats->failure) PetscCall(CMATCHNodesFactor_Host(l, &s));
     if (s.stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
     Q      = CMATCHNodesTentative_Host(l, &s);
     *width = size + square;
@@ -116,7 +117,9 @@ public:
   {
     PetscFunctionBegin;
     s.N->level[l].lambda = 0;
-    if (s.H->level[l].transfer != CMATCH_PASSED) PetscCall(CMATCHNodesEstimate_Host(l, &s));
+    if (s.H->level[l].transfer == CMATCH_PASSED) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CMATCHNodesEstimate_Host(l, &s));
+    if (!s.stats->failure) PetscCall(CMATCHNodesScaleFactor_Host(l, &s));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 

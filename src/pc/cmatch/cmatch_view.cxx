@@ -212,7 +212,8 @@ static PetscErrorCode ViewFactors_CMATCH(PC pc, PetscViewer viewer)
 
     if (!level->factor.d) continue;
     sum[FACTOR] += (PetscInt64)level->factor.W.nnz + level->n;
-    sum[SMOOTHED] += (PetscInt64)level->nnz + level->n;
+    const CMATCHNodesLevel *nodes = H->nodes ? &H->nodes->level[l] : nullptr;
+    sum[SMOOTHED] += nodes ? (PetscInt64)nodes->blocks * nodes->k * nodes->k : (PetscInt64)level->nnz + level->n;
     sum[CUT] += level->factor.capped_rows;
     sum[FALLEN] += level->factor.diagonal_rows;
     sum[SHARED] += l < H->several;
