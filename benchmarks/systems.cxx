@@ -23,7 +23,7 @@
 
 const char kSystemKinds[] =
   "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, fingers2d:N:contrast, "
-  "aniso2d:N:eps:degrees, aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, elasticity3d_tets:N:contrast:cube, "
+  "aniso2d:N:eps:degrees, aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube:flat, elasticity3d_tets:N:contrast:cube:flat, "
   "block3d7:N:fields:peclet, block2d7:N:fields:peclet, euler2d:N:CFL, shell2d:N:thickness:bed (N may be NXxNYxNZ), "
   "file:A.petsc[.gz], mtx:A.mtx[.gz], "
   "boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
@@ -218,11 +218,17 @@ static constexpr PetscInt kCorners = 8, kDim = 3;
 
 using ElementMatrix = std::array<std::array<PetscReal, kCorners * kDim>, kCorners * kDim>; /* row = corner * 3 + component */
 
-/* Adds the integral over `volume` where the shape functions of the corners have these gradients. */
-static void AddElasticity(const PetscReal grad[kCorners][kDim], PetscReal volume, ElementMatrix *K)
+/*
+  Adds the integral over `volume` where the shape functions of the corners have these gradients in a unit cube, of which x and y
+  are stretched by `flat`.
+*/
+static void AddElasticity(PetscReal grad[kCorners][kDim], PetscReal volume, PetscReal flat, ElementMatrix *K)
 {
   const PetscReal nu = 0.3, lambda = nu / ((1. + nu) * (1. - 2. * nu)), mu = 1. / (2. * (1. + nu));
 
+  volume *= flat * flat;
+  for (int c = 0; c < kCorners; c++)
+    for (int r = 0; r < 2; r++) grad[c][r] /= flat;
   for (int c = 0; c < kCorners; c++) {
     for (int d = 0; d < kCorners; d++) {
       const PetscReal dot = grad[c][0] * grad[d][0] + grad[c][1] * grad[d][1] + grad[c][2] * grad[d][2];
@@ -236,8 +242,10 @@ static void AddElasticity(const PetscReal grad[kCorners][kDim], PetscReal volume
   }
 }
 
-/* Trilinear hexahedron of side 1, Young's modulus 1, Poisson's ratio 0.3, by 2 x 2 x 2 Gauss points; corner = x + 2 y + 4 z */
-static ElementMatrix ElasticityElement()
+/*
+  Trilinear hexahedron of height 1, Young's modulus 1, Poisson's ratio 0.3, by 2 x 2 x 2 Gauss points; corner = x + 2 y + 4 z
+*/
+static ElementMatrix ElasticityElement(PetscReal flat)
 {
   const PetscReal gauss[2] = {0.5 - 0.5 / PetscSqrtReal(3.), 0.5 + 0.5 / PetscSqrtReal(3.)};
   ElementMatrix   K{};
@@ -259,17 +267,17 @@ static ElementMatrix ElasticityElement()
       grad[c][1] = value[0] * slope[1] * value[2];
       grad[c][2] = value[0] * value[1] * slope[2];
     }
-    AddElasticity(grad, 0.125, &K);
+    AddElasticity(grad, 0.125, flat, &K);
   }
   return K;
 }
 
 /*
-  The same cube made of Kuhn's six tetrahedra with linear functions: each goes from corner 0 to corner 7 along the three axes, in
+  The same element made of Kuhn's six tetrahedra with linear functions: each goes from corner 0 to corner 7 along the three axes, in
   one of their six orders. In the k-th direction that it takes, the function of the corner before falls and that of the corner after
   rises.
 */
-static ElementMatrix TetrahedraElement()
+static ElementMatrix TetrahedraElement(PetscReal flat)
 {
   int           order[3] = {0, 1, 2};
   ElementMatrix K{};
@@ -283,13 +291,13 @@ static ElementMatrix TetrahedraElement()
       corner |= 1 << axis;
       grad[corner][axis] += 1.;
     }
-    AddElasticity(grad, 1. / 6., &K);
+    AddElasticity(grad, 1. / 6., flat, &K);
   } while (std::next_permutation(order, order + 3));
   return K;
 }
 
 /* Rigid body motions from the coordinates of the nodes: what GAMG needs for elasticity */
-static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
+static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny, PetscReal flat)
 {
   Vec          coordinates;
   PetscScalar *c;
@@ -301,8 +309,8 @@ static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
   PetscCall(MatGetOwnershipRange(A, &rstart, &rend));
   PetscCall(VecGetArrayWrite(coordinates, &c));
   for (PetscInt node = rstart / kDim; node < rend / kDim; node++) {
-    *c++ = node % nx + 1; /* the clamped nodes, x = 0, are no unknowns */
-    *c++ = node / nx % ny;
+    *c++ = flat * (node % nx + 1); /* the clamped nodes, x = 0, are no unknowns */
+    *c++ = flat * (node / nx % ny);
     *c++ = node / (nx * ny);
   }
   c -= rend - rstart;
@@ -316,15 +324,16 @@ static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
 
 /*
   A block of grid[0] x grid[1] x grid[2] elements, clamped on the face x = 0 (those nodes are eliminated), free elsewhere, soft
-  (modulus 1) with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node. An element is a hexahedron or
-  six tetrahedra, along whose edges a node has no neighbour that lies ahead in one direction and behind in another.
+  (modulus 1) with stiff cubes (modulus contrast, a quarter of the volume). Elements are `flat` times as long as high. Three
+  unknowns per node. An element is a hexahedron or six tetrahedra, along whose edges a node has no neighbour that lies ahead in one
+  direction and behind in another.
 */
 static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast,
-                                          PetscInt cube, bool tets, Mat *A)
+                                          PetscInt cube, PetscReal flat, bool tets, Mat *A)
 {
   const PetscInt      ex = grid[0], ey = grid[1], ez = grid[2]; /* elements */
   const PetscInt      nx = ex, ny = ey + 1, nz = ez + 1;        /* nodes that are unknowns */
-  const ElementMatrix K = tets ? TetrahedraElement() : ElasticityElement();
+  const ElementMatrix K = tets ? TetrahedraElement(flat) : ElasticityElement(flat);
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
@@ -364,7 +373,7 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
       return k;
     },
     A));
-  PetscCall(MatAttachRigidBodyModes(*A, nx, ny));
+  PetscCall(MatAttachRigidBodyModes(*A, nx, ny, flat));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -742,11 +751,12 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
                "The contrast must be positive, and the second size more than 2");
     PetscCall(MatCreateFingers(comm, backend, grid, system->contrast, &system->A));
   } else if (kind == "elasticity3d" || kind == "elasticity3d_tets") {
-    PetscCall(ArgumentGrid(fields, 3, 3, grid));
+    PetscCall(ArgumentGrid(fields, 4, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
-    PetscCheck(system->contrast > 0., comm, PETSC_ERR_USER_INPUT, "The contrast must be positive");
-    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, kind == "elasticity3d_tets", &system->A));
+    PetscCall(ArgumentReal(fields, 4, 1., &first));
+    PetscCheck(system->contrast > 0. && first > 0., comm, PETSC_ERR_USER_INPUT, "The contrast and flat must be positive");
+    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, first, kind == "elasticity3d_tets", &system->A));
   } else if (kind == "block3d7" || kind == "block2d7") {
     const PetscInt dim = kind == "block3d7" ? 3 : 2;
 
