@@ -118,7 +118,7 @@ def groups(systems):
             kinds.setdefault(tuple(re.findall(r"-(ksp|mat)_type (\S+)", result["options"])), []).append(result)
         for kind, results in kinds.items():
             blocks = ("mat", "block") in kind
-            yield re.sub(r".*/|\.petsc(\.gz)?$", "", name) + (", in blocks" if blocks else ""), {**system, "results": results}
+            yield re.sub(r".*/|\.petsc(\.[gx]z)?$", "", name) + (", in blocks" if blocks else ""), {**system, "results": results}
 
 
 def timed_line(name, system, costs):
@@ -194,7 +194,7 @@ def main():
         with open(arguments.output, "w", encoding="utf-8") as f:
             f.write("\n".join(text + timed_text(systems, costs)))
         return
-    every = [line(re.sub(r".*/|\.petsc(\.gz)?$", "", name), system, costs) for name, system in systems.items()]
+    every = [line(re.sub(r".*/|\.petsc(\.[gx]z)?$", "", name), system, costs) for name, system in systems.items()]
     rows = [row for row in every if row]
     geometric = math.exp(sum(math.log(ratio) for _, ratio, _ in rows) / len(rows))
     heads = ["system", "rows", "candidates with the iterations of each last run", "first solve", "of it lost", "best candidate",

@@ -41,6 +41,7 @@ BAD_FILES = {  # what each file holds, or None for no file, and what is said abo
     "file:wide.petsc": (integers(MATRIX, 1, 2, 1, 1, 0) + reals(1), "1 by 2 is no linear system"),
     "file:nothing.petsc": (integers(MATRIX, 0, 0, 0), "0 by 0 is no linear system"),
     "file:packed.petsc.gz": (b"not packed", 'Cannot read "packed.petsc.gz": gzip: '),
+    "file:packed.petsc.xz": (b"not packed", 'Cannot read "packed.petsc.xz": xz: '),
     "mtx:none.mtx": (None, "No such file"),
     "mtx:banner.mtx": (b"1 1 1\n", "does not begin with %%MatrixMarket"),
     "mtx:vector.mtx": (b"%%MatrixMarket vector coordinate real general\n2 1\n1 1\n", "it is vector coordinate real general, but"),
@@ -55,6 +56,7 @@ BAD_FILES = {  # what each file holds, or None for no file, and what is said abo
     "mtx:zero.mtx": (f"{BANNER}2 2 1\n0 1 1\n".encode(), 'Cannot read "zero.mtx": '),
     "mtx:value.mtx": (f"{BANNER}2 2 1\n1 1 1.5D+03\n".encode(), "line 3 is not a row, a column and a value"),
     "mtx:packed.mtx.gz": (b"not packed", 'Cannot read "packed.mtx.gz": '),
+    "mtx:packed.mtx.xz": (b"not packed", 'Cannot read "packed.mtx.xz": '),
 }
 BAD_SYSTEMS = {
     "poisson2d5:65536": "would have 4294967296 unknowns, but PETSc's indices end at 2147483647",

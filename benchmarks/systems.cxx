@@ -25,7 +25,7 @@ const char kSystemKinds[] =
   "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, fingers2d:N:contrast, "
   "aniso2d:N:eps:degrees, aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube:flat, elasticity3d_tets:N:contrast:cube:flat, "
   "block3d7:N:fields:peclet, block2d7:N:fields:peclet, euler2d:N:CFL, shell2d:N:thickness:bed (N may be NXxNYxNZ), "
-  "file:A.petsc[.gz], mtx:A.mtx[.gz], "
+  "file:A.petsc[.gz|.xz], mtx:A.mtx[.gz|.xz], "
   "boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
 
 PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
@@ -504,6 +504,12 @@ static PetscErrorCode RunIntoFile(const std::string &path, const char folder[], 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether a name ends like that, after something else */
+static bool EndsWith(const std::string &name, const std::string &ending)
+{
+  return name.size() > ending.size() && !name.compare(name.size() - ending.size(), ending.size(), ending);
+}
+
 /* Takes the first Python that has scipy for a script and its arguments. */
 static const char kWithSciPy[] = R"sh(
 for python in "$FINEPC_PYTHON" python3 /usr/bin/python3; do
@@ -530,7 +536,8 @@ static PetscErrorCode FileConvert(MPI_Comm comm, const std::string &kind, const 
     const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
 
     arguments = {"sh", "-c", kWithSciPy, "sh", folder / "../benchmarks/read_mtx.py", path, std::to_string(sizeof(PetscInt))};
-  } else if (path.size() > 3 && !path.compare(path.size() - 3, 3, ".gz")) arguments = {"gzip", "-dc", "--", path};
+  } else if (EndsWith(path, ".gz")) arguments = {"gzip", "-dc", "--", path};
+  else if (EndsWith(path, ".xz")) arguments = {"xz", "-dc", "--", path};
   else PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
   PetscCall(AgreeWithRankZero(comm, rank == 0 ? RunIntoFile(path, tmp, arguments, file) : PETSC_SUCCESS));
@@ -699,14 +706,13 @@ static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, size_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The last part of a path without .petsc, .mtx and .gz: results carry no folder of the machine they were made on */
+/* The last part of a path without .petsc, .mtx, .gz and .xz: results carry no folder of the machine they were made on */
 static std::string NameOfPath(const std::string &path)
 {
   std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
 
-  for (const std::string ending : {".gz", ".petsc", ".mtx"}) {
-    if (name.size() > ending.size() && !name.compare(name.size() - ending.size(), ending.size(), ending))
-      name.resize(name.size() - ending.size());
+  for (const std::string ending : {".gz", ".xz", ".petsc", ".mtx"}) {
+    if (EndsWith(name, ending)) name.resize(name.size() - ending.size());
   }
   return name;
 }

@@ -14,7 +14,7 @@ time, never a wrong answer."""
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="finepc-try", description=DESCRIPTION)
     parser.add_argument("matrix",
-                        help="Matrix Market (.mtx) or PETSc's binary, with or without a right-hand side; .gz, too")
+                        help="Matrix Market (.mtx) or PETSc's binary, with or without a right-hand side; .gz and .xz, too")
     parser.add_argument("--rhs", metavar="FILE", help="the right-hand side: PETSc's binary, Matrix Market, .npy, or numbers as "
                         "text; without one that of the matrix file is taken, or random numbers from a fixed seed")
     parser.add_argument("--backend", choices=("auto", "host", "cuda", "both"), default="auto",

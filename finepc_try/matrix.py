@@ -1,5 +1,4 @@
 """Reads the matrices that finepc-try takes and writes them as the benchmark program reads them: as binary files of PETSc's."""
-import gzip
 import os
 
 import numpy
@@ -42,7 +41,7 @@ def load(matrix, rhs=None):
 
 def name_of(path):
     name = os.path.basename(path)
-    for ending in (".gz", ".petsc", ".mtx"):
+    for ending in (".gz", ".xz", ".petsc", ".mtx"):
         if name.endswith(ending) and len(name) > len(ending):
             name = name[: -len(ending)]
     return name
@@ -84,12 +83,8 @@ def write_vector(path, x):
 # ------------------------------------------- files --------------------------------------------
 
 
-def _open(path):
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
-
-
 def _is_matrix_market(path):
-    with _open(path) as file:
+    with read_mtx.opened(path) as file:
         return file.read(14).lower() == b"%%matrixmarket"
 
 
@@ -97,12 +92,12 @@ def _matrix_file(path):
     try:
         if _is_matrix_market(path):
             return read_mtx.read(path, 4), None
-        with _open(path) as file:
+        with read_mtx.opened(path) as file:
             data = file.read()
         return _petsc_matrix(data)
     except TryError as error:
         raise TryError(f"Cannot read {path}: {error}") from error
-    except Exception as error:  # of scipy's, gzip's and the system's there are many
+    except Exception as error:  # of scipy's, gzip's, lzma's and the system's there are many
         raise TryError(f"Cannot read {path}: {error or type(error).__name__}") from error
 
 
@@ -153,7 +148,7 @@ def _vector_file(path):
     try:
         if path.endswith(".npy"):
             return numpy.load(path)
-        with _open(path) as file:
+        with read_mtx.opened(path) as file:
             data = file.read()
         for integer in (4, 8):
             if data[:integer] == VEC_FILE_CLASSID.to_bytes(integer, "big"):

@@ -2,9 +2,10 @@
 
 As a program it writes the matrix to the standard output as a binary file of PETSc's:
 
-    read_mtx.py FILE.mtx[.gz] BYTES_OF_AN_INDEX > FILE.petsc
+    read_mtx.py FILE.mtx[.gz|.xz] BYTES_OF_AN_INDEX > FILE.petsc
 """
 import gzip
+import lzma
 import re
 import sys
 import warnings
@@ -15,9 +16,14 @@ import scipy.io
 ENTRY = re.compile(rb"\s*\d+\s+\d+\s+[-+.\deE]+\s*")
 
 
+def opened(path):
+    """The file, unpacked where its name says that it is packed"""
+    return {".gz": gzip.open, ".xz": lzma.open}.get(path[-3:], open)(path, "rb")
+
+
 def check(path, limit):
     """Refuses what some releases of scipy take for a matrix, read as other numbers, or read without an end."""
-    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+    with opened(path) as file:
         banner = file.readline().decode(errors="replace").lower().split()
         if len(banner) != 5 or banner[0] != "%%matrixmarket":
             raise ValueError("it does not begin with %%MatrixMarket and four words")
@@ -43,9 +49,9 @@ def check(path, limit):
 def read(path, index_bytes):
     """The matrix of a file, as scipy's CSR; an error where PETSc's indices of so many bytes cannot hold it"""
     check(path, 256**index_bytes // 2)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), opened(path) as file:
         warnings.simplefilter("error")  # older ones of numpy's only warn of indices that they cannot hold
-        matrix = scipy.io.mmread(path).tocsr()
+        matrix = scipy.io.mmread(file).tocsr()
     matrix.sum_duplicates()
     return matrix
 

@@ -43,7 +43,7 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
                bench=None, library=None, progress=None, also=(), thorough=False, coordinates=None):
     """Tries on a matrix what fits it, and says what was the fastest.
 
-    matrix: a path (Matrix Market or PETSc's binary, also with .gz) or a matrix of scipy, numpy or petsc4py.
+    matrix: a path (Matrix Market or PETSc's binary, also with .gz or .xz) or a matrix of scipy, numpy or petsc4py.
     rhs: a vector or a path; without one that of the file is taken, or a random one from a fixed seed.
     backend: "host", "cuda", "auto", which is the GPU where there is one, or "both", which has the host beside it.
     ranks: of MPI.

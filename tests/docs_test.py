@@ -383,7 +383,7 @@ def check_papers(root):
                 check((system, label) in [(row["system"], row["set"]) for row in rows], f"{where}: no row of {name}.csv")
                 continue
             known = name in steps and label in steps[name].only.split(",")
-            check(known and system in re.sub(r"file:\S*?(\w+)\.petsc(\.gz)?", r"\1", steps[name].systems).split(","),
+            check(known and system in re.sub(r"file:\S*?(\w+)\.petsc(\.[gx]z)?", r"\1", steps[name].systems).split(","),
                   f"{where}: benchmarks/papers does not run {part}")
         if ours.startswith("runs "):
             for name in ours.split()[1:]:

@@ -258,7 +258,7 @@ static std::vector<T> ReadBigEndian(FILE *file, size_t count)
 HostMatrix Shared(const std::string &name)
 {
   const char       *folder  = std::getenv("FINEPC_TEST_DATA");
-  const std::string command = "gzip -dc '" + std::string(folder ? folder : FINEPC_TEST_DATA_FOLDER) + "/" + name + ".petsc.gz'";
+  const std::string command = "xz -dc '" + std::string(folder ? folder : FINEPC_TEST_DATA_FOLDER) + "/" + name + ".petsc.xz'";
   FILE             *file    = popen(command.c_str(), "r");
   REQUIRE(file != nullptr);
   INFO(command);

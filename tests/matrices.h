@@ -59,7 +59,7 @@ HostMatrix Hub(LocalInt n);                             /* last row and column f
 /* Row `hub` is coupled with all others, and these with nothing else, or with their neighbours. */
 HostMatrix Star(LocalInt n, LocalInt hub, bool chain = false);
 
-/* NAME.petsc.gz of tests/matrices. */
+/* NAME.petsc.xz of tests/matrices. */
 HostMatrix Shared(const std::string &name);
 
 /* The rows begin .. end - 1 as functions of PETSc take them. */

@@ -10,6 +10,7 @@ import glob
 import gzip
 import io
 import json
+import lzma
 import os
 import re
 import resource
@@ -362,8 +363,11 @@ class Files(Folder):
             numpy.testing.assert_array_equal(rhs, b)
 
     def packed(self, name):
-        with open(self.path(name), "rb") as file, gzip.open(self.path(name + ".gz"), "wb") as to:
-            to.write(file.read())
+        with open(self.path(name), "rb") as file:
+            data = file.read()
+        for ending, module in ((".gz", gzip), (".xz", lzma)):
+            with module.open(self.path(name + ending), "wb") as to:
+                to.write(data)
 
     def test_formats(self):
         A, b = convection(5), numpy.arange(25.0) + 1
@@ -371,8 +375,9 @@ class Files(Folder):
         matrix.write(self.path("A.petsc"), A, b)
         for name in ("A.mtx", "A.petsc"):
             self.packed(name)
-        for name, rhs in (("A.mtx", None), ("A.mtx.gz", None), ("A.petsc", b), ("A.petsc.gz", b)):
-            self.same(name, A, rhs)
+        for ending in ("", ".gz", ".xz"):
+            self.same("A.mtx" + ending, A)
+            self.same("A.petsc" + ending, A, b)
         with open(self.path("A.petsc"), "rb") as file:
             data = file.read()
         with open(self.path("A.petsc"), "wb") as file:
@@ -419,6 +424,7 @@ class Files(Folder):
         self.refused("must be matrix coordinate, real", file("i.mtx", banner.replace(b"real", b"complex") + b"1 1 1\n1 1 1 1\n"))
         self.refused("line 3 is not a row", file("word.mtx", banner + b"1 1 1\n1 1 one\n"))
         self.refused("[Nn]ot a gzipped file", file("no.mtx.gz", banner))
+        self.refused("not supported by decoder", file("no.mtx.xz", banner))
         whole = io.BytesIO()
         matrix.read_mtx.write(whole, plane(3, 3), 4)
         self.refused("ends too early", file("cut.petsc", whole.getvalue()[:-9]))
