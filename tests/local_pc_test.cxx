@@ -161,7 +161,7 @@ TEST_CASE("-help shows every key with its default and its setter", "[local][pc][
     CAPTURE(type.name, help);
     for (const OptionOf &option : type.options) {
       CHECK(ValueInHelp(help, type.Keys(option.key)) == BothInHelp(option.value));
-      CHECK(Contains(help, std::string("(") + option.setter + ")"));
+      CHECK(Contains(help, "(" + type.Setter(option.key) + ")"));
     }
     /* There is no key that the table of the tests lacks. */
     const std::string all  = "pc_" + std::string(type.name) + "_";

@@ -3,6 +3,7 @@
 #include <petsc/private/pcimpl.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -202,49 +203,62 @@ Refused Text(const char *value, const char *message = "")
 {
   return {value, nullptr, message};
 }
-template <typename T>
-std::function<PetscErrorCode(PC)> To(PetscErrorCode (*set)(PC, T), T value)
+/* An option of whole numbers refuses everything outside of its range, and the largest of all numbers. */
+OptionOf Whole(const char *key, PetscErrorCode (*set)(PC, PetscInt), const char *value, const char *other, PetscInt least,
+               PetscInt most)
 {
-  return [=](PC pc) { return set(pc, value); };
+  const std::string range  = "must be between " + std::to_string(least) + " and " + std::to_string(most);
+  OptionOf          option = {key, value, other, [=](PC pc) { return set(pc, (PetscInt)std::stoi(other)); }, {Text("many")}};
+  for (PetscInt refused : std::vector<PetscInt>{least - 1, most + 1, PETSC_INT_MAX, PETSC_INT_MIN}) {
+    option.refused.push_back(Text(std::to_string(refused).c_str(), range.c_str()));
+    option.refused.push_back(Call(set, refused, range.c_str()));
+  }
+  return option;
 }
 
-/* What an option of whole numbers refuses: everything outside of its range, and the largest of all numbers. */
-std::vector<Refused> NotBetween(PetscErrorCode (*set)(PC, PetscInt), PetscInt least, PetscInt most)
+/* An option of real numbers refuses these texts and numbers, and what is no number. */
+OptionOf Real(const char *key, PetscErrorCode (*set)(PC, PetscReal), const char *value, const char *other, const char *range,
+              std::vector<const char *> texts, std::vector<double> numbers)
 {
-  const std::string    range = "must be between " + std::to_string(least) + " and " + std::to_string(most);
-  std::vector<Refused> all   = {Text("many")};
-  for (PetscInt value : std::vector<PetscInt>{least - 1, most + 1, PETSC_INT_MAX, PETSC_INT_MIN}) {
-    all.push_back(Text(std::to_string(value).c_str(), range.c_str()));
-    all.push_back(Call(set, value, range.c_str()));
-  }
-  return all;
+  OptionOf option = {key, value, other, [=](PC pc) { return set(pc, std::stod(other)); }, {Text("nan"), Call(set, nan, range)}};
+  for (const char *text : texts) option.refused.push_back(Text(text, range));
+  for (double number : numbers) option.refused.push_back(Call(set, number, range));
+  return option;
+}
+OptionOf Fraction(const char *key, PetscErrorCode (*set)(PC, PetscReal), const char *value, const char *other)
+{
+  return Real(key, set, value, other, "must be between 0 and 1", {"1.1", "-1", "-0.1", "2"}, {1.5});
+}
+
+/* An option of words refuses a word that there is not, and numbers that belong to none. */
+template <typename T>
+OptionOf Word(const char *key, PetscErrorCode (*set)(PC, T), const char *value, const char *other, T to, const char *word,
+              int number)
+{
+  const std::string none = "has no value " + std::to_string(number);
+  return {key, value, other, [=](PC pc) { return set(pc, to); }, {Text(word), Call(set, (T)number, none.c_str())}};
+}
+OptionOf Precision(const char *key, PetscErrorCode (*set)(PC, FinePCPrecision))
+{
+  OptionOf option = Word(key, set, "single", "double", FINEPC_DOUBLE, "half", 9);
+  option.refused.push_back(Text("quad"));
+  option.refused.push_back(Call(set, (FinePCPrecision)-1, "has no value -1"));
+  return option;
+}
+
+/* An option that is true by default */
+OptionOf Switch(const char *key, PetscErrorCode (*set)(PC, PetscBool))
+{
+  return {key, "TRUE", "FALSE", [=](PC pc) { return set(pc, PETSC_FALSE); }, {Text("maybe")}};
 }
 
 /* ------------------------------------ afsai and sfsai ----------------------------------------- */
 
-constexpr char kAtLeast0[] = "must be at least 0", kUnitInterval[] = "must be between 0 and 1";
 constexpr char kOnlyAIJ[] =
   "is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij";
 
 constexpr char kPoints[] = "is not supported, only MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE are: use "
                            "MatConvert() or -mat_type aij";
-
-std::vector<Refused> NotInUnitInterval(PetscErrorCode (*set)(PC, PetscReal))
-{
-  return {Text("1.1", kUnitInterval),
-          Text("-1", kUnitInterval),
-          Text("-0.1", kUnitInterval),
-          Text("2", kUnitInterval),
-          Text("nan"),
-          Call(set, 1.5, kUnitInterval),
-          Call(set, nan, kUnitInterval)};
-}
-
-std::vector<Refused> NoPrecision(PetscErrorCode (*set)(PC, FinePCPrecision))
-{
-  return {Text("half"), Text("quad"), Call(set, (FinePCPrecision)9, "has no value 9"),
-          Call(set, (FinePCPrecision)-1, "has no value -1")};
-}
 
 /* What both types have in common. */
 Type FactoredInverse(PCType name)
@@ -283,52 +297,33 @@ Type FactoredInverse(PCType name)
 
 Type MakeAFSAI()
 {
-  Type type         = FactoredInverse(PCAFSAI);
-  type.event        = "AFSAIFactor";
-  type.get_factors  = PCAFSAIGetFactors;
-  type.diagonal     = {"-@max_steps 0", "-@max_steps 0 -@setup_precision double -@factor_precision double", "-@postfilter 1",
-                       "-@prefilter 1"};
-  type.exact        = {"-@max_steps 1000 -@tolerance 0 -@setup_precision double -@factor_precision double",
-                       "-@max_steps 0 -@initial_power 1000 -@setup_precision double -@factor_precision double",
-                       "-@max_steps 100 -@step_size 10 -@tolerance 0 -@setup_precision double -@factor_precision double"};
-  type.others       = "-@max_steps 4 -@initial_power 1 -@factor_precision double -@reuse_pattern false";
-  type.fresh        = {"-@reuse_pattern false"};
-  type.view_always  = {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
-                       "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0.",
-                       "set-up in single precision, pattern kept while the nonzeros of A stay"};
-  const auto &below = "must be at least 0 and below 1";
-  type.options      = {
-    OptionOf("-@max_steps", "PCAFSAISetMaxSteps", "20", "3", To(PCAFSAISetMaxSteps, (PetscInt)3),
-                  NotBetween(PCAFSAISetMaxSteps, 0, 10000)),
-    OptionOf("-@step_size", "PCAFSAISetStepSize", "1", "3", To(PCAFSAISetStepSize, (PetscInt)3),
-                  NotBetween(PCAFSAISetStepSize, 1, 10000)),
-    OptionOf("-@tolerance", "PCAFSAISetTolerance", "0.001", "0.05", To(PCAFSAISetTolerance, 0.05),
-                  {Text("-0.1", below), Text("1", below), Text("nan"), Call(PCAFSAISetTolerance, 1., below),
-                   Call(PCAFSAISetTolerance, nan, below)}),
-    OptionOf("-@stop_rule", "PCAFSAISetStopRule", "gain", "ratio", To(PCAFSAISetStopRule, PC_AFSAI_STOP_RATIO),
-                  {Text("never"), Call(PCAFSAISetStopRule, (PCAFSAIStopRule)7, "has no value 7")}),
-    OptionOf("-@selection", "PCAFSAISetSelection", "decrease", "gradient", To(PCAFSAISetSelection, PC_AFSAI_SELECTION_GRADIENT),
-                  {Text("best"), Call(PCAFSAISetSelection, (PCAFSAISelection)2, "has no value 2")})
-      .With("-@max_steps 2"),
-    OptionOf("-@initial_power", "PCAFSAISetInitialPower", "0", "2", To(PCAFSAISetInitialPower, (PetscInt)2),
-                  NotBetween(PCAFSAISetInitialPower, 0, 1000)),
-    OptionOf("-@prefilter", "PCAFSAISetPrefilter", "0.", "0.2", To(PCAFSAISetPrefilter, 0.2),
-                  NotInUnitInterval(PCAFSAISetPrefilter)),
-    OptionOf("-@postfilter", "PCAFSAISetPostfilter", "0.", "0.2", To(PCAFSAISetPostfilter, 0.2),
-                  NotInUnitInterval(PCAFSAISetPostfilter)),
-    OptionOf("-@setup_precision", "PCAFSAISetSetupPrecision", "single", "double", To(PCAFSAISetSetupPrecision, FINEPC_DOUBLE),
-                  NoPrecision(PCAFSAISetSetupPrecision)),
-    OptionOf("-@factor_precision", "PCAFSAISetFactorPrecision", "single", "double", To(PCAFSAISetFactorPrecision, FINEPC_DOUBLE),
-                  NoPrecision(PCAFSAISetFactorPrecision)),
-    OptionOf("-@reuse_pattern", "PCAFSAISetReusePattern", "TRUE", "FALSE", To(PCAFSAISetReusePattern, PETSC_FALSE), {Text("maybe")})
-      .Makes(Useless::Nothing)
-      .Shows("kept while the nonzeros of A stay"),
-    OptionOf("-@overlap", "PCAFSAISetOverlap", "0", "2", To(PCAFSAISetOverlap, (PetscInt)2), NotBetween(PCAFSAISetOverlap, 0, 1000))
-      .Shows("within 2 hops"),
-    OptionOf("-@halo_layers", "PCAFSAISetHaloLayers", "0", "7", To(PCAFSAISetHaloLayers, (PetscInt)7),
-                  NotBetween(PCAFSAISetHaloLayers, 0, 10000))
-      .With("-@overlap 1")
-      .Shows("within 7 couplings"),
+  Type type        = FactoredInverse(PCAFSAI);
+  type.event       = "AFSAIFactor";
+  type.get_factors = PCAFSAIGetFactors;
+  type.diagonal    = {"-@max_steps 0", "-@max_steps 0 -@setup_precision double -@factor_precision double", "-@postfilter 1",
+                      "-@prefilter 1"};
+  type.exact       = {"-@max_steps 1000 -@tolerance 0 -@setup_precision double -@factor_precision double",
+                      "-@max_steps 0 -@initial_power 1000 -@setup_precision double -@factor_precision double",
+                      "-@max_steps 100 -@step_size 10 -@tolerance 0 -@setup_precision double -@factor_precision double"};
+  type.others      = "-@max_steps 4 -@initial_power 1 -@factor_precision double -@reuse_pattern false";
+  type.fresh       = {"-@reuse_pattern false"};
+  type.view_always = {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
+                      "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0.",
+                      "set-up in single precision, pattern kept while the nonzeros of A stay"};
+  type.options     = {
+    Whole("-@max_steps", PCAFSAISetMaxSteps, "20", "3", 0, 10000),
+    Whole("-@step_size", PCAFSAISetStepSize, "1", "3", 1, 10000),
+    Real("-@tolerance", PCAFSAISetTolerance, "0.001", "0.05", "must be at least 0 and below 1", {"-0.1", "1"}, {1}),
+    Word("-@stop_rule", PCAFSAISetStopRule, "gain", "ratio", PC_AFSAI_STOP_RATIO, "never", 7),
+    Word("-@selection", PCAFSAISetSelection, "decrease", "gradient", PC_AFSAI_SELECTION_GRADIENT, "best", 2).With("-@max_steps 2"),
+    Whole("-@initial_power", PCAFSAISetInitialPower, "0", "2", 0, 1000),
+    Fraction("-@prefilter", PCAFSAISetPrefilter, "0.", "0.2"),
+    Fraction("-@postfilter", PCAFSAISetPostfilter, "0.", "0.2"),
+    Precision("-@setup_precision", PCAFSAISetSetupPrecision),
+    Precision("-@factor_precision", PCAFSAISetFactorPrecision),
+    Switch("-@reuse_pattern", PCAFSAISetReusePattern).Makes(Useless::Nothing).Shows("kept while the nonzeros of A stay"),
+    Whole("-@overlap", PCAFSAISetOverlap, "0", "2", 0, 1000).Shows("within 2 hops"),
+    Whole("-@halo_layers", PCAFSAISetHaloLayers, "0", "7", 0, 10000).With("-@overlap 1").Shows("within 7 couplings"),
   };
   return type;
 }
@@ -349,26 +344,15 @@ Type MakeSFSAI()
   type.view_after.push_back("pattern of power 2, chosen since its rows are short,");
   type.view_after.push_back("rows cut to the cap 0, entries dropped by the postfilter 0");
   type.options = {
-    OptionOf("-@power", "PCSFSAISetPower", "-1", "3", To(PCSFSAISetPower, (PetscInt)3), NotBetween(PCSFSAISetPower, -1, 1000)),
-    OptionOf("-@prefilter", "PCSFSAISetPrefilter", "0.", "0.2", To(PCSFSAISetPrefilter, 0.2),
-             NotInUnitInterval(PCSFSAISetPrefilter)),
-    OptionOf("-@postfilter", "PCSFSAISetPostfilter", "0.", "0.2", To(PCSFSAISetPostfilter, 0.2),
-             NotInUnitInterval(PCSFSAISetPostfilter)),
-    OptionOf("-@max_row", "PCSFSAISetMaxRow", "-1", "3", To(PCSFSAISetMaxRow, (PetscInt)3),
-             NotBetween(PCSFSAISetMaxRow, -1, 100000)),
-    OptionOf("-@setup_precision", "PCSFSAISetSetupPrecision", "single", "double", To(PCSFSAISetSetupPrecision, FINEPC_DOUBLE),
-             NoPrecision(PCSFSAISetSetupPrecision)),
-    OptionOf("-@factor_precision", "PCSFSAISetFactorPrecision", "single", "double", To(PCSFSAISetFactorPrecision, FINEPC_DOUBLE),
-             NoPrecision(PCSFSAISetFactorPrecision)),
-    OptionOf("-@reuse_pattern", "PCSFSAISetReusePattern", "TRUE", "FALSE", To(PCSFSAISetReusePattern, PETSC_FALSE), {Text("maybe")})
-      .Makes(Useless::Nothing)
-      .Shows("kept while the nonzeros of A stay"),
-    OptionOf("-@overlap", "PCSFSAISetOverlap", "0", "2", To(PCSFSAISetOverlap, (PetscInt)2), NotBetween(PCSFSAISetOverlap, 0, 1000))
-      .Shows("within 2 hops"),
-    OptionOf("-@halo_layers", "PCSFSAISetHaloLayers", "0", "7", To(PCSFSAISetHaloLayers, (PetscInt)7),
-             NotBetween(PCSFSAISetHaloLayers, 0, 10000))
-      .With("-@overlap 1")
-      .Shows("within 7 couplings"),
+    Whole("-@power", PCSFSAISetPower, "-1", "3", -1, 1000),
+    Fraction("-@prefilter", PCSFSAISetPrefilter, "0.", "0.2"),
+    Fraction("-@postfilter", PCSFSAISetPostfilter, "0.", "0.2"),
+    Whole("-@max_row", PCSFSAISetMaxRow, "-1", "3", -1, 100000),
+    Precision("-@setup_precision", PCSFSAISetSetupPrecision),
+    Precision("-@factor_precision", PCSFSAISetFactorPrecision),
+    Switch("-@reuse_pattern", PCSFSAISetReusePattern).Makes(Useless::Nothing).Shows("kept while the nonzeros of A stay"),
+    Whole("-@overlap", PCSFSAISetOverlap, "0", "2", 0, 1000).Shows("within 2 hops"),
+    Whole("-@halo_layers", PCSFSAISetHaloLayers, "0", "7", 0, 10000).With("-@overlap 1").Shows("within 7 couplings"),
   };
   return type;
 }
@@ -437,37 +421,26 @@ Type MakeBISAI()
   type.single_diagonal = true;
 
   type.options = {
-    OptionOf("-@power", "PCBISAISetPower", "1", "3", To(PCBISAISetPower, (PetscInt)3), NotBetween(PCBISAISetPower, 1, 4)),
-    OptionOf("-@power_lower", "PCBISAISetPowerLower", "0", "2", To(PCBISAISetPowerLower, (PetscInt)2),
-             NotBetween(PCBISAISetPowerLower, 0, 4)),
-    OptionOf("-@power_upper", "PCBISAISetPowerUpper", "0", "2", To(PCBISAISetPowerUpper, (PetscInt)2),
-             NotBetween(PCBISAISetPowerUpper, 0, 4)),
-    OptionOf("-@side", "PCBISAISetSide", "rows", "columns", To(PCBISAISetSide, PC_BISAI_SIDE_COLUMNS),
-             {Text("left"), Call(PCBISAISetSide, (PCBISAISide)7, "has no value 7")})
-      .Shows("L inverted by rows, U by rows"),
-    OptionOf("-@factor", "PCBISAISetFactor", "auto", "finepc", To(PCBISAISetFactor, PC_BISAI_FACTOR_FINEPC),
-             {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
-      .Shows(" (auto): "),
-    OptionOf("-@factor_levels", "PCBISAISetFactorLevels", "0", "1", To(PCBISAISetFactorLevels, (PetscInt)1),
-             NotBetween(PCBISAISetFactorLevels, 0, 1000)),
-    OptionOf("-@factor_shift_type", "PCBISAISetFactorShiftType", "NONE", "INBLOCKS",
-             To(PCBISAISetFactorShiftType, MAT_SHIFT_INBLOCKS),
-             {Text("some"), Call(PCBISAISetFactorShiftType, (MatFactorShiftType)9, "has no value 9")})
+    Whole("-@power", PCBISAISetPower, "1", "3", 1, 4),
+    Whole("-@power_lower", PCBISAISetPowerLower, "0", "2", 0, 4),
+    Whole("-@power_upper", PCBISAISetPowerUpper, "0", "2", 0, 4),
+    Word("-@side", PCBISAISetSide, "rows", "columns", PC_BISAI_SIDE_COLUMNS, "left", 7).Shows("L inverted by rows, U by rows"),
+    Word("-@factor", PCBISAISetFactor, "auto", "finepc", PC_BISAI_FACTOR_FINEPC, "host", 7).Shows(" (auto): "),
+    Whole("-@factor_levels", PCBISAISetFactorLevels, "0", "1", 0, 1000),
+    Word("-@factor_shift_type", PCBISAISetFactorShiftType, "NONE", "INBLOCKS", MAT_SHIFT_INBLOCKS, "some", 9)
       .Makes(Useless::Values)
       .With("-@factor petsc -@factor_shift_amount 0.5", ZeroPivot),
-    OptionOf("-@factor_shift_amount", "PCBISAISetFactorShiftAmount", "2.22045e-14", "0.25", To(PCBISAISetFactorShiftAmount, 0.25),
-             {Text("-1", kAtLeast0), Text("nan"), Call(PCBISAISetFactorShiftAmount, nan, kAtLeast0)})
+    Real("-@factor_shift_amount", PCBISAISetFactorShiftAmount, "2.22045e-14", "0.25", "must be at least 0", {"-1"}, {})
       .Makes(Useless::Values)
       .With("-@factor_shift_type inblocks -@factor_shift_amount 0.5", ZeroPivot),
-    OptionOf("-@factor_mat_ordering_type", "PCBISAISetFactorMatOrderingType", "natural", "rcm",
-             To(PCBISAISetFactorMatOrderingType, (MatOrderingType)MATORDERINGRCM),
-             {Call(PCBISAISetFactorMatOrderingType, (MatOrderingType) "", "is empty")}),
-    OptionOf("-@factor_sweeps", "PCBISAISetFactorSweeps", "0", "2", To(PCBISAISetFactorSweeps, (PetscInt)2),
-             NotBetween(PCBISAISetFactorSweeps, 0, 1000))
-      .With("-@factor finepc"),
-    OptionOf("-@factor_precision", "PCBISAISetFactorPrecision", "single", "double", To(PCBISAISetFactorPrecision, FINEPC_DOUBLE),
-             NoPrecision(PCBISAISetFactorPrecision)),
-    OptionOf("-@sweeps", "PCBISAISetSweeps", "0", "1", To(PCBISAISetSweeps, (PetscInt)1), NotBetween(PCBISAISetSweeps, 0, 1000)),
+    OptionOf{"-@factor_mat_ordering_type",
+             "natural",
+             "rcm",
+             [](PC pc) { return PCBISAISetFactorMatOrderingType(pc, MATORDERINGRCM); },
+             {Call(PCBISAISetFactorMatOrderingType, (MatOrderingType) "", "is empty")}},
+    Whole("-@factor_sweeps", PCBISAISetFactorSweeps, "0", "2", 0, 1000).With("-@factor finepc"),
+    Precision("-@factor_precision", PCBISAISetFactorPrecision),
+    Whole("-@sweeps", PCBISAISetSweeps, "0", "1", 0, 1000),
   };
   return type;
 }
@@ -513,13 +486,10 @@ Type MakeRRB()
   type.view_ranks  = "grid of 20 x ";
 
   type.options = {
-    OptionOf("-@levels", "PCRRBSetLevels", "0", "7", To(PCRRBSetLevels, (PetscInt)7), NotBetween(PCRRBSetLevels, 0, 128)),
-    OptionOf("-@nx", "PCRRBSetNx", "0", "48", To(PCRRBSetNx, kLine), NotBetween(PCRRBSetNx, 0, 1000000000))
-      .Shows("(by the options)"),
-    OptionOf("-@ny", "PCRRBSetNy", "0", "45", To(PCRRBSetNy, kLines), NotBetween(PCRRBSetNy, 0, 1000000000))
-      .Shows("(by the options)"),
-    OptionOf("-@lift", "PCRRBSetLift", "TRUE", "FALSE", To(PCRRBSetLift, PETSC_FALSE), {Text("maybe")})
-      .With("-@levels 3", [] { return Blocks(ShortOf(31, 0.5)); }),
+    Whole("-@levels", PCRRBSetLevels, "0", "7", 0, 128),
+    Whole("-@nx", PCRRBSetNx, "0", "48", 0, 1000000000).Shows("(by the options)"),
+    Whole("-@ny", PCRRBSetNy, "0", "45", 0, 1000000000).Shows("(by the options)"),
+    Switch("-@lift", PCRRBSetLift).With("-@levels 3", [] { return Blocks(ShortOf(31, 0.5)); }),
   };
   return type;
 }
@@ -586,51 +556,25 @@ Type MakeCMATCH()
   type.view_ranks      = ", 2400 rows, ";
   type.single_diagonal = true;
 
-  const char *const strength   = "must be at least 0 and below 1";
-  const char *const relaxation = "must be above 0 and below 2";
-
   type.options = {
-    OptionOf("-@coarsening", "PCCMATCHSetCoarsening", "matching", "mis2", To(PCCMATCHSetCoarsening, PC_CMATCH_MIS2),
-             {Text("pmis"), Call(PCCMATCHSetCoarsening, (PCCMATCHCoarsening)2, "has no value 2")}),
-    OptionOf("-@sweeps", "PCCMATCHSetSweeps", "3", "2", To(PCCMATCHSetSweeps, (PetscInt)2), NotBetween(PCCMATCHSetSweeps, 1, 5)),
-    OptionOf("-@strength", "PCCMATCHSetStrength", "0.1", "0.", To(PCCMATCHSetStrength, 0.),
-             {Text("-0.1", strength), Text("1", strength), Text("nan"), Call(PCCMATCHSetStrength, 1., strength),
-              Call(PCCMATCHSetStrength, nan, strength)})
-      .With("", Jumps),
-    OptionOf("-@prolongator_row", "PCCMATCHSetProlongatorRow", "4", "2", To(PCCMATCHSetProlongatorRow, (PetscInt)2),
-             NotBetween(PCCMATCHSetProlongatorRow, 1, 64)),
-    OptionOf("-@smoother", "PCCMATCHSetSmoother", "l1jacobi", "chebyshev4", To(PCCMATCHSetSmoother, PC_CMATCH_CHEBYSHEV4),
-             {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
-    OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2), NotBetween(PCCMATCHSetDegree, 1, 16)),
-    OptionOf("-@relaxation", "PCCMATCHSetRelaxation", "1.5", "1.", To(PCCMATCHSetRelaxation, 1.),
-             {Text("0", relaxation), Text("2", relaxation), Text("nan"), Call(PCCMATCHSetRelaxation, 0., relaxation),
-              Call(PCCMATCHSetRelaxation, 2., relaxation), Call(PCCMATCHSetRelaxation, nan, relaxation)}),
-    OptionOf("-@coarse", "PCCMATCHSetCoarse", "dense", "pcg", To(PCCMATCHSetCoarse, PC_CMATCH_PCG),
-             {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
-    OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "300", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
-             NotBetween(PCCMATCHSetCoarseSize, 1, 2048)),
-    OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
-             NoPrecision(PCCMATCHSetPrecision)),
-    OptionOf("-@block_size", "PCCMATCHSetBlockSize", "0", "2", To(PCCMATCHSetBlockSize, (PetscInt)2),
-             NotBetween(PCCMATCHSetBlockSize, 0, 6))
-      .Shows("block size 2\n"),
-    OptionOf("-@reach", "PCCMATCHSetReach", "global", "local", To(PCCMATCHSetReach, PC_CMATCH_LOCAL),
-             {Text("far"), Call(PCCMATCHSetReach, (PCCMATCHReach)2, "has no value 2")})
+    Word("-@coarsening", PCCMATCHSetCoarsening, "matching", "mis2", PC_CMATCH_MIS2, "pmis", 2),
+    Whole("-@sweeps", PCCMATCHSetSweeps, "3", "2", 1, 5),
+    Real("-@strength", PCCMATCHSetStrength, "0.1", "0.", "must be at least 0 and below 1", {"-0.1", "1"}, {1}).With("", Jumps),
+    Whole("-@prolongator_row", PCCMATCHSetProlongatorRow, "4", "2", 1, 64),
+    Word("-@smoother", PCCMATCHSetSmoother, "l1jacobi", "chebyshev4", PC_CMATCH_CHEBYSHEV4, "sor", 5),
+    Whole("-@degree", PCCMATCHSetDegree, "1", "2", 1, 16),
+    Real("-@relaxation", PCCMATCHSetRelaxation, "1.5", "1.", "must be above 0 and below 2", {"0", "2"}, {0, 2}),
+    Word("-@coarse", PCCMATCHSetCoarse, "dense", "pcg", PC_CMATCH_PCG, "lu", 2),
+    Whole("-@coarse_size", PCCMATCHSetCoarseSize, "300", "20", 1, 2048),
+    Precision("-@precision", PCCMATCHSetPrecision),
+    Whole("-@block_size", PCCMATCHSetBlockSize, "0", "2", 0, 6).Shows("block size 2\n"),
+    Word("-@reach", PCCMATCHSetReach, "global", "local", PC_CMATCH_LOCAL, "far", 2)
       .Shows("on several ranks each has a hierarchy of its block\n"),
-    OptionOf("-@gather_rows", "PCCMATCHSetGatherRows", "100000", "7", To(PCCMATCHSetGatherRows, (PetscInt)7),
-             NotBetween(PCCMATCHSetGatherRows, 0, 1000000000))
-      .Shows("levels of at most 7 rows on one rank"),
-    OptionOf("-@gather_ranks", "PCCMATCHSetGatherRanks", "10000", "7", To(PCCMATCHSetGatherRanks, (PetscInt)7),
-             NotBetween(PCCMATCHSetGatherRanks, 0, 1000000000))
-      .Shows("with fewer than 7 a rank on"),
-    OptionOf("-@communication", "PCCMATCHSetCommunication", "auto", "mpi",
-             To(PCCMATCHSetCommunication, PC_CMATCH_COMMUNICATION_MPI),
-             {Text("pvm"), Call(PCCMATCHSetCommunication, (PCCMATCHCommunication)3, "has no value 3")})
+    Whole("-@gather_rows", PCCMATCHSetGatherRows, "100000", "7", 0, 1000000000).Shows("levels of at most 7 rows on one rank"),
+    Whole("-@gather_ranks", PCCMATCHSetGatherRanks, "10000", "7", 0, 1000000000).Shows("with fewer than 7 a rank on"),
+    Word("-@communication", PCCMATCHSetCommunication, "auto", "mpi", PC_CMATCH_COMMUNICATION_MPI, "pvm", 3)
       .Shows("communication between ranks on GPUs: mpi\n"),
-    OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
-             {Text("maybe")})
-      .Makes(Useless::Nothing)
-      .Shows("kept while the nonzeros of A stay"),
+    Switch("-@reuse_pattern", PCCMATCHSetReusePattern).Makes(Useless::Nothing).Shows("kept while the nonzeros of A stay"),
   };
   return type;
 }
@@ -656,6 +600,16 @@ std::string Type::Keys(const std::string &options) const
   std::string keys;
   for (char c : options) keys += c == '@' ? "pc_" + std::string(name) + "_" : c == '#' ? name : std::string(1, c);
   return keys;
+}
+
+std::string Type::Setter(const std::string &key) const
+{
+  std::string setter = "PC";
+  for (const char *c = name; *c; c++) setter += (char)std::toupper(*c);
+  setter += "Set";
+  for (size_t k = 2; k < key.size(); k++) /* a word begins after - or _ */
+    if (std::isalpha(key[k])) setter += (char)(std::isalpha(key[k - 1]) ? key[k] : std::toupper(key[k]));
+  return setter;
 }
 
 /*

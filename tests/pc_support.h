@@ -34,9 +34,9 @@ struct Refused {
 /* Which part of a set-up a changed option makes useless, as in src/options.h. */
 enum class Useless { Everything, Values, Nothing };
 
-/* One option. Its key, like all options of this table, has -@ for -pc_TYPE_. */
+/* One option. Its key, like all options of this table, has -@ for -pc_TYPE_, and its setter has the words of the key. */
 struct OptionOf {
-  const char                       *key, *setter;
+  const char                       *key;
   const char                       *value, *other; /* the default and another value, both as -help prints them */
   std::function<PetscErrorCode(PC)> set;           /* to the other value */
   std::vector<Refused>              refused;
@@ -45,11 +45,6 @@ struct OptionOf {
   HostBlocks (*matrix)() = nullptr; /* a matrix that the other value needs to make a difference, or null for the type's good one */
   const char *shown = nullptr; /* a text of the view that comes or goes with the other value, where the factor stays the same */
 
-  OptionOf(const char *key, const char *setter, const char *value, const char *other, std::function<PetscErrorCode(PC)> set,
-           std::vector<Refused> refused) :
-      key(key), setter(setter), value(value), other(other), set(std::move(set)), refused(std::move(refused))
-  {
-  }
   OptionOf &Makes(Useless what)
   {
     useless = what;
@@ -132,6 +127,7 @@ struct Type {
   std::vector<const char *> diagonal;              /* options that leave PCJACOBI */
 
   std::string Keys(const std::string &options) const;
+  std::string Setter(const std::string &key) const; /* PCAFSAISetMaxSteps of -@max_steps */
 };
 const std::vector<Type> &Types();
 const Type              &TypeOf(PCType);
