@@ -382,13 +382,13 @@ PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool 
              loaded = system.kind == "file" || system.kind == "mtx";
 
   PetscFunctionBeginUser;
-  const auto run = [&](bool wanted, const char *what, const std::function<PetscErrorCode(PetscBool *)> &check) {
+  const auto run = [&](bool wanted, const char *text, const std::function<PetscErrorCode(PetscBool *)> &check) {
     PetscBool ok = PETSC_FALSE;
 
     PetscFunctionBeginUser;
     if (!wanted) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(check(&ok));
-    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "check %s: %s: %s\n", system.name.c_str(), what, ok ? "passed" : "FAILED"));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "check %s: %s: %s\n", system.name.c_str(), text, ok ? "passed" : "FAILED"));
     if (!ok) *passed = PETSC_FALSE;
     PetscFunctionReturn(PETSC_SUCCESS);
   };

@@ -33,19 +33,19 @@ enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 void           PCReuseForget(PC); /* pc/reuse.cxx: what a change of options makes useless is not kept for new values */
 PetscErrorCode PCReuseFromOptions(PC, OptionItems);
 
-inline void Invalidate(PC pc, Invalidates what)
+inline void Invalidate(PC pc, Invalidates part)
 {
-  if (what == Invalidates::VALUES && pc->failedreason)
-    what = Invalidates::EVERYTHING; /* PCSetReusePreconditioner() keeps nothing */
-  if (what != Invalidates::NOTHING) PCReuseForget(pc);
-  if (what != Invalidates::NOTHING) pc->failedreason = PC_NOERROR;    /* or KSPSolve() of PETSc before 3.26 ends by the old one */
-  if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
-  if (what == Invalidates::VALUES) PCForgetValues(pc);                /* the next set-up takes the values for new ones */
+  if (part == Invalidates::VALUES && pc->failedreason)
+    part = Invalidates::EVERYTHING; /* PCSetReusePreconditioner() keeps nothing */
+  if (part != Invalidates::NOTHING) PCReuseForget(pc);
+  if (part != Invalidates::NOTHING) pc->failedreason = PC_NOERROR;    /* or KSPSolve() of PETSc before 3.26 ends by the old one */
+  if (part == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
+  if (part == Invalidates::VALUES) PCForgetValues(pc);                /* the next set-up takes the values for new ones */
 }
 
-inline void Invalidate(KSP ksp, Invalidates what)
+inline void Invalidate(KSP ksp, Invalidates part)
 {
-  if (what != Invalidates::NOTHING) ksp->setupstage = KSP_SETUP_NEW;
+  if (part != Invalidates::NOTHING) ksp->setupstage = KSP_SETUP_NEW;
 }
 
 /* The shortest text for x. PETSc's own %g is not used, since it puts a point behind whole numbers. */

@@ -106,12 +106,12 @@ PC_AUTO *Of(KSP ksp)
 std::string Taken(KSP ksp)
 {
   const PC_AUTO *s = Of(ksp);
-  return s->acting < 0 ? "" : s->records[s->acting].what.name;
+  return s->acting < 0 ? "" : s->records[s->acting].candidate.name;
 }
 const AUTORecord &RecordOf(KSP ksp, const std::string &name)
 {
   for (const AUTORecord &record : Of(ksp)->records)
-    if (record.what.name == name) return record;
+    if (record.candidate.name == name) return record;
   FAIL("no record of " << name);
   return Of(ksp)->records[0];
 }
@@ -145,8 +145,8 @@ AUTOCandidate IncompleteCholesky(bool dominated)
   p.rows = p.beside = p.not_positive = p.looked_at = 200000;
   p.dominated                                      = dominated ? p.looked_at : 0;
   MUST(AUTOChoose(AUTOWords(p, false), &choice));
-  for (const AUTOCandidate &what : choice.candidates)
-    if (what.options.find("icc") != std::string::npos) return what;
+  for (const AUTOCandidate &candidate : choice.candidates)
+    if (candidate.options.find("icc") != std::string::npos) return candidate;
   FAIL("no icc");
   return choice.candidates[0];
 }
@@ -178,10 +178,10 @@ TEST_CASE("the rules choose by what the matrix is", "[auto]")
     CAPTURE(c.name);
     System s(c.A, std::string("-ksp_max_it 5 -ksp_type ") + c.solver);
     s.Solve();
-    CHECK(Of(s.ksp)->records[0].what.name == c.first);
-    CHECK(Of(s.ksp)->records.back().what.name == "none");
+    CHECK(Of(s.ksp)->records[0].candidate.name == c.first);
+    CHECK(Of(s.ksp)->records.back().candidate.name == "none");
     for (const AUTORecord &record : Of(s.ksp)->records)
-      CHECK((c.A.n || (record.what.name != "ilu" && record.what.name != "gamg"))); /* which lose memory without rows */
+      CHECK((c.A.n || (record.candidate.name != "ilu" && record.candidate.name != "gamg"))); /* which lose memory without rows */
     CHECK(Contains(ViewText((KSP)s.ksp), "these options fix the choice: -pc_type "));
   }
 }
@@ -241,9 +241,9 @@ TEST_CASE("a symmetric indefinite matrix with a positive diagonal is seen to be 
     MUST(KSPSetUp(s.ksp));
     CHECK(Of(s.ksp)->seen.symmetric);
     CHECK(Of(s.ksp)->seen.indefinite == !c.definite);
-    CHECK((RecordOf(s.ksp, "none").what.fallback && Of(s.ksp)->records[0].what.name == (c.definite    ? "rrb"
-                                                                                        : Ranks() > 1 ? "bjacobi_ilu"
-                                                                                                      : "ilu")));
+    CHECK((RecordOf(s.ksp, "none").candidate.fallback && Of(s.ksp)->records[0].candidate.name == (c.definite    ? "rrb"
+                                                                                                  : Ranks() > 1 ? "bjacobi_ilu"
+                                                                                                                : "ilu")));
     s.Solve();
     CHECK(ReasonOf(s.ksp) > 0);
     CHECK(s.Residual() < 1.1e-8);
@@ -286,7 +286,7 @@ TEST_CASE("steps that tell whether a matrix is definite are taken by the solver 
       CHECK(Taken(s.ksp) == "jacobi");
       s.Solve();
       CHECK(Of(s.ksp)->seen.doubtful == c.takes_steps); /* so few tell nothing */
-      CHECK((c.takes_steps || Of(s.ksp)->records[0].what.name == (definite ? c.definite : c.indefinite)));
+      CHECK((c.takes_steps || Of(s.ksp)->records[0].candidate.name == (definite ? c.definite : c.indefinite)));
       MUST(KSPSetTolerances(s.ksp, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT, 1000));
       MUST(VecSet(s.x, 0));
       s.Solve();
@@ -355,7 +355,7 @@ TEST_CASE("types of PETSc's that count on sorted columns are no candidates where
     const KSPObject ksp(MakeKSP(A, std::string(kTrue) + "-ksp_type gmres -ksp_pc_side right", PCAUTO));
     MUST(KSPSetUp(ksp));
     const auto &records  = Of(ksp)->records;
-    const auto  is_petsc = [](const AUTORecord &r) { return r.what.name == "gamg" || r.what.name == "ilu"; };
+    const auto  is_petsc = [](const AUTORecord &r) { return r.candidate.name == "gamg" || r.candidate.name == "ilu"; };
     CHECK(std::count_if(records.begin(), records.end(), is_petsc) == (sorted ? 2 : 0));
   }
 }
@@ -383,7 +383,7 @@ TEST_CASE("icc returns from a singular part whose rows are dominated", "[auto]")
   MUST(KSPReset(s.ksp));
   MUST(KSPSetOperators(s.ksp, s.A, s.A));
   MUST(KSPSetUp(s.ksp));
-  CHECK(RecordOf(s.ksp, "icc").what.options == "-pc_type icc -pc_factor_shift_type nonzero");
+  CHECK(RecordOf(s.ksp, "icc").candidate.options == "-pc_type icc -pc_factor_shift_type nonzero");
 }
 
 TEST_CASE("types of PETSc's are not set up with values from which they may not return", "[auto][mpi]")
@@ -449,7 +449,7 @@ TEST_CASE("icc is no candidate for a matrix of blocks of which a rank has none",
     const VecObject b = RightVec(A), x = RightVec(A);
     MUST(KSPSolve(ksp, b, x));
     CHECK(ReasonOf(ksp) > 0);
-    for (const AUTORecord &record : Of(ksp)->records) CHECK((Ranks() == 1 || !Contains(record.what.name, "icc")));
+    for (const AUTORecord &record : Of(ksp)->records) CHECK((Ranks() == 1 || !Contains(record.candidate.name, "icc")));
   }
 }
 
@@ -812,7 +812,7 @@ TEST_CASE("repeated solves try others within a tenth of the work, settle, and re
     CHECK(its[run].back() == RecordOf(s.ksp, "sfsai").its);
     CHECK(its[run].back() < its[run].front());
     /* of those that are not taken nothing is left */
-    for (const AUTORecord &record : Of(s.ksp)->records) CHECK((record.pc != nullptr) == (record.what.name == "sfsai"));
+    for (const AUTORecord &record : Of(s.ksp)->records) CHECK((record.pc != nullptr) == (record.candidate.name == "sfsai"));
   }
   CHECK(its[0] == its[1]);
   System none(Poisson(20, 20), std::string(kTrue) + "-pc_auto_trials 0", given, PETSC_COMM_WORLD);

@@ -412,7 +412,7 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
 TEST_CASE("cgfused: numbers beyond their range are no convergence", "[cgfused]")
 {
   struct Case {
-    const char        *what;
+    const char        *event;
     int                A, b; /* powers of 2 */
     PCType             pc;
     const char        *options;
@@ -439,7 +439,7 @@ TEST_CASE("cgfused: numbers beyond their range are no convergence", "[cgfused]")
     for (const bool single : {false, true})
       for (const Case &test : cases) {
         if (single && std::strcmp(place.path, "general")) continue;
-        CAPTURE(place.backend->name, place.path, single, test.what, test.A, test.b, test.pc, test.options);
+        CAPTURE(place.backend->name, place.path, single, test.event, test.A, test.b, test.pc, test.options);
         const HostMatrix H        = Poisson(12, 12);
         const MatObject  A        = CreateMat(Changed(H, std::ldexp(1., test.A), 0), place.backend->mat),
                         A_1       = CreateMat(H, place.backend->mat);

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int Fakes(const char what[])
+static int Fakes(const char name[])
 {
   const char *fake = getenv("FAKE_PETSC");
 
-  return fake && !strcmp(fake, what);
+  return fake && !strcmp(fake, name);
 }
 
 PetscErrorCode PetscGetVersionNumber(PetscInt *major, PetscInt *minor, PetscInt *subminor, PetscInt *release)

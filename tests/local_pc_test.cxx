@@ -1120,8 +1120,8 @@ TEST_CASE("couplings that one row alone has are counted, and told once", "[local
   PetscInt64       couplings;
   const HostMatrix one_sided = WithBoundary(true, &couplings), symmetric = WithBoundary(false, &couplings);
   const auto       line = [](const Type &type, PetscInt64 count) {
-    const char *const what = !std::strcmp(type.name, PCCMATCH) ? "kept" : "left out";
-    return "symmetry: " + (count ? std::to_string(count) + " couplings one-sided: " + what : "no coupling one-sided") +
+    const char *const fate = !std::strcmp(type.name, PCCMATCH) ? "kept" : "left out";
+    return "symmetry: " + (count ? std::to_string(count) + " couplings one-sided: " + fate : "no coupling one-sided") +
            ", no pair of entries unequal";
   };
   for (const Type &type : Types()) {

@@ -45,9 +45,9 @@ struct OptionOf {
   HostBlocks (*matrix)() = nullptr; /* a matrix that the other value needs to make a difference, or null for the type's good one */
   const char *shown = nullptr; /* a text of the view that comes or goes with the other value, where the factor stays the same */
 
-  OptionOf &Makes(Useless what)
+  OptionOf &Makes(Useless part)
   {
-    useless = what;
+    useless = part;
     return *this;
   }
   OptionOf &With(const char *options, HostBlocks (*good)() = nullptr)

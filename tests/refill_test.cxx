@@ -29,7 +29,7 @@ TEST_CASE("cmatch: new values where a product does not come out at once", "[cmat
     return Applied(pc);
   };
   const PCObject         pc = make(A), plain = make(other);
-  const auto             of        = [](PC which) { return ((const PC_CMATCH *)which->data)->hierarchy; };
+  const auto             of        = [](PC pc) { return ((const PC_CMATCH *)pc->data)->hierarchy; };
   CMATCHHierarchy *const hierarchy = of(pc);
   REQUIRE(hierarchy->levels > 2);
   CHECK(CameOutAtOnce_CMATCH(hierarchy));

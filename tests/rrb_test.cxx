@@ -945,25 +945,25 @@ TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   for (bool nine : {false, true})
-    for (const std::pair<Grid, LocalInt> &what : std::vector<std::pair<Grid, LocalInt>>{{{31, 17}, 1},
-                                                                                        {{16, 16}, 2},
-                                                                                        {{150, 141}, 6},
-                                                                                        {{150, 141}, 7},
-                                                                                        {{150, 141}, 100}}) {
-      const Grid grid = what.first;
-      CAPTURE(grid.nx, grid.ny, nine, what.second);
+    for (const std::pair<Grid, LocalInt> &system : std::vector<std::pair<Grid, LocalInt>>{{{31, 17}, 1},
+                                                                                          {{16, 16}, 2},
+                                                                                          {{150, 141}, 6},
+                                                                                          {{150, 141}, 7},
+                                                                                          {{150, 141}, 100}}) {
+      const Grid grid = system.first;
+      CAPTURE(grid.nx, grid.ny, nine, system.second);
       const HostMatrix          A = Stencil(grid, nine, 0.01, 20);
       const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA);
       const std::vector<double> x = RandomValues(A.n, 21);
-      Twin      host(A, grid, Levels(what.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(what.second), PETSC_MEMTYPE_CUDA);
-      LocalInt  largest;
+      Twin     host(A, grid, Levels(system.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(system.second), PETSC_MEMTYPE_CUDA);
+      LocalInt largest;
       PetscBool next;
       CompareFactors(host, device, x);
       MUST(RRBOffsets_CUDA(&copy.view, &largest, &next));
       CHECK(largest == grid.nx + nine);
       const HostMatrix lifted = SomeSumsNegative(grid, nine, 34);
       for (PetscBool keep_schur : {PETSC_FALSE, PETSC_TRUE}) {
-        RRBParams params  = Levels(what.second);
+        RRBParams params  = Levels(system.second);
         params.keep_schur = keep_schur;
         host.Compute(lifted, params);
         device.Compute(lifted, params);

@@ -104,8 +104,8 @@ HostMatrix LongRows(LocalInt n, const std::vector<LocalInt> &lengths)
 {
   std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
   for (LocalInt row = 0; row < n; row++) {
-    const size_t   which  = n - 1 - row;
-    const LocalInt length = which < lengths.size() ? lengths[which] : 2;
+    const size_t   place  = n - 1 - row;
+    const LocalInt length = place < lengths.size() ? lengths[place] : 2;
     for (LocalInt k = 0; k < std::min(length - 1, row); k++)
       rows[row].emplace_back((LocalInt)((long long)k * row / std::max<LocalInt>(length - 1, 1)), NAN);
     rows[row].emplace_back(row, NAN);
@@ -673,9 +673,9 @@ TEST_CASE("sfsai: bad pivots in systems of every kind", "[sfsai]")
     Precisions precisions;
     LocalInt   p;
   };
-  for (const Case &which : {Case{{FINEPC_SINGLE, FINEPC_SINGLE}, 500}, Case{{FINEPC_DOUBLE, FINEPC_DOUBLE}, 0}}) {
-    const BadSystems systems(which.p);
-    const Precisions p    = which.precisions;
+  for (const Case &test : {Case{{FINEPC_SINGLE, FINEPC_SINGLE}, 500}, Case{{FINEPC_DOUBLE, FINEPC_DOUBLE}, 0}}) {
+    const BadSystems systems(test.p);
+    const Precisions p    = test.precisions;
     const HostMatrix good = systems.A(0.25), S = systems.S();
     for (double c : {1 - 1e-6, 2.}) /* single precision cannot do it; double cannot either */
       for (PetscReal postfilter : {0., BadSystems::kFilter}) {
@@ -684,7 +684,7 @@ TEST_CASE("sfsai: bad pivots in systems of every kind", "[sfsai]")
         params.postfilter = postfilter;
         HostFactor host, host_refilled;
         for (const Backend &backend : Backends()) {
-          CAPTURE(which.p, p.setup, p.factor, c, postfilter, backend.name);
+          CAPTURE(test.p, p.setup, p.factor, c, postfilter, backend.name);
           const HostFactor F = ComputeFactor(bad, params, backend.where, &S);
           systems.Check(F, c, p.setup, postfilter > 0, false);
 

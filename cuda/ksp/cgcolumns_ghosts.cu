@@ -267,9 +267,9 @@ PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchang
   CGColumnsState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
-  for (int which = 0; which < 3; which++)
-    if (all[which]->used)
-      PetscCall(CGGhostsConnect(work, all[which], NumberOf_CGColumns(work, *exchanges->of[which]), exchanges->comm,
-                                state->own.steps, state->all.steps));
+  for (int k = 0; k < 3; k++)
+    if (all[k]->used)
+      PetscCall(CGGhostsConnect(work, all[k], NumberOf_CGColumns(work, *exchanges->of[k]), exchanges->comm, state->own.steps,
+                                state->all.steps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -335,9 +335,9 @@ __device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, 
     }
     add(w, last, [&](int k) { return (double)u.at(first + k)[i]; });
   }
-  const double sum   = BlockSums(sums); /* of the thread's own number */
-  const int    which = threadIdx.x / kTile, k = threadIdx.x % kTile;
-  if (which < 2 * Step && k < many) put(which * count + first + k, sum);
+  const double sum = BlockSums(sums); /* of the thread's own number */
+  const int    row = threadIdx.x / kTile, k = threadIdx.x % kTile;
+  if (row < 2 * Step && k < many) put(row * count + first + k, sum);
   else if (first == 0 && threadIdx.x >= kSums && threadIdx.x < GMRESTileSums(Step))
     put(2 * Step * count + (LocalInt)threadIdx.x - kSums, sum);
 }

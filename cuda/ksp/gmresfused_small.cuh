@@ -242,18 +242,18 @@ __device__ inline void TakeScale(const Projection<Step> &next, LocalInt products
 }
 
 /*
-   Column j of the Hessenberg matrix but the entry below its diagonal, by one block, for product `which` of its step: c [j + 1], in
+   Column j of the Hessenberg matrix but the entry below its diagonal, by one block, for product `number` of its step: c [j + 1], in
    shared memory, are the coefficients of this product, and become the entries. The result, which all threads get, is what the norm
    of u_{j+1} has to be multiplied with for the entry below. H is of use for a second product, and has the columns before.
 */
-__device__ inline double HessenbergColumn(LocalInt j, LocalInt which, double *c, const GMRESSmallArrays &small,
+__device__ inline double HessenbergColumn(LocalInt j, LocalInt number, double *c, const GMRESSmallArrays &small,
                                           const GMRESScalars &s)
 {
-  const LocalInt first  = j - which;
+  const LocalInt first  = j - number;
   const double   n      = small.norm[first];
-  double         factor = n > 0 ? 1 / (s.scale[which] * n) : 0.;
+  double         factor = n > 0 ? 1 / (s.scale[number] * n) : 0.;
   for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) c[k] = n > 0 ? c[k] * (small.norm[k] / n) : 0.;
-  if (which) {
+  if (number) {
     const double *before = small.H + (size_t)first * small.rows; /* the column of the first product, which is complete */
     const double  below = before[j], over = below > 0 ? 1 / below : 0.;
     for (LocalInt l = threadIdx.x; l <= j; l += kGMRESBlock) {

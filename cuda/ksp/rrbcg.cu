@@ -46,16 +46,16 @@ struct Black {
   __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
   /* The array of r or of p after so many iterations. */
   __device__ double *Of(double *v, LocalInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); }
-  __device__ size_t  At(int what, LocalInt I, LocalInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
-  __device__ double  Value(const double *v, int what, LocalInt I, LocalInt J) const
+  __device__ size_t  At(int point, LocalInt I, LocalInt J) const { return (point == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
+  __device__ double  Value(const double *v, int point, LocalInt I, LocalInt J) const
   {
-    return g.Has(what, I, J) ? v[At(what, I, J)] : 0.;
+    return g.Has(point, I, J) ? v[At(point, I, J)] : 0.;
   }
   template <bool Singular>
-  __device__ double Z(int what, LocalInt I, LocalInt J, double mean) const
+  __device__ double Z(int point, LocalInt I, LocalInt J, double mean) const
   {
-    const double value = what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.;
-    return Singular && g.Has(what, I, J) ? value - mean : value;
+    const double value = point == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.;
+    return Singular && g.Has(point, I, J) ? value - mean : value;
   }
   /* The number of black points. */
   __device__ double Points() const { return (double)g.cx * g.cy + (double)(g.nx / 2) * (g.ny / 2); }
@@ -152,10 +152,10 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     double *const       to   = v.Of(v.p, state.iteration + 1);
     const double        mean = Singular ? v.state->mean : 0.;
     __syncthreads(); /* p2 and p1 of the tile before are not needed any more */
-    const auto own = [&](int what) {
-      if (!g.Has(what, I, J)) return 0.;
-      const size_t at  = v.At(what, I, J);
-      const double old = from[at], p = v.Z<Singular>(what, I, J, mean) + state.b * old;
+    const auto own = [&](int point) {
+      if (!g.Has(point, I, J)) return 0.;
+      const size_t at  = v.At(point, I, J);
+      const double old = from[at], p = v.Z<Singular>(point, I, J, mean) + state.b * old;
       v.x[at] += state.a * old;
       to[at] = p;
       return p;
@@ -307,8 +307,8 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
 {
   const RRBGrid &g       = v.g;
   double         sums[3] = {0, 0, 0};
-  const auto     value   = [&](int what, LocalInt I, LocalInt J) {
-    return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
+  const auto     value   = [&](int point, LocalInt I, LocalInt J) {
+    return g.Has(point, I, J) ? given[(size_t)(2 * J + (point >> 1)) * g.nx + 2 * I + (point & 1)] : 0.;
   };
   ForCells(g, [&](LocalInt I, LocalInt J) {
     const double b2 = value(kB2, I, J), b1 = value(kB1, I, J), r1 = value(kR1, I, J), r2 = value(kR2, I, J);
@@ -316,10 +316,10 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
                       g.L(kR2North, I, J - 1) * value(kR2, I, J - 1);
     const double g1 = b1 - g.L(kR1North, I, J) * r1 - g.L(kR1South, I, J + 1) * value(kR1, I, J + 1) - g.L(kR2East, I, J) * r2 -
                       g.L(kR2West, I + 1, J) * value(kR2, I + 1, J);
-    for (int what = kB2; what <= kB1; what += kB1 - kB2) {
-      if (!g.Has(what, I, J)) continue;
-      const size_t at = v.At(what, I, J);
-      const double r  = what == kB2 ? g2 : g1;
+    for (int point = kB2; point <= kB1; point += kB1 - kB2) {
+      if (!g.Has(point, I, J)) continue;
+      const size_t at = v.At(point, I, J);
+      const double r  = point == kB2 ? g2 : g1;
       v.r[at]         = r;
       v.x[at] = v.p[at] = 0;
       sums[2] += r * r;
@@ -335,17 +335,17 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
 __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double *given, bool add, double *to)
 {
   const RRBGrid &g     = v.g;
-  const auto     store = [&](int what, LocalInt I, LocalInt J, double value) {
-    if (!g.Has(what, I, J)) return;
-    double *const at = to + (size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1);
+  const auto     store = [&](int point, LocalInt I, LocalInt J, double value) {
+    if (!g.Has(point, I, J)) return;
+    double *const at = to + (size_t)(2 * J + (point >> 1)) * g.nx + 2 * I + (point & 1);
     *at              = add ? *at + value : value;
   };
-  const auto value = [&](int what, LocalInt I, LocalInt J) {
-    return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
+  const auto value = [&](int point, LocalInt I, LocalInt J) {
+    return g.Has(point, I, J) ? given[(size_t)(2 * J + (point >> 1)) * g.nx + 2 * I + (point & 1)] : 0.;
   };
   const double a = v.state->s.a, *const p = v.Of(v.p, v.state->s.iteration);
-  const auto x = [&](int what, LocalInt I, LocalInt J) {
-    return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.);
+  const auto x = [&](int point, LocalInt I, LocalInt J) {
+    return v.Value(v.x, point, I, J) + (a != 0 ? a * v.Value(p, point, I, J) : 0.);
   };
   ForCells(g, [&](LocalInt I, LocalInt J) {
     const double b2 = x(kB2, I, J), b1 = x(kB1, I, J);
@@ -364,10 +364,10 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
 __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double *to)
 {
   ForCells(v.g, [&](LocalInt I, LocalInt J) {
-    for (int what = 0; what < 4; what++)
-      if (v.g.Has(what, I, J))
-        to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] =
-          what == kB2 || what == kB1 ? v.Of(v.r, v.state->s.iteration)[v.At(what, I, J)] : 0.;
+    for (int point = 0; point < 4; point++)
+      if (v.g.Has(point, I, J))
+        to[(size_t)(2 * J + (point >> 1)) * v.g.nx + 2 * I + (point & 1)] =
+          point == kB2 || point == kB1 ? v.Of(v.r, v.state->s.iteration)[v.At(point, I, J)] : 0.;
   });
 }
 

@@ -122,10 +122,10 @@ static PetscErrorCode Check_CUDSS(int status, const char doing[])
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-static PetscErrorCode Set(CUDSS *solver, int what, int value, const char doing[])
+static PetscErrorCode Set(CUDSS *solver, int parameter, int value, const char doing[])
 {
   PetscFunctionBegin;
-  PetscCall(Check_CUDSS(solver->api.config_set(solver->config, what, &value, sizeof(value)), doing));
+  PetscCall(Check_CUDSS(solver->api.config_set(solver->config, parameter, &value, sizeof(value)), doing));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -217,17 +217,17 @@ static PetscErrorCode Execute(CUDSS *solver, int phase, LocalInt columns, const 
 }
 
 /* Gets numbers that cuDSS has as integers of 32 or 64 bits, by the matrix. */
-static PetscErrorCode GetNumbers(CUDSS *solver, int what, int count, PetscInt64 numbers[])
+static PetscErrorCode GetNumbers(CUDSS *solver, int parameter, int count, PetscInt64 numbers[])
 {
   const CUDSSLibrary &api = solver->api;
   int64_t             wide[2 * cudss::kEstimates];
   size_t              bytes = 0;
 
   PetscFunctionBegin;
-  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, what, nullptr, 0, &bytes), "say how long an answer is"));
+  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, parameter, nullptr, 0, &bytes), "say how long an answer is"));
   PetscCheck(bytes == count * sizeof(int) || (bytes >= count * sizeof(int64_t) && bytes <= sizeof(wide)), PETSC_COMM_SELF,
              PETSC_ERR_LIB, "cuDSS has %zu bytes for %d numbers", bytes, count);
-  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, what, wide, bytes, &bytes), "tell of a factor"));
+  PetscCall(Check_CUDSS(api.data_get(solver->handle, solver->data, parameter, wide, bytes, &bytes), "tell of a factor"));
   for (int k = 0; k < count; k++) numbers[k] = bytes == count * sizeof(int) ? ((const int *)wide)[k] : wide[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -38,10 +38,10 @@ typedef int SetStream(void *handle, cudaStream_t);
 typedef int SetThreadingLayer(void *handle, const char *library);
 typedef int ConfigCreate(void **config);
 typedef int ConfigDestroy(void *config);
-typedef int ConfigSet(void *config, int what, const void *value, size_t bytes);
+typedef int ConfigSet(void *config, int parameter, const void *value, size_t bytes);
 typedef int DataCreate(void *handle, void **data);
 typedef int DataDestroy(void *handle, void *data);
-typedef int DataGet(void *handle, void *data, int what, void *value, size_t bytes, size_t *written);
+typedef int DataGet(void *handle, void *data, int parameter, void *value, size_t bytes, size_t *written);
 typedef int Execute(void *handle, int phase, void *config, void *data, void *matrix, void *solution, void *rhs);
 typedef int MatrixCreateDn(void **, int64_t rows, int64_t columns, int64_t ld, const void *values, int type, int layout);
 typedef int MatrixCreateCsr(void **, int64_t rows, int64_t columns, int64_t nnz, const void *begins, const void *ends,

@@ -137,10 +137,10 @@ PetscErrorCode ExchangeByNCCL_CUDA(const Exchange *exchange, LocalInt width, con
    Entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to run when the
    product that hides it is, and not after that.
 */
-PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExchanges &of, size_t which, const void *d,
+PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExchanges &of, size_t number, const void *d,
                                    const void *from, void *to, bool aside, cudaStream_t stream)
 {
-  const DeviceExchange &e      = of.each[which];
+  const DeviceExchange &e      = of.each[number];
   const OwnEntries      own    = {e.own, e.own_from, e.own_to};
   const cudaStream_t    beside = aside ? ranks->aside : stream;
 
@@ -172,10 +172,10 @@ PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *ranks, const DeviceExcha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode DeviceExchangeEnd(const ExchangeRanks *ranks, const DeviceExchanges &of, size_t which, void *to, bool aside,
+PetscErrorCode DeviceExchangeEnd(const ExchangeRanks *ranks, const DeviceExchanges &of, size_t number, void *to, bool aside,
                                  cudaStream_t stream)
 {
-  const DeviceExchange &e = of.each[which];
+  const DeviceExchange &e = of.each[number];
 
   PetscFunctionBegin;
   if (e.ByMessages() && aside) PetscCallCUDA(cudaStreamWaitEvent(stream, ranks->joined, 0));

@@ -106,9 +106,9 @@ void DeviceExchangesForget(ExchangeRanks *, DeviceExchanges *);
    An exchange of entries of `from`, or of d `from`, which come to `to`, aside of what comes into the stream from here on or in it.
    With turns of sums both do nothing where kernels write to other ranks.
 */
-PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *, const DeviceExchanges &, size_t which, const void *d, const void *from,
+PetscErrorCode DeviceExchangeBegin(const ExchangeRanks *, const DeviceExchanges &, size_t number, const void *d, const void *from,
                                    void *to, bool aside, cudaStream_t);
 /* The stream goes on when what came is in `to`. */
-PetscErrorCode DeviceExchangeEnd(const ExchangeRanks *, const DeviceExchanges &, size_t which, void *to, bool aside, cudaStream_t);
+PetscErrorCode DeviceExchangeEnd(const ExchangeRanks *, const DeviceExchanges &, size_t number, void *to, bool aside, cudaStream_t);
 /* What a kernel of the solver sends itself; nothing where it does not. */
 ExchangeSend DeviceExchangeSend(const DeviceExchange &);

@@ -66,9 +66,9 @@ __global__ void NegateValues(size_t n, const PetscScalar *from, PetscScalar *to)
 using HashSum = unsigned long long;
 static_assert(sizeof(HashSum) == sizeof(uint64_t));
 
-__device__ __forceinline__ HashSum Mix(HashSum place, LocalInt what)
+__device__ __forceinline__ HashSum Mix(HashSum place, LocalInt number)
 {
-  HashSum h = (place << 32 | (unsigned)what) * 0x9e3779b97f4a7c15ull;
+  HashSum h = (place << 32 | (unsigned)number) * 0x9e3779b97f4a7c15ull;
   h         = (h ^ h >> 32) * 0xbf58476d1ce4e5b9ull;
   return h ^ h >> 29;
 }

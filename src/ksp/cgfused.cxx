@@ -239,10 +239,10 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 
 /* ------------------------------------ view, reset, destroy ------------------------------------ */
 
-static PetscErrorCode ViewCopies(PetscViewer viewer, const char *what, PetscBool single, PetscBool narrow, PetscInt lanes)
+static PetscErrorCode ViewCopies(PetscViewer viewer, const char *title, PetscBool single, PetscBool narrow, PetscInt lanes)
 {
   PetscFunctionBegin;
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  %s: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", what,
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  %s: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", title,
                                    FinePCPrecisions[single ? FINEPC_SINGLE : FINEPC_DOUBLE], narrow ? 16 : 32, lanes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

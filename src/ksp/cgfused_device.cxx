@@ -440,13 +440,13 @@ PetscErrorCode CGFusedFetchSolution(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedFetchResidual(KSP ksp, Residual which)
+PetscErrorCode CGFusedFetchResidual(KSP ksp, Residual residual)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWorkVecs(ksp));
-  if (cg->sent) PetscCall(FusedFetch(Copy_CGFused(cg, which == Residual::OF_SOLUTION ? 3 : 2), ksp->work[0]));
-  else if (which == Residual::OF_SOLUTION) PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
+  if (cg->sent) PetscCall(FusedFetch(Copy_CGFused(cg, residual == Residual::OF_SOLUTION ? 3 : 2), ksp->work[0]));
+  else if (residual == Residual::OF_SOLUTION) PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -123,7 +123,7 @@ static PetscErrorCode HearMessage(KSPConsolidated *c)
     PetscFunctionBegin;
     ksp->its   = message.its;
     ksp->rnorm = message.norm;
-    if (message.what == GroupSays::TEST) PetscCall((*ksp->converged)(ksp, message.its, message.norm, &ksp->reason, ksp->cnvP));
+    if (message.kind == GroupSays::TEST) PetscCall((*ksp->converged)(ksp, message.its, message.norm, &ksp->reason, ksp->cnvP));
     else {
       PetscCall(KSPLogResidualHistory(ksp, message.norm));
       PetscCall(KSPMonitor(ksp, message.its, message.norm));
@@ -139,10 +139,10 @@ static PetscErrorCode HearMessage(KSPConsolidated *c)
 }
 
 /* On a leader, in its solve. */
-static PetscErrorCode SayAndHear(KSPConsolidated *c, GroupSays what, PetscInt its, PetscReal norm)
+static PetscErrorCode SayAndHear(KSPConsolidated *c, GroupSays kind, PetscInt its, PetscReal norm)
 {
   PetscFunctionBegin;
-  *c->group->message = GroupMessage{what, its, norm};
+  *c->group->message = GroupMessage{kind, its, norm};
   PetscCall(RankGroupMeet(&c->group->group));
   PetscCall(HearMessage(c));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -335,12 +335,12 @@ static PetscErrorCode SolveAndTalk(KSPConsolidated *c, Ending *ending, const Pet
   if (g->group.Leads()) {
     code = SolveInner(c, ending, norms);
     if (!c->failed) {
-      g->message->what = GroupSays::END;
+      g->message->kind = GroupSays::END;
       PetscCall(RankGroupMeet(&g->group));
     }
   } else do {
       PetscCall(RankGroupMeet(&g->group));
-      if (g->message->what == GroupSays::END) break;
+      if (g->message->kind == GroupSays::END) break;
       code = HearMessage(c);
     } while (!code);
   c->talks = false;

@@ -184,8 +184,8 @@ struct GMRESColumn {
   bool      happy;    /* the new vector is zero, by the tolerance */
   bool      singular; /* nothing is left of the column: there is no rotation */
 };
-/* Takes column j, which belongs to product `which` of its step, with the norm n_{j+1} of u_{j+1}. */
-GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, LocalInt which, const GMRESProjection &, PetscReal norm,
+/* Takes column j, which belongs to product `number` of its step, with the norm n_{j+1} of u_{j+1}. */
+GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, LocalInt number, const GMRESProjection &, PetscReal norm,
                              PetscReal happy_tolerance);
 /*
    The coefficients c [count] of the correction in U after so many columns; the result is -1, or the number of a column whose

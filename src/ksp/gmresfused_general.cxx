@@ -217,15 +217,15 @@ static PetscErrorCode Begin_GMRESFused(const GMRESSolve &s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Ends iteration j of the cycle, which has made u_{j+1} of this norm from product `which` of its step: the test. */
-static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt which, PetscReal norm)
+/* Ends iteration j of the cycle, which has made u_{j+1} of this norm from product `number` of its step: the test. */
+static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt number, PetscReal norm)
 {
   KSP             ksp = s.ksp;
   KSP_GMRESFused *g   = s.g;
 
   PetscFunctionBegin;
   KSPCheckNorm(ksp, norm);
-  const GMRESColumn column = GMRESSmallAppend(&g->cycle.small, j, which, g->cycle.projection, norm, g->happy_tolerance);
+  const GMRESColumn column = GMRESSmallAppend(&g->cycle.small, j, number, g->cycle.projection, norm, g->happy_tolerance);
   if (column.happy && !column.singular) PetscCall(PetscInfo(ksp, "happy breakdown: the new vector is zero\n"));
   if (column.singular) PetscCall(GMRESFusedSingularEnd(ksp)); /* KSPGMRES leaves the solution as the cycle found it */
   else g->cycle.columns = g->cycle.small_columns = j + 1;

@@ -228,23 +228,23 @@ void GMRESSmallProject(GMRESSmall *small, LocalInt j, LocalInt step, LocalInt pr
 }
 
 /* Column j of the Hessenberg matrix, h [j + 2]. Where n_j is zero, so is the column. */
-static void HessenbergColumn_GMRESFused(const GMRESSmall &small, LocalInt j, LocalInt which, const GMRESProjection &from,
+static void HessenbergColumn_GMRESFused(const GMRESSmall &small, LocalInt j, LocalInt number, const GMRESProjection &from,
                                         PetscReal h[])
 {
   const size_t    rows  = (size_t)small.restart + 1;
-  const LocalInt  first = j - which; /* the column of the first product */
+  const LocalInt  first = j - number; /* the column of the first product */
   const PetscReal n     = small.norm[first];
 
-  for (LocalInt k = 0; k <= j; k++) h[k] = n == 0 ? 0 : from.c[which][k] * (small.norm[k] / n);
-  h[j + 1] = n == 0 ? 0 : small.norm[j + 1] / (from.scale[which] * n);
-  if (!which) return;
+  for (LocalInt k = 0; k <= j; k++) h[k] = n == 0 ? 0 : from.c[number][k] * (small.norm[k] / n);
+  h[j + 1] = n == 0 ? 0 : small.norm[j + 1] / (from.scale[number] * n);
+  if (!number) return;
   const PetscReal *before = small.H.data() + first * rows, below = before[j];
   for (LocalInt k = 0; k <= first; k++)
     for (LocalInt l = 0; l <= k + 1; l++) h[l] -= small.H[k * rows + l] * before[k];
   for (LocalInt l = 0; l <= j + 1; l++) h[l] = below == 0 ? 0 : h[l] / below;
 }
 
-GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, const GMRESProjection &from, PetscReal norm,
+GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt number, const GMRESProjection &from, PetscReal norm,
                              PetscReal happy_tolerance)
 {
   const size_t     rows = (size_t)small->restart + 1;
@@ -252,7 +252,7 @@ GMRESColumn GMRESSmallAppend(GMRESSmall *small, LocalInt j, LocalInt which, cons
   GMRESColumn column{};
 
   small->norm[j + 1] = norm;
-  HessenbergColumn_GMRESFused(*small, j, which, from, h);
+  HessenbergColumn_GMRESFused(*small, j, number, from, h);
   for (LocalInt k = 0; k <= j + 1; k++) r[k] = h[k];
   for (LocalInt k = 0; k < j; k++) {
     const PetscReal above = r[k], below = r[k + 1];

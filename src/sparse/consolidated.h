@@ -9,7 +9,7 @@
 /* What a leader says to its group in a solve that all ranks follow, before they meet. */
 enum class GroupSays { END, MONITOR, TEST };
 struct GroupMessage {
-  GroupSays what;
+  GroupSays kind;
   PetscInt  its;
   PetscReal norm; /* of this iteration */
 };

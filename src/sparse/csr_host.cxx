@@ -202,9 +202,9 @@ PetscErrorCode ValuesNegate_Host(size_t n, const PetscScalar *from, PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static uint64_t Mix_CSR(uint64_t place, LocalInt what)
+static uint64_t Mix_CSR(uint64_t place, LocalInt number)
 {
-  uint64_t h = (place << 32 | (uint32_t)what) * 0x9e3779b97f4a7c15u;
+  uint64_t h = (place << 32 | (uint32_t)number) * 0x9e3779b97f4a7c15u;
   h          = (h ^ h >> 32) * 0xbf58476d1ce4e5b9u;
   return h ^ h >> 29;
 }

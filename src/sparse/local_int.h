@@ -24,8 +24,8 @@ using LocalInt = int;
   #define FINEPC_HOST_DEVICE
 #endif
 
-/* An error that names `what` if the number does not fit. */
-PetscErrorCode LocalIntCast(PetscInt64 number, const char what[], LocalInt *);
+/* An error that names `noun` if the number does not fit. */
+PetscErrorCode LocalIntCast(PetscInt64 number, const char noun[], LocalInt *);
 
 /* Numbers in ascending order, each of them once. */
 template <typename Int>

@@ -163,10 +163,10 @@ EXPORT int cudssConfigDestroy(void *config)
   delete (Config *)config;
   return SUCCESS;
 }
-EXPORT int cudssConfigSet(void *config, int what, const void *value, size_t bytes)
+EXPORT int cudssConfigSet(void *config, int parameter, const void *value, size_t bytes)
 {
-  if (what < 0 || what >= 30 || bytes != sizeof(int)) return INVALID_VALUE;
-  ((Config *)config)->values[what] = *(const int *)value;
+  if (parameter < 0 || parameter >= 30 || bytes != sizeof(int)) return INVALID_VALUE;
+  ((Config *)config)->values[parameter] = *(const int *)value;
   return SUCCESS;
 }
 EXPORT int cudssDataCreate(void *, void **data)
@@ -179,21 +179,21 @@ EXPORT int cudssDataDestroy(void *, void *data)
   delete (Data *)data;
   return SUCCESS;
 }
-EXPORT int cudssDataGet(void *, void *data, int what, void *value, size_t bytes, size_t *written)
+EXPORT int cudssDataGet(void *, void *data, int parameter, void *value, size_t bytes, size_t *written)
 {
   const Data *const d     = (const Data *)data;
   const int64_t     whole = 8 * d->n * d->n;
-  if (what == 13) {
+  if (parameter == 13) {
     std::vector<int64_t> estimates(16);
     estimates[0] = estimates[1] = estimates[5] = whole;
     estimates[4]                               = whole / 2;
     return Answer(estimates, value, bytes, written);
   }
   if (!d->factored) return INVALID_VALUE;
-  if (what == 0) return Answer(std::vector<int>{d->info}, value, bytes, written);
-  if (what == 1) return Answer(std::vector<int64_t>{d->n * d->n}, value, bytes, written);
-  if (what == 2) return Answer(std::vector<int>{d->replaced}, value, bytes, written);
-  if (what == 3) return Answer(std::vector<int>{d->inertia[0], d->inertia[1]}, value, bytes, written);
+  if (parameter == 0) return Answer(std::vector<int>{d->info}, value, bytes, written);
+  if (parameter == 1) return Answer(std::vector<int64_t>{d->n * d->n}, value, bytes, written);
+  if (parameter == 2) return Answer(std::vector<int>{d->replaced}, value, bytes, written);
+  if (parameter == 3) return Answer(std::vector<int>{d->inertia[0], d->inertia[1]}, value, bytes, written);
   return NOT_SUPPORTED;
 }
 EXPORT int cudssMatrixCreateDn(void **matrix, int64_t rows, int64_t columns, int64_t ld, const void *values, int type, int layout)

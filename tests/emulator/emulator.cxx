@@ -98,7 +98,7 @@ struct Machine {
   const void *main_bottom;
   size_t      main_bytes;
   void (*call)(const void *);
-  const void           *what;
+  const void           *argument;
   std::vector<Variable> shared; /* that the block has met */
   char                 *dynamic = nullptr;
   size_t                dynamic_bytes;
@@ -180,7 +180,7 @@ void Wait(Meeting *meeting, unsigned long turn)
 void Begin()
 {
   __sanitizer_finish_switch_fiber(nullptr, &M().main_bottom, &M().main_bytes);
-  M().call(M().what);
+  M().call(M().argument);
   Thread &thread = M().thread[M().current];
   Warp   &warp   = M().warp[M().current / kLanes];
   thread.ended   = true;
@@ -267,7 +267,7 @@ Opened::~Opened()
   if (!--M().opened) OpenMemory(false);
 }
 
-void Run(const Shape &shape, void (*thread)(const void *), const void *what)
+void Run(const Shape &shape, void (*thread)(const void *), const void *argument)
 {
   const Opened             opened;
   const unsigned long long blocks = (unsigned long long)shape.grid.x * shape.grid.y * shape.grid.z;
@@ -277,7 +277,7 @@ void Run(const Shape &shape, void (*thread)(const void *), const void *what)
   if (shape.shared > kSharedBytes) Fail("more shared memory than a block has");
   M().running       = true;
   M().call          = thread;
-  M().what          = what;
+  M().argument      = argument;
   M().dynamic       = (char *)(((uintptr_t)memory.data() + 15) / 16 * 16);
   M().dynamic_bytes = shape.shared;
   ASAN_UNPOISON_MEMORY_REGION(M().dynamic, kSharedBytes);

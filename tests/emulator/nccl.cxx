@@ -41,10 +41,10 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
   return PETSC_SUCCESS;
 }
 
-static bool WordsAre(const char what[])
+static bool WordsAre(const char kind[])
 {
   const char *const asked = std::getenv("FINEPC_EMULATOR_WORDS");
-  return asked && !std::strcmp(asked, what);
+  return asked && !std::strcmp(asked, kind);
 }
 
 /* The words of all ranks, which are on one machine. */

@@ -66,7 +66,7 @@ bool Agrees(const Event &device, const std::vector<Report> &host, size_t at)
   for (const Report &report : host) {
     if (at >= report.events.size()) continue;
     const Event &e = report.events[at];
-    if (e.what != device.what || (VerdictOf(e) != VerdictOf(device) && !EndAtLimit(e, device))) continue;
+    if (e.step != device.step || (VerdictOf(e) != VerdictOf(device) && !EndAtLimit(e, device))) continue;
     if (VerdictOf(e) == Verdict::Failed && e.failed != device.failed) continue;
     same   = true;
     fewest = std::min(fewest, e.iterations);
@@ -134,7 +134,7 @@ void LiveOnBoth(std::uint64_t seed, const Place &other, Report *report, Differen
       if (AllAgree(there, host, k)) continue;
     }
     const std::string text =
-      here.what + " (step " + std::to_string(k + 1) + "): on the host " + TextOf(here) + ", on the GPU " + TextOf(there);
+      here.step + " (step " + std::to_string(k + 1) + "): on the host " + TextOf(here) + ", on the GPU " + TextOf(there);
     rounding             = false;
     const auto is        = [](const Event &e, Verdict verdict) { return VerdictOf(e) == verdict; };
     const auto says_no   = [&](const Event &e) { return is(e, Verdict::Diverged) || is(e, Verdict::Failed); };

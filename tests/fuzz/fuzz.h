@@ -116,7 +116,7 @@ struct Place {
 
 /* How something that was done has ended, on all ranks. */
 struct Event {
-  std::string        what;
+  std::string        step;
   int                code = 0;                    /* of an error */
   std::string        text;                        /* of an error on this rank */
   bool               solve = false, good = false; /* of a good system */

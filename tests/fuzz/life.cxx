@@ -93,18 +93,18 @@ private:
 
   /* Does something; an error is noted, and looked at. */
   template <typename Action>
-  bool Do(const std::string &what, Action &&action)
+  bool Do(const std::string &step, Action &&action)
   {
     Messages messages;
     event_          = Event();
-    event_.what     = what;
+    event_.step     = step;
     event_.chooses  = choice_.chooses;
     event_.singular = system_.name.find("singular") != std::string::npos;
     const Code code = action();
-    Note(what, code, messages.text);
+    Note(step, code, messages.text);
     return !code;
   }
-  void Note(const std::string &what, Code, const std::string &text);
+  void Note(const std::string &step, Code, const std::string &text);
   void Fault(const std::string &text) { report_.faults.push_back(text); }
 
   const char *MatTypeHere() const;
@@ -183,21 +183,21 @@ bool IsNamed(PetscErrorCode code)
   }
 }
 
-void Case::Note(const std::string &what, Code code, const std::string &text)
+void Case::Note(const std::string &step, Code code, const std::string &text)
 {
   int mine[2] = {(int)code, -(int)code}, most[2];
 
-  log_ += what + (code ? ": error " + std::to_string((int)code) + " " + text.substr(0, 300) : "") + "\n";
+  log_ += step + (code ? ": error " + std::to_string((int)code) + " " + text.substr(0, 300) : "") + "\n";
   MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
   event_.code = most[0];
   event_.text = text;
   report_.events.push_back(event_);
   if (!most[0]) return;
   errors = true;
-  if (most[1] == 0) Fault(what + ": an error on some of the ranks alone, on this one " + std::to_string((int)code));
+  if (most[1] == 0) Fault(step + ": an error on some of the ranks alone, on this one " + std::to_string((int)code));
   else if (code && !IsNamed(code))
-    Fault(what + ": error " + std::to_string((int)code) + ", which is no mistake of a program: " + text);
-  else if (code && text.find_first_not_of(' ') == std::string::npos) Fault(what + ": an error without a text");
+    Fault(step + ": error " + std::to_string((int)code) + ", which is no mistake of a program: " + text);
+  else if (code && text.find_first_not_of(' ') == std::string::npos) Fault(step + ": an error without a text");
 }
 
 /* ------------------------------------------ actions ------------------------------------------- */

@@ -61,10 +61,10 @@ void FillCacheOfMalloc()
   for (void *block : blocks) std::free(block);
 }
 
-bool Check(const char *what, double before, double after, double most)
+bool Check(const char *noun, double before, double after, double most)
 {
   const bool good = after - before <= most;
-  std::printf("soak: %s: %.0f bytes after the warm-up, %+.0f since, at most %.0f: %s\n", what, before, after - before, most,
+  std::printf("soak: %s: %.0f bytes after the warm-up, %+.0f since, at most %.0f: %s\n", noun, before, after - before, most,
               good ? "flat" : "FAILED: it grows");
   return good;
 }

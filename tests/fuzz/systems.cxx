@@ -231,8 +231,8 @@ void Spoil(System *s, Random &random)
   s->null_space          = false;
   s->name += ", " + kind;
   const auto put  = [&](double value) { s->entries[(size_t)random.Below((PetscInt)s->entries.size())].value = value; };
-  const auto drop = [&](auto &&which) {
-    s->entries.erase(std::remove_if(s->entries.begin(), s->entries.end(), which), s->entries.end());
+  const auto drop = [&](auto &&leaves) {
+    s->entries.erase(std::remove_if(s->entries.begin(), s->entries.end(), leaves), s->entries.end());
   };
   if (kind == "nan") put(kNaN);
   else if (kind == "infinity") put(random.Chance(50) ? kInfinity : -kInfinity);

@@ -133,14 +133,14 @@ PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *factor, PetscScalar *l, PetscS
     const RRBGrid      &g      = F->grid[k];
     const LocalInt      stride = (LocalInt)1 << k;
     std::vector<double> array(g.Cells());
-    for (int which = 0; which < kRRBArrays; which++) {
-      const int what = which < kR2West ? kR1 : which < kB1SouthWest ? kR2 : kB1, to = which % 5;
-      if (what == kB1 && g.half) continue;
+    for (int number = 0; number < kRRBArrays; number++) {
+      const int point = number < kR2West ? kR1 : number < kB1SouthWest ? kR2 : kB1, to = number % 5;
+      if (point == kB1 && g.half) continue;
       PetscCall(
-        ArrayCopy_CUDA(array.data(), g.l + which * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+        ArrayCopy_CUDA(array.data(), g.l + number * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
       for (LocalInt J = 0; J < g.cy; J++)
         for (LocalInt I = 0; I < g.cx; I++) {
-          const LocalInt x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+          const LocalInt x = 2 * I + (point & 1), y = 2 * J + (point >> 1);
           if (x >= g.nx || y >= g.ny) continue;
           const size_t row                    = (size_t)y * stride * F->nx + (size_t)x * stride;
           (to < 4 ? l[to * n + row] : d[row]) = array[(size_t)J * g.ld + I];

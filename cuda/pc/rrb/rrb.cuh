@@ -76,16 +76,16 @@ struct RRBGrid {
   {
     return I >= 0 && I < cx && J >= 0 && J < cy ? l[array * Cells() + Cell(I, J)] : 0.;
   }
-  __device__ bool Has(int what, LocalInt I, LocalInt J) const
+  __device__ bool Has(int point, LocalInt I, LocalInt J) const
   {
-    return I >= 0 && J >= 0 && 2 * I + (what & 1) < nx && 2 * J + (what >> 1) < ny;
+    return I >= 0 && J >= 0 && 2 * I + (point & 1) < nx && 2 * J + (point >> 1) < ny;
   }
 };
 
 /* The place in the remainder of point b2 or b1 of a cell, for a grid with `half`. */
-__host__ __device__ inline size_t RRBHalfPlace(const RRBGrid &g, int what, LocalInt I, LocalInt J)
+__host__ __device__ inline size_t RRBHalfPlace(const RRBGrid &g, int point, LocalInt I, LocalInt J)
 {
-  return (size_t)J * (g.cx + g.nx / 2) + (what == kB1 ? g.cx : 0) + I;
+  return (size_t)J * (g.cx + g.nx / 2) + (point == kB1 ? g.cx : 0) + I;
 }
 
 /* The value of a point of class b2 on the way up, which the next grid or the remainder has; 0 where there is no such point. */

@@ -96,11 +96,11 @@ __device__ __forceinline__ bool Started(const RRBGate &gate)
 
 /* The value of a point on the way down, 0 where there is no such point. The first grid has it in vector x, in natural order. */
 template <bool First>
-__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, LocalInt I, LocalInt J)
+__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int point, LocalInt I, LocalInt J)
 {
-  if (!g.Has(what, I, J)) return 0;
-  if constexpr (First) return x[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)];
-  else return g.down[what * g.Cells() + g.Cell(I, J)];
+  if (!g.Has(point, I, J)) return 0;
+  if constexpr (First) return x[(size_t)(2 * J + (point >> 1)) * g.nx + 2 * I + (point & 1)];
+  else return g.down[point * g.Cells() + g.Cell(I, J)];
 }
 
 /* Values of the points of a tile, and of those around it that the tile needs. */

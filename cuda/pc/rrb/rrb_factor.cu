@@ -151,13 +151,13 @@ __device__ void CheckPivot(const RRBElimination &v, LocalInt level, LocalInt x, 
 }
 
 /* The column of L and the inverse pivot of point r1 or r2 of a cell; zeros where the cell has no such point. */
-__device__ void OddColumn(const RRBElimination &v, int what, LocalInt I, LocalInt J)
+__device__ void OddColumn(const RRBElimination &v, int point, LocalInt I, LocalInt J)
 {
   const RRBGrid &g  = v.g;
-  const LocalInt nx = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
-  double *const  to   = g.l + (what == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
+  const LocalInt nx = g.nx, x = 2 * I + (point & 1), y = 2 * J + (point >> 1);
+  double *const  to   = g.l + (point == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
   double         l[5] = {0, 0, 0, 0, 0};
-  if (g.Has(what, I, J)) {
+  if (g.Has(point, I, J)) {
     const size_t p = (size_t)y * nx + x;
     const double d = OddPivot(v, x, y);
     CheckPivot(v, v.level, x, y, d);
@@ -198,13 +198,13 @@ __device__ double RowSum(const RRBElimination &v, LocalInt x, LocalInt y)
    answer is whether the row was lifted.
 */
 template <bool Lift>
-__device__ bool OddSchur(const RRBElimination &v, int what, LocalInt I, LocalInt J)
+__device__ bool OddSchur(const RRBElimination &v, int point, LocalInt I, LocalInt J)
 {
   const RRBGrid &g  = v.g;
-  const LocalInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
-  double *const  to             = v.skew + (what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
+  const LocalInt nx = g.nx, ny = g.ny, x = 2 * I + (point & 1), y = 2 * J + (point >> 1);
+  double *const  to             = v.skew + (point == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
   double         S[kSkewArrays] = {0, 0, 0, 0, 0};
-  if (g.Has(what, I, J)) {
+  if (g.Has(point, I, J)) {
     const size_t p = (size_t)y * nx + x;
     S[kSkewC]      = v.S.c[p];
     if (v.S.ne) {
@@ -238,12 +238,12 @@ __device__ bool OddSchur(const RRBElimination &v, int what, LocalInt I, LocalInt
   bool lifted = false;
   if constexpr (Lift) {
     double diagonal = S[kSkewC];
-    if (g.Has(what, I, J)) {
+    if (g.Has(point, I, J)) {
       const double sum = RowSum(v, x, y);
       lifted           = v.sign * diagonal > 0 && v.sign * sum < -kRRBLift * v.sign * v.S.c[(size_t)y * nx + x];
       if (lifted) diagonal -= sum;
     }
-    v.diagonal[(what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J)] =
+    v.diagonal[(point == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J)] =
       diagonal; /* where both are in the same array, this replaces S[kSkewC] */
   }
   return lifted;

@@ -55,10 +55,10 @@ struct RRBElimination {
   RRBReport  *report;
 
   /* An entry of the skew operator that the even level factors; 0 outside the grid. */
-  __device__ double Skew(int what, RRBSkew array, LocalInt I, LocalInt J) const
+  __device__ double Skew(int point, RRBSkew array, LocalInt I, LocalInt J) const
   {
-    return g.Has(what, I, J)
-             ? (array == kSkewC ? diagonal : skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)]
+    return g.Has(point, I, J)
+             ? (array == kSkewC ? diagonal : skew)[((point == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)]
              : 0.;
   }
 };

@@ -37,17 +37,17 @@ __global__ void __launch_bounds__(kBlockSize) FillSkew(RRBElimination v, LocalIn
   const RRBGrid  &g    = v.g;
   if (cell >= (long long)g.cx * g.cy) return;
   const LocalInt I = (LocalInt)(cell % g.cx), J = (LocalInt)(cell / g.cx);
-  for (int what : {kB2, kB1}) {
-    if (!g.Has(what, I, J)) continue;
-    const size_t p     = RRBHalfPlace(g, what, I, J);
-    const int    other = what == kB2 ? kB1 : kB2;
+  for (int point : {kB2, kB1}) {
+    if (!g.Has(point, I, J)) continue;
+    const size_t p     = RRBHalfPlace(g, point, I, J);
+    const int    other = point == kB2 ? kB1 : kB2;
     /* points (x + 1, y + 1) and (x - 1, y + 1) are of the other class, in cells I + up and I + up - 1 of line J + up */
-    const LocalInt up = what == kB2 ? 0 : 1;
-    M[p * m + p]      = v.Skew(what, kSkewC, I, J);
-    if (g.Has(other, I + up, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up, J + up), v.Skew(what, kSkewP, I, J));
-    if (g.Has(other, I + up - 1, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up - 1, J + up), v.Skew(what, kSkewQ, I, J));
-    if (g.Has(what, I + 1, J)) SetPair(M, m, p, RRBHalfPlace(g, what, I + 1, J), v.Skew(what, kSkewH, I, J));
-    if (g.Has(what, I, J + 1)) SetPair(M, m, p, RRBHalfPlace(g, what, I, J + 1), v.Skew(what, kSkewV, I, J));
+    const LocalInt up = point == kB2 ? 0 : 1;
+    M[p * m + p]      = v.Skew(point, kSkewC, I, J);
+    if (g.Has(other, I + up, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up, J + up), v.Skew(point, kSkewP, I, J));
+    if (g.Has(other, I + up - 1, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up - 1, J + up), v.Skew(point, kSkewQ, I, J));
+    if (g.Has(point, I + 1, J)) SetPair(M, m, p, RRBHalfPlace(g, point, I + 1, J), v.Skew(point, kSkewH, I, J));
+    if (g.Has(point, I, J + 1)) SetPair(M, m, p, RRBHalfPlace(g, point, I, J + 1), v.Skew(point, kSkewV, I, J));
   }
 }
 

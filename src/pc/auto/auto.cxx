@@ -111,7 +111,7 @@ private:
 };
 
 /* Makes a candidate's PC. */
-static PetscErrorCode Make(PC pc, const AUTOCandidate &what, const std::string &own, PC *made)
+static PetscErrorCode Make(PC pc, const AUTOCandidate &candidate, const std::string &own, PC *made)
 {
   const PC_AUTO *s = (const PC_AUTO *)pc->data;
   FinePCBackend  backend;
@@ -125,12 +125,12 @@ static PetscErrorCode Make(PC pc, const AUTOCandidate &what, const std::string &
   if (backend != FINEPC_BACKEND_AUTO) PetscCall(PCFinePCSetBackend(*made, backend));
   if (pc->dm) PetscCall(PCSetDM(*made, pc->dm));
   PetscCall(PCSetOperators(*made, pc->mat, pc->pmat));
-  std::istringstream in(what.options); /* the type is the first one; an error of its creation would be one amid PETSc's options */
+  std::istringstream in(candidate.options); /* the type comes first; an error of its creation would be one amid PETSc's options */
   std::string        key, type;
   in >> key >> type;
   PetscCall(PCSetType(*made, type.c_str()));
   PetscCall(PCFinePCSetReuse(*made, s->reuse));
-  if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made, what.set_up / what.iteration));
+  if (s->by == PC_AUTO_BY_COUNTS) PetscCall(PCReuseCount(*made, candidate.set_up / candidate.iteration));
   PetscCall(PCSetFromOptions(*made));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -142,9 +142,9 @@ static PetscErrorCode SetUpThis(PC pc, AUTORecord *record)
 
   PetscFunctionBegin;
   PetscCall(PCGetOptionsPrefix(pc, &prefix));
-  const std::string own = std::string(prefix ? prefix : "") + "auto_" + record->what.name + "_";
-  PetscCall(options.Insert(((PetscObject)pc)->options, own, record->what.options));
-  if (!record->pc) PetscCall(Make(pc, record->what, own, &record->pc));
+  const std::string own = std::string(prefix ? prefix : "") + "auto_" + record->candidate.name + "_";
+  PetscCall(options.Insert(((PetscObject)pc)->options, own, record->candidate.options));
+  if (!record->pc) PetscCall(Make(pc, record->candidate, own, &record->pc));
   PetscCall(PCSetOperators(record->pc, pc->mat, pc->pmat));
   PetscCall(PCSetReusePreconditioner(record->pc, PETSC_FALSE));
   PetscCall(PCSetUp(record->pc));
@@ -182,19 +182,20 @@ static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
    Whether a set-up of the candidate may be begun. Types of PETSc's may not return from it, or lose memory, where entries are
    infinite, zero on the diagonal or not sorted; the look has seen a sample, and values may be others since then.
 */
-static PetscErrorCode MayBeSetUp(PC pc, const AUTOCandidate &what, bool *may)
+static PetscErrorCode MayBeSetUp(PC pc, const AUTOCandidate &candidate, bool *may)
 {
   const PC_AUTO *s   = (const PC_AUTO *)pc->data;
   AUTOProperties all = s->seen;
 
   PetscFunctionBegin;
   all.not_usual = 1;
-  *may          = AUTOHolds(what, AUTOWords(all, s->free)); /* such entries are nothing to it */
+  *may          = AUTOHolds(candidate, AUTOWords(all, s->free)); /* such entries are nothing to it */
   if (*may) PetscFunctionReturn(PETSC_SUCCESS);
   all = s->seen;
   PetscCall(AUTOLookAtAll(pc->pmat, &all));
-  const bool shifts = what.options.find("icc") != std::string::npos && what.options.find("shift_type") == std::string::npos;
-  *may              = AUTOHolds(what, AUTOWords(all, s->free)) && !(shifts && all.stay_singular);
+  const bool shifts =
+    candidate.options.find("icc") != std::string::npos && candidate.options.find("shift_type") == std::string::npos;
+  *may = AUTOHolds(candidate, AUTOWords(all, s->free)) && !(shifts && all.stay_singular);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -206,14 +207,14 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   bool           may;
 
   PetscFunctionBegin;
-  PetscCall(MayBeSetUp(pc, record.what, &may));
+  PetscCall(MayBeSetUp(pc, record.candidate, &may));
   if (!may) {
     record.now    = true;
     record.left   = 0;
     record.failed = true;
     record.why    = "its set-up might not return: entries are infinite, zero on the diagonal or not sorted, or a part is singular";
     *works        = false;
-    PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
+    PetscCall(PetscInfo(pc, "%s: %s\n", record.candidate.name.c_str(), record.why.c_str()));
     PetscCall(AUTODrop(pc, k));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -235,10 +236,11 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   record.limited    = false;
   record.failed     = !*works;
   record.set_ups++;
-  PetscCall(AUTOCost(pc, frozen ? 0 : refill ? record.what.set_up / 2 : record.what.set_up, end - begin, &record.set_up_cost));
+  const double counted = frozen ? 0 : record.candidate.set_up / (refill ? 2 : 1);
+  PetscCall(AUTOCost(pc, counted, end - begin, &record.set_up_cost));
   s->work += record.set_up_cost;
   if (*works) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscInfo(pc, "%s: %s\n", record.what.name.c_str(), record.why.c_str()));
+  PetscCall(PetscInfo(pc, "%s: %s\n", record.candidate.name.c_str(), record.why.c_str()));
   PetscCall(AUTODrop(pc, k));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -246,7 +248,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
 /* Whether the candidate suits what is known by now. */
 static bool Suits(const PC_AUTO *s, const AUTORecord &record)
 {
-  return !s->given.empty() || AUTOHolds(record.what, AUTOWords(s->seen, s->free));
+  return !s->given.empty() || AUTOHolds(record.candidate, AUTOWords(s->seen, s->free));
 }
 
 int AUTOFirstFresh(const PC_AUTO *s)
@@ -254,7 +256,7 @@ int AUTOFirstFresh(const PC_AUTO *s)
   for (size_t k = 0; k < s->records.size(); k++) {
     const AUTORecord &record = s->records[k];
 
-    if (!record.now && !record.failed && !record.what.fallback && Suits(s, record)) return (int)k;
+    if (!record.now && !record.failed && !record.candidate.fallback && Suits(s, record)) return (int)k;
   }
   return -1;
 }
@@ -262,7 +264,7 @@ int AUTOFirstFresh(const PC_AUTO *s)
 int AUTOBestLeft(const PC_AUTO *s, bool limited)
 {
   int        best = -1;
-  const auto cost = [&](int k) { return s->records[k].left + s->records[k].what.set_up; };
+  const auto cost = [&](int k) { return s->records[k].left + s->records[k].candidate.set_up; };
 
   for (int k = 0; k < (int)s->records.size(); k++) {
     const AUTORecord &record = s->records[k];
@@ -319,7 +321,7 @@ static PetscErrorCode ProbeBeforeSetUp(PC pc)
   if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
   const int next = NextOf(s);
   s->next        = told;
-  if (next >= 0 && s->records[next].what.set_up > 0) PetscCall(Probe_AUTO(pc));
+  if (next >= 0 && s->records[next].candidate.set_up > 0) PetscCall(Probe_AUTO(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -368,7 +370,7 @@ static PetscErrorCode Order(PC pc)
   PC_AUTO                *s = (PC_AUTO *)pc->data;
   AUTOChoice              choice;
   std::vector<AUTORecord> records;
-  std::string             acting = s->acting >= 0 ? s->records[s->acting].what.name : "";
+  std::string             acting = s->acting >= 0 ? s->records[s->acting].candidate.name : "";
 
   PetscFunctionBegin;
   PetscCall(AUTOChoose(AUTOWords(s->seen, s->free), &choice));
@@ -376,15 +378,15 @@ static PetscErrorCode Order(PC pc)
   s->why      = choice.why;
   s->measured = choice.measured;
   s->acting   = -1;
-  for (const AUTOCandidate &what : choice.candidates) {
+  for (const AUTOCandidate &candidate : choice.candidates) {
     const auto old =
-      std::find_if(s->records.begin(), s->records.end(), [&](const AUTORecord &r) { return r.what.name == what.name; });
+      std::find_if(s->records.begin(), s->records.end(), [&](const AUTORecord &r) { return r.candidate.name == candidate.name; });
 
     records.emplace_back();
     if (old != s->records.end()) std::swap(records.back(), *old);
-    records.back().what        = what;
-    records.back().what.set_up = AUTOSetUpFor(what, (double)s->seen.entries / (double)PetscMax(s->seen.rows, 1));
-    if (what.name == acting) s->acting = (int)records.size() - 1;
+    records.back().candidate        = candidate;
+    records.back().candidate.set_up = AUTOSetUpFor(candidate, (double)s->seen.entries / (double)PetscMax(s->seen.rows, 1));
+    if (candidate.name == acting) s->acting = (int)records.size() - 1;
   }
   std::swap(records, s->records);
   for (AUTORecord &left : records) PetscCall(PCDestroy(&left.pc));
@@ -568,7 +570,7 @@ static PetscErrorCode ViewRecords(const PC_AUTO *s, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "tried: %s, %" PetscInt_FMT " set-ups, %" PetscInt_FMT
                                      " solves, the last one of %" PetscInt_FMT " iterations%s%s\n",
-                                     r.what.name.c_str(), r.set_ups, r.solves, r.its,
+                                     r.candidate.name.c_str(), r.set_ups, r.solves, r.its,
                                      r.failed     ? "; failed: "
                                      : r.left > 0 ? "; left: "
                                                   : "",
@@ -619,7 +621,7 @@ static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
   if (s->acting < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer, "chosen by the rule: %s (%s)\n", s->why.c_str(), s->measured.c_str()));
   PetscCall(PCGetOptionsPrefix(pc, &prefix));
-  std::istringstream in(s->records[s->acting].what.options);
+  std::istringstream in(s->records[s->acting].candidate.options);
   std::string        fixing;
   for (std::string word; in >> word;) fixing += " " + (word[0] == '-' ? WithPrefix(word, prefix ? prefix : "") : word);
   PetscCall(PetscViewerASCIIPrintf(viewer, "these options fix the choice:%s\n", fixing.c_str()));

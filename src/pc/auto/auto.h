@@ -74,7 +74,7 @@ PetscErrorCode AUTOLookAtAll(Mat, AUTOProperties *);
 
 /* What is known of a candidate since the nonzeros are what they are. */
 struct AUTORecord {
-  AUTOCandidate what;
+  AUTOCandidate candidate;
   PC            pc     = nullptr;                 /* while it is in use */
   PetscInt      solves = 0, its = 0, set_ups = 0; /* `its` of the last solve */
   double        solve_cost = 0, set_up_cost = 0;  /* of the last ones: iterations with jacobi, or seconds */

@@ -72,16 +72,16 @@ static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, Pet
 {
   PC_AUTO     *s      = (PC_AUTO *)pc->data;
   AUTORecord  &record = s->records[s->acting];
-  const bool   slows  = record.what.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen) && s->seen.modes <= 1;
+  const bool   slows  = record.candidate.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen) && s->seen.modes <= 1;
   const double rest   = PetscMin(Rest(norms, goal, slows), kMost * its);
   const int    fresh = AUTOFirstFresh(s), left = AUTOBestLeft(s);
-  const double cost  = rest * record.what.iteration;
+  const double cost  = rest * record.candidate.iteration;
   double       least = cost;
 
-  if (cost <= record.what.set_up) return false; /* another one would cost as much again */
+  if (cost <= record.candidate.set_up) return false; /* another one would cost as much again */
   if (fresh >= 0) {
-    const AUTOCandidate &what  = s->records[fresh].what;
-    const double         trial = kWorth * (what.set_up + kProbe * what.iteration);
+    const AUTOCandidate &candidate = s->records[fresh].candidate;
+    const double         trial     = kWorth * (candidate.set_up + kProbe * candidate.iteration);
 
     if (trial < least) s->next = fresh;
     least = PetscMin(trial, least);
@@ -90,10 +90,10 @@ static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, Pet
     const AUTORecord &other = s->records[left];
     const double      early = PetscMax(2. * its / PetscMax(other.check, 1), 1); /* it was left after half as many iterations */
 
-    if (kBetter * std::pow(early, kEarly) * (other.left + other.what.set_up) < least) s->next = left;
+    if (kBetter * std::pow(early, kEarly) * (other.left + other.candidate.set_up) < least) s->next = left;
   }
-  (void)PetscInfo(pc, "%s: after %" PetscInt_FMT " iterations the rest seems to cost %g, then %s\n", record.what.name.c_str(), its,
-                  cost, s->next < 0 ? "the same" : s->records[s->next].what.name.c_str());
+  (void)PetscInfo(pc, "%s: after %" PetscInt_FMT " iterations the rest seems to cost %g, then %s\n", record.candidate.name.c_str(),
+                  its, cost, s->next < 0 ? "the same" : s->records[s->next].candidate.name.c_str());
   if (s->next < 0) return false;
   record.left  = cost;
   record.check = 2 * its;
@@ -230,7 +230,7 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   if (ksp->converged != KSPConvergedDefault || s->usual >= 0 || PCReuseIsFrozen(record.pc) || !others) PetscCall((*solve)(ksp));
   else if (looks) PetscCall(RunLookedAt(&c, ksp));
   else if (!ends) PetscCall(RunWithLooks(&c, ksp));
-  else if (!s->free && record.what.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
+  else if (!s->free && record.candidate.set_up > 0) PetscCall((*solve)(ksp)); /* its iterations are worth more than a look */
   else {
     PetscCall(WholeCycles(ksp, &c.next));
     PetscCall(RunToLook(&c, ksp, &goes_on));

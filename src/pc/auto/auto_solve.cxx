@@ -71,12 +71,13 @@ static int DueForTrial(const PC_AUTO *s)
   const unsigned    words = AUTOWords(s->seen, s->free);
 
   if (!usual.solves || usual.its < 1) return -1;
-  const double unit = usual.solve_cost / (usual.its * usual.what.iteration); /* the cost of an iteration with jacobi */
+  const double unit = usual.solve_cost / (usual.its * usual.candidate.iteration); /* the cost of an iteration with jacobi */
   for (size_t k = 0; k < s->records.size(); k++) {
     const AUTORecord &other = s->records[k];
 
-    if ((int)k == s->acting || other.solves || other.failed || other.what.fallback || !AUTOHolds(other.what, words)) continue;
-    const double cost = unit * other.what.set_up + PerSolve(s, usual);
+    if ((int)k == s->acting || other.solves || other.failed || other.candidate.fallback || !AUTOHolds(other.candidate, words))
+      continue;
+    const double cost = unit * other.candidate.set_up + PerSolve(s, usual);
     return s->on_trials + cost <= s->trials * s->work ? (int)k : -1;
   }
   return -1;
@@ -113,7 +114,7 @@ static PetscErrorCode EndTrial(PC pc, bool solved)
   s->acting = usual;
   if (!solved) {
     other.failed = true;
-    other.why    = "takes longer than " + s->records[usual].what.name;
+    other.why    = "takes longer than " + s->records[usual].candidate.name;
   }
   PetscCall(AUTODrop(pc, trial));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -128,7 +129,7 @@ static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
 
   if (s->usual >= 0) {
     const AUTORecord &usual = s->records[s->usual];
-    const double      most  = 1 + usual.its * usual.what.iteration / record.what.iteration;
+    const double      most  = 1 + usual.its * usual.candidate.iteration / record.candidate.iteration;
 
     return (PetscInt)PetscMin(most, (double)max_it);
   }
@@ -136,14 +137,14 @@ static PetscInt LimitOf(const PC_AUTO *s, PetscInt max_it)
     std::none_of(s->records.begin(), s->records.end(), [](const AUTORecord &other) { return !other.now && !other.failed; });
   const PetscInt most = PetscMin(max_it, PCReuseLimit(record.pc));
 
-  return last ? most : PetscMin(most, record.what.limit);
+  return last ? most : PetscMin(most, record.candidate.limit);
 }
 
 /* Whether the bound of the program, and not the candidate, has ended the solve: at this rate it would have been within its
  * estimate. */
 static bool IsOnTrack(KSP ksp, const AUTORecord &record, const SolveSettings &settings)
 {
-  const PetscInt limit = record.what.limit;
+  const PetscInt limit = record.candidate.limit;
 
   if (ksp->reason != KSP_DIVERGED_ITS || settings.max_it >= limit || record.first <= 0 || record.goal <= 0) return false;
   const double reached = std::log(ksp->rnorm / record.first), wanted = std::log(record.goal / record.first);
@@ -189,7 +190,7 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
 
   double cost;
 
-  PetscCall(AUTOCost(pc, ksp->its * record.what.iteration, end - begin, &cost));
+  PetscCall(AUTOCost(pc, ksp->its * record.candidate.iteration, end - begin, &cost));
   s->work += cost;
   if (s->usual >= 0) s->on_trials += cost;
   record.its        = (more ? record.its : 0) + ksp->its;
@@ -231,19 +232,19 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (outcome == AUTOOutcome::LEFT && start->anew)
-    last.left += last.its * last.what.iteration; /* it would have to do these again */
+    last.left += last.its * last.candidate.iteration; /* it would have to do these again */
   if (outcome == AUTOOutcome::GOES_ON) found = true;
   else if (s->usual >= 0) PetscCall(EndTrial(pc, false));
   else if (ended && PCReuseIsFrozen(last.pc)) {
     PetscCall(PCReuseRefresh(last.pc, &found));
-    s->work += last.what.set_up / 2;
+    s->work += last.candidate.set_up / 2;
   } else {
     if (ended) {
-      const bool limited = why == KSP_DIVERGED_ITS && last.its == last.what.limit && last.its < settings.max_it;
+      const bool limited = why == KSP_DIVERGED_ITS && last.its == last.candidate.limit && last.its < settings.max_it;
 
       last.failed  = !limited;
       last.limited = limited;
-      if (limited) last.left = last.its * last.what.iteration;
+      if (limited) last.left = last.its * last.candidate.iteration;
       last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(last.its) + " iterations";
     }
     PetscCall(AUTOTakeNext(pc, &found));

@@ -25,10 +25,10 @@ struct Columns {
   LocalInt     ld;
 };
 
-static Columns WorkColumns(const PC_BISAI *bisai, int which)
+static Columns WorkColumns(const PC_BISAI *bisai, int number)
 {
   const LocalInt rows = bisai->n * bisai->bs;
-  return {bisai->vectors + (size_t)which * bisai->vector_columns * rows, rows};
+  return {bisai->vectors + (size_t)number * bisai->vector_columns * rows, rows};
 }
 
 /* Y = Z + W X, or Y = W X if there is no Z. */

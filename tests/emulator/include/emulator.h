@@ -35,11 +35,11 @@ struct Shape {
 };
 
 /* Calls thread(what) for each thread of the grid. */
-void Run(const Shape &, void (*thread)(const void *), const void *what);
+void Run(const Shape &, void (*thread)(const void *), const void *argument);
 template <typename Thread>
 void Launch(const Shape &shape, const Thread &thread)
 {
-  Run(shape, [](const void *what) { (*(const Thread *)what)(); }, &thread);
+  Run(shape, [](const void *argument) { (*(const Thread *)argument)(); }, &thread);
 }
 
 /* A static variable holds what the block shares; at the first call in a block its content is lost. */
