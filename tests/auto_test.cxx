@@ -77,17 +77,6 @@ PetscErrorCode ApplyNothing(PC, Vec x, Vec y)
   return VecCopy(x, y);
 }
 
-AUTOCandidate Candidate(const char *name, const char *options, PetscInt limit = 100000, double iteration = 1, double set_up = 0)
-{
-  AUTOCandidate candidate;
-  candidate.name      = name;
-  candidate.options   = options;
-  candidate.limit     = limit;
-  candidate.iteration = iteration;
-  candidate.set_up    = set_up;
-  return candidate;
-}
-
 /* Those that fail, by the name of what they do, and for each another limit. */
 std::vector<AUTOCandidate> Failing()
 {

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "sparse/bsr.h"
 #include "pc_support.h"
 #include "spread.h"
 

@@ -289,18 +289,11 @@ TEST_CASE("consolidated: rrb is on the host where ranks share a GPU, unless the 
 TEST_CASE("consolidated: auto leaves a candidate of several ranks that promises little", "[consolidated][auto][mpi][two]")
 {
   if (Ranks() == 1) return SkipTest();
-  const auto candidate = [](const char *name, const char *options, double iteration) {
-    AUTOCandidate what;
-    what.name      = name;
-    what.options   = options;
-    what.iteration = iteration;
-    return what;
-  };
   const MatObject A = CreateMat(Poisson(60, 60), MATAIJ, PETSC_COMM_WORLD);
   const Solver    s(A, KSPCGFUSED, PCAUTO, kTogether + kPaths + "-ksp_norm_type unpreconditioned");
   PC_AUTO *const  state = (PC_AUTO *)s.pc()->data;
-  state->given          = {candidate("jacobi", "-pc_type jacobi", 1000), candidate("sfsai", "-pc_type sfsai", 1e-3)};
-  const Run run         = RunOf(s.ksp);
+  state->given  = {Candidate("jacobi", "-pc_type jacobi", 100000, 1000), Candidate("sfsai", "-pc_type sfsai", 100000, 1e-3)};
+  const Run run = RunOf(s.ksp);
   CHECK(run.reason == KSP_CONVERGED_RTOL);
   CHECK(AreTogether(A));
   CHECK(state->records[0].its == 96);

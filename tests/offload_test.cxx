@@ -406,14 +406,6 @@ TEST_CASE("offload: a matrix of one rank stays on the host where others may shar
 TEST_CASE("offload: auto looks at a solve, which goes on as if it had not, or ends there", "[offload][auto][gpu]")
 {
   NEEDS_DEVICE();
-  const auto candidate = [](const char *name, const char *options, double iteration, double set_up) {
-    AUTOCandidate what;
-    what.name      = name;
-    what.options   = options;
-    what.iteration = iteration;
-    what.set_up    = set_up;
-    return what;
-  };
   const MatObject A = CreateMat(Box(60, 60, 3), MATAIJ);
   for (const std::string path : {"graph", "resident"}) {
     if (DeviceIsEmulated() && path != "graph") continue;
@@ -421,15 +413,15 @@ TEST_CASE("offload: auto looks at a solve, which goes on as if it had not, or en
     const std::string options = OnDevice("-ksp_norm_type unpreconditioned -ksp_cgfused_path " + path);
     const Solver      one(A, KSPCGFUSED, PCJACOBI, options), looks(A, KSPCGFUSED, PCAUTO, options);
     PC_AUTO *const    s = (PC_AUTO *)PCOf(looks.ksp)->data;
-    s->given            = {candidate("jacobi", "-pc_type jacobi", 1, 0), candidate("none", "-pc_type none", 1, 1e9)};
+    s->given            = {Candidate("jacobi", "-pc_type jacobi"), Candidate("none", "-pc_type none", 100000, 1, 1e9)};
     const Run alone = RunOf(one.ksp), looked_at = RunOf(looks.ksp);
     CHECK(alone.iterations > 34);
     CHECK(SameRuns(looked_at, alone));
     CHECK(s->records[1].set_ups == 0);
     const Solver   leaves(A, KSPCGFUSED, PCAUTO, options);
     PC_AUTO *const left = (PC_AUTO *)PCOf(leaves.ksp)->data;
-    left->given         = {candidate("jacobi", "-pc_type jacobi", 1000, 0), candidate("sfsai", "-pc_type sfsai", 1e-3, 0)};
-    const Run both      = RunOf(leaves.ksp);
+    left->given    = {Candidate("jacobi", "-pc_type jacobi", 100000, 1000), Candidate("sfsai", "-pc_type sfsai", 100000, 1e-3)};
+    const Run both = RunOf(leaves.ksp);
     CHECK(both.reason > 0);
     CHECK(left->records[0].its == 32);
     CHECK(left->records[1].its > 0);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "pc/auto/auto.h"
 #include "pc/cmatch/cmatch_face.h"
 
 /* ----------------------------------------- matrices ------------------------------------------- */
@@ -624,6 +625,17 @@ static void SetLimits(PC pc)
   CMATCHParams &params = ((PC_CMATCH *)pc->data)->params;
   MUST(PetscOptionsGetInt(nullptr, nullptr, "-test_gather_factor", &params.gather_factor, nullptr));
   MUST(PetscOptionsGetInt(nullptr, nullptr, "-test_max_levels", &params.max_levels, nullptr));
+}
+
+AUTOCandidate Candidate(const char *name, const char *options, PetscInt limit, double iteration, double set_up)
+{
+  AUTOCandidate candidate;
+  candidate.name      = name;
+  candidate.options   = options;
+  candidate.limit     = limit;
+  candidate.iteration = iteration;
+  candidate.set_up    = set_up;
+  return candidate;
 }
 
 KSPObject MakeKSP(Mat A, const std::string &options, PCType type)

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "blocks.h"
@@ -155,6 +154,10 @@ struct SolverWith {
   /* For one of two solvers that are there at a time: -finepc_backend is looked for in the options of the last one. */
   void Use(FinePCBackend) const;
 };
+
+/* What auto may try: a name, options, iterations after which another one takes over, and the costs of an iteration and a set-up. */
+struct AUTOCandidate Candidate(const char *name, const char *options, PetscInt limit = 100000, double iteration = 1,
+                               double set_up = 0);
 
 /* A symmetric matrix of this type with blocks of this size */
 MatObject InBlocks(const HostMatrix &, MatType, MPI_Comm, PetscInt bs);

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "device.h"
 #include "device/device.cuh"
 #include "sparse/memory.h"
 #include "support.h"

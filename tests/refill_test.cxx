@@ -2,7 +2,6 @@
 #include <petsc/private/pcimpl.h>
 
 #include "compare.h"
-#include "device.h"
 #include "matrices.h"
 #include "pc_support.h"
 #include "refill.h"

@@ -10,7 +10,6 @@
 #include "pc/auto/auto.h"
 #include "pc/local.h"
 #include "pc_support.h"
-#include "spread.h"
 
 namespace
 {
@@ -197,14 +196,9 @@ struct Bratu {
 /* The one candidate of which the costs are those of the counts. */
 void GiveSFSAI(PC pc)
 {
-  AUTOCandidate sfsai, jacobi;
-  sfsai.name                   = "sfsai";
-  sfsai.options                = "-pc_type sfsai";
-  sfsai.set_up                 = 30;
-  jacobi.name                  = "jacobi";
-  jacobi.options               = "-pc_type jacobi";
+  AUTOCandidate jacobi         = Candidate("jacobi", "-pc_type jacobi");
   jacobi.fallback              = true;
-  ((PC_AUTO *)pc->data)->given = {sfsai, jacobi};
+  ((PC_AUTO *)pc->data)->given = {Candidate("sfsai", "-pc_type sfsai", 100000, 1, 30), jacobi};
 }
 double WorkOf(PC pc)
 {

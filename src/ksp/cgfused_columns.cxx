@@ -12,7 +12,6 @@
 #include "pc/acting.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/confirm.h"
-#include "finepcimpl.h"
 #include "sparse/offload.h"
 
 /* What a KSP keeps of one system, for one of the columns. */

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "ranks/agree.h"
-#include "entry.h"
 #include "gmresfusedimpl.h"
 
 /* What a solve works with. */

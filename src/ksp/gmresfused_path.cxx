@@ -5,7 +5,6 @@
 #include "pc/acting.h"
 #include "sparse/offload.h"
 #include "pc/local.h"
-#include "sparse/bsr_mat.h"
 
 GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
 {

@@ -1,7 +1,6 @@
 /* The PETSc face of the RRB-solver. */
 #include <petsc/private/pcimpl.h>
 
-#include "finepcimpl.h"
 #include "options.h"
 #include "pc/confirm.h"
 #include "pc/rrb/rrb_face.h"

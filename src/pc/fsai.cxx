@@ -77,7 +77,11 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIFits(PC pc, const CSRView *A, bool depends_on_values, bool *fits)
+/*
+   After the rows are computed: whether they are to be kept. Where the factor reaches other ranks, all of them find out later, and
+   the base computes once more.
+*/
+static PetscErrorCode Fits_FSAI(PC pc, const CSRView *A, bool depends_on_values, bool *fits)
 {
   PC_FSAI       *fsai  = (PC_FSAI *)pc->data;
   const LocalInt rows  = fsai->inverse.rows;
@@ -138,7 +142,7 @@ static PetscErrorCode Split_FSAI(PC_FSAI *fsai, PetscBool reuse_pattern)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern, PCLocalOutcome *outcome)
+static PetscErrorCode Complete_FSAI(PC pc, const char type[], PetscBool reuse_pattern, PCLocalOutcome *outcome)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;
   PCInverse *M    = &fsai->inverse;
@@ -159,6 +163,23 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
   else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
   PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIComputeOnRows(PC pc, const CSRView *A, const char type[], PetscBool reuse_pattern, bool (*depends)(PC),
+                                   PetscErrorCode (*rows)(PC, const CSRView *, PetscBool), PCLocalOutcome *outcome)
+{
+  const PC_FSAI *fsai = (const PC_FSAI *)pc->data;
+  bool           fits;
+
+  PetscFunctionBegin;
+  PetscCall(rows(pc, A, (PetscBool)(reuse_pattern && fsai->given_stays)));
+  PetscCall(Fits_FSAI(pc, A, reuse_pattern && depends(pc), &fits));
+  if (!fits) {
+    PetscCall(rows(pc, A, PETSC_FALSE));
+    PetscCall(Fits_FSAI(pc, A, true, &fits));
+  }
+  PetscCall(Complete_FSAI(pc, type, reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -213,6 +234,8 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscBool    blocks;
 
   PetscFunctionBegin;
+  PetscCall(PCFSAIFollowGiven(pc, phase));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   PetscCall(HasBlocks(pc, &blocks));
   const bool distributed = size > 1 && reach->overlap > 0 && (reach->layers > 0 || reach->pattern) && !blocks,
@@ -230,8 +253,9 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   if (!phase->outcome->code) {
     PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
     PetscCall(MatGetValuesMemType(pc->pmat, &where));
-    search = !as_before || !CanKeepPattern_FSAI(pc, rows, where, reach->reuse_pattern, reach->factor) ||
-             (fsai->halo.First() && !fsai->whole.i) || where != fsai->halo.where;
+    const PetscBool reuse = (PetscBool)(reach->reuse_pattern && fsai->given_stays);
+    search = !as_before || !CanKeepPattern_FSAI(pc, rows, where, reuse, reach->factor) || (fsai->halo.First() && !fsai->whole.i) ||
+             where != fsai->halo.where;
   }
   PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, &search));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);

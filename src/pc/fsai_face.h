@@ -49,7 +49,7 @@ struct PC_FSAI : PC_Local {
 
 /*
    Gathers the rows that a factor needs which follows so many couplings, of which `layers` are gathered, from the border, and from
-   the columns of a given pattern, whose rows are gathered, too. reuse_pattern and the precision are those of PCFSAIPrepare().
+   the columns of a given pattern, whose rows are gathered, too. The precision is that of PCFSAIPrepare().
 */
 struct FSAIReach {
   const char     *type; /* "afsai" or "sfsai" */
@@ -68,14 +68,12 @@ PetscErrorCode PCFSAIGather(PC, const FSAIReach *, PCLocalPhase *);
 PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1);
 
 /*
-   After the rows are computed: whether they are to be kept. They are not if the set-up has kept a pattern that depends on values
-   and does not fit; the type then prepares and computes once more, without reuse_pattern. Where the factor reaches other ranks, all
-   of them find out later, and the base computes once more.
+   A set-up on the rows of A. `rows` begins with PCFSAIPrepare(), to which it passes its last argument on, and `depends` tells
+   whether another matrix with the same nonzeros may get another pattern. A pattern that depends on values and was kept, but does
+   not fit, is made anew. W2 is G~^T in the end, or the outcome tells why the matrix cannot be preconditioned.
 */
-PetscErrorCode PCFSAIFits(PC, const CSRView *A, bool depends_on_values, bool *fits);
-
-/* Ends a set-up: computes W2 = G~^T, or describes in the outcome why the matrix cannot be preconditioned. */
-PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);
+PetscErrorCode PCFSAIComputeOnRows(PC, const CSRView *A, const char type[], PetscBool reuse_pattern, bool (*depends)(PC),
+                                   PetscErrorCode (*rows)(PC, const CSRView *A, PetscBool reuse_pattern), PCLocalOutcome *);
 
 /* Bytes of what a factor that reaches other ranks keeps for a set-up with new values, beside the plan of the halo. */
 size_t PCFSAIKeptBytes(const PC_FSAI *);

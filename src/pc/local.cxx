@@ -7,7 +7,6 @@
 
 #include "ranks/agree.h"
 #include "entry.h"
-#include "finepcimpl.h"
 #include "local_diagonal.h"
 #include "sparse/csr_mat.h"
 #include "sparse/offload.h"

@@ -3,7 +3,6 @@
 #include <petsc/private/vecimpl.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "ranks/agree.h"
 #include "entry.h"

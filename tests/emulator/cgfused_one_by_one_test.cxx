@@ -4,7 +4,6 @@
 */
 #include <finepc.h>
 
-#include "device.h"
 #include "pc_support.h"
 #include "recorder.h"
 #include "solver.h"

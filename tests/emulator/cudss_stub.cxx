@@ -5,7 +5,6 @@
 */
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #ifndef STUB_MAJOR

@@ -5,7 +5,6 @@
 #include <petsc/private/pcimpl.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include "device.h"
 #include "emulator.h"

@@ -6,7 +6,6 @@
 */
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "ranks/nccl.cuh"

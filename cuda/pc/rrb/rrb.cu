@@ -23,16 +23,24 @@ PetscErrorCode DropGraph(RRBFactorCUDA *F)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sets F->grid and gives the grids their arrays in memory. The answer is how many values these take; memory may be null to ask. */
-size_t PlaceGrids(RRBFactorCUDA *F, double *memory)
-{
-  LocalInt   x = F->nx, y = F->ny;
-  size_t     at    = 0;
-  const auto place = [&](size_t size) {
+/* Places arrays in memory, one after the other. The memory may be null, to count how many values they take. */
+struct Placing {
+  double *memory;
+  size_t  at = 0;
+
+  double *operator()(size_t size)
+  {
     double *const array = memory ? memory + at : nullptr;
     at += (size + kRRBAlign - 1) / kRRBAlign * kRRBAlign;
     return array;
-  };
+  }
+};
+
+/* Sets F->grid and gives the grids their arrays in memory. The answer is how many values these take; memory may be null to ask. */
+size_t PlaceGrids(RRBFactorCUDA *F, double *memory)
+{
+  LocalInt x = F->nx, y = F->ny;
+  Placing  place{memory};
   for (int k = 0; k <= F->count; k++) {
     RRBGrid &g = F->grid[k];
     g          = RRBGrid{};
@@ -59,18 +67,13 @@ size_t PlaceGrids(RRBFactorCUDA *F, double *memory)
     x = g.cx;
     y = g.cy;
   }
-  return at;
+  return place.at;
 }
 
 /* The same for the values alone, in the grids of several columns, which have the coefficients of the others. */
 size_t PlaceValues(RRBFactorCUDA *F, double *memory)
 {
-  size_t     at    = 0;
-  const auto place = [&](size_t size) {
-    double *const array = memory ? memory + at : nullptr;
-    at += (size + kRRBAlign - 1) / kRRBAlign * kRRBAlign;
-    return array;
-  };
+  Placing place{memory};
   for (int k = 0; k <= F->count; k++) {
     RRBGrid &g = F->column_grid[k];
     g          = F->grid[k];
@@ -78,7 +81,7 @@ size_t PlaceValues(RRBFactorCUDA *F, double *memory)
     if (g.down) g.down = place(g.plain ? F->remainder : 4 * g.Cells());
     if (g.up) g.up = place(g.plain ? F->remainder : (size_t)g.ny * g.line);
   }
-  return at;
+  return place.at;
 }
 
 /* The first of the grids at the end that one block does together; the very first grid is not one of them. */

@@ -137,8 +137,9 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 } // namespace
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues_AFSAI(const PC_AFSAI *afsai)
+static bool DependsOnValues_AFSAI(PC pc)
 {
+  const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
   return params->max_steps || params->postfilter > 0 || (params->prefilter > 0 && params->initial_power && !afsai->pattern);
 }
@@ -170,18 +171,10 @@ static PetscErrorCode ComputeRows_AFSAI(PC pc, const CSRView *A, PetscBool reuse
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeOnRows_AFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_AFSAI       *afsai = (PC_AFSAI *)pc->data;
-  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
-  bool            fits;
+  const PC_AFSAI *afsai = (const PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(ComputeRows_AFSAI(pc, A, reuse));
-  PetscCall(PCFSAIFits(pc, A, afsai->reuse_pattern && DependsOnValues_AFSAI(afsai), &fits));
-  if (!fits) {
-    PetscCall(ComputeRows_AFSAI(pc, A, PETSC_FALSE));
-    PetscCall(PCFSAIFits(pc, A, true, &fits));
-  }
-  PetscCall(PCFSAIComplete(pc, "PCAFSAI", afsai->reuse_pattern, outcome));
+  PetscCall(PCFSAIComputeOnRows(pc, A, "PCAFSAI", afsai->reuse_pattern, DependsOnValues_AFSAI, ComputeRows_AFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -204,11 +197,8 @@ static PetscErrorCode Gather_AFSAI(PC pc, PCLocalPhase *phase)
   const AFSAIParams *params = &afsai->params;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIFollowGiven(pc, phase));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && afsai->given_stays);
-  const FSAIReach reach{"afsai", afsai->overlap, LayersOf_AFSAI(afsai),   FirstPower(afsai) + params->max_steps, afsai->pattern,
-                        kSetter, reuse,          params->factor_precision};
+  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf_AFSAI(afsai), FirstPower(afsai) + params->max_steps,
+                        afsai->pattern, kSetter,        afsai->reuse_pattern,  params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

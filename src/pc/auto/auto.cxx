@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "api.h"
-#include "finepcimpl.h"
 #include "options.h"
 #include "ranks/agree.h"
 #include "sparse/offload.h"

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <limits>
 
-#include "finepcimpl.h"
 #include "options.h"
 #include "sparse/offload.h"
 #include "auto.h"

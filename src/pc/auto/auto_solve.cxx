@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "finepcimpl.h"
 #include "options.h"
 #include "pc/confirm.h"
 #include "sparse/csr_mat.h"

@@ -4,7 +4,6 @@
 */
 #include <petsc/private/pcimpl.h>
 
-#include "finepcimpl.h"
 #include "options.h"
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"

@@ -126,8 +126,9 @@ static PetscInt PowerOf(const PC_SFSAI *sfsai)
 }
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues_SFSAI(const PC_SFSAI *sfsai)
+static bool DependsOnValues_SFSAI(PC pc)
 {
+  const PC_SFSAI    *sfsai  = (const PC_SFSAI *)pc->data;
   const SFSAIParams *params = &sfsai->params;
   return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row || sfsai->stats.capped_rows) && !sfsai->pattern);
 }
@@ -164,18 +165,10 @@ static PetscErrorCode ComputeRows_SFSAI(PC pc, const CSRView *A, PetscBool reuse
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeOnRows_SFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_SFSAI       *sfsai = (PC_SFSAI *)pc->data;
-  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
-  bool            fits;
+  const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(ComputeRows_SFSAI(pc, A, reuse));
-  PetscCall(PCFSAIFits(pc, A, sfsai->reuse_pattern && DependsOnValues_SFSAI(sfsai), &fits));
-  if (!fits) {
-    PetscCall(ComputeRows_SFSAI(pc, A, PETSC_FALSE));
-    PetscCall(PCFSAIFits(pc, A, true, &fits));
-  }
-  PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
+  PetscCall(PCFSAIComputeOnRows(pc, A, "PCSFSAI", sfsai->reuse_pattern, DependsOnValues_SFSAI, ComputeRows_SFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -194,11 +187,8 @@ static PetscErrorCode Gather_SFSAI(PC pc, PCLocalPhase *phase)
   const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIFollowGiven(pc, phase));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays);
-  const FSAIReach reach{"sfsai", sfsai->overlap, LayersOf_SFSAI(sfsai),         PowerOf(sfsai), sfsai->pattern,
-                        kSetter, reuse,          sfsai->params.factor_precision};
+  const FSAIReach reach{"sfsai",        sfsai->overlap, LayersOf_SFSAI(sfsai), PowerOf(sfsai),
+                        sfsai->pattern, kSetter,        sfsai->reuse_pattern,  sfsai->params.factor_precision};
 
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);

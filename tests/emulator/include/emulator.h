@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
 struct dim3 {
   unsigned x, y, z;
