@@ -44,19 +44,17 @@ double PsiRatio(const HostMatrix &A, const HostFactor &F, LocalInt row)
 TEST_CASE("afsai by hand, 2 x 2", "[afsai]")
 {
   const HostMatrix A = FromDense(2, {4, 2, 2, 16});
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor), backend.where);
-      CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
-      CHECK(F.j == std::vector<LocalInt>{0});
-      CHECK(F.a == std::vector<double>{-0.5});
-      CHECK(F.d == std::vector<double>{0.25, 1. / 15});
-      CHECK(F.stats.max_row == 2);
-      CHECK(F.stats.log_psi_before == Approx((std::log(4.) + std::log(16.)) / 2));
-      CHECK(F.stats.log_psi_after == Approx((std::log(4.) + std::log(15.)) / 2));
-      CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor), backend.where);
+    CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
+    CHECK(F.j == std::vector<LocalInt>{0});
+    CHECK(F.a == std::vector<double>{-0.5});
+    CHECK(F.d == std::vector<double>{0.25, 1. / 15});
+    CHECK(F.stats.max_row == 2);
+    CHECK(F.stats.log_psi_before == Approx((std::log(4.) + std::log(16.)) / 2));
+    CHECK(F.stats.log_psi_after == Approx((std::log(4.) + std::log(15.)) / 2));
+    CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
+  });
 }
 
 /*
@@ -70,60 +68,56 @@ TEST_CASE("afsai by hand, 2 x 2", "[afsai]")
 TEST_CASE("afsai by hand, 3 x 3 tridiagonal", "[afsai]")
 {
   const HostMatrix A = Poisson(3);
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const double u = 16 * std::max(Unit(p.setup), Unit(p.factor));
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const double u = 16 * std::max(Unit(p.setup), Unit(p.factor));
 
-      const auto check_two_steps = [&](const AFSAIParams &params) {
-        const HostFactor F = ComputeFactor(A, params, backend.where);
-        REQUIRE(F.j == std::vector<LocalInt>{0, 0, 1});
-        CHECK(std::fabs(F.a[0] - 0.5) <= u);
-        CHECK(std::fabs(F.a[1] - 1. / 3) <= u);
-        CHECK(std::fabs(F.a[2] - 2. / 3) <= u);
-        CHECK(std::fabs(F.d[0] - 1. / 2) <= u);
-        CHECK(std::fabs(F.d[1] - 2. / 3) <= u);
-        CHECK(std::fabs(F.d[2] - 3. / 4) <= u);
-      };
-      const auto check_one_step = [&](const AFSAIParams &params) {
-        const HostFactor F = ComputeFactor(A, params, backend.where);
-        REQUIRE(F.j == std::vector<LocalInt>{0, 1});
-        CHECK(std::fabs(F.a[1] - 0.5) <= u);
-        CHECK(std::fabs(F.d[2] - 2. / 3) <= u);
-      };
+    const auto check_two_steps = [&](const AFSAIParams &params) {
+      const HostFactor F = ComputeFactor(A, params, backend.where);
+      REQUIRE(F.j == std::vector<LocalInt>{0, 0, 1});
+      CHECK(std::fabs(F.a[0] - 0.5) <= u);
+      CHECK(std::fabs(F.a[1] - 1. / 3) <= u);
+      CHECK(std::fabs(F.a[2] - 2. / 3) <= u);
+      CHECK(std::fabs(F.d[0] - 1. / 2) <= u);
+      CHECK(std::fabs(F.d[1] - 2. / 3) <= u);
+      CHECK(std::fabs(F.d[2] - 3. / 4) <= u);
+    };
+    const auto check_one_step = [&](const AFSAIParams &params) {
+      const HostFactor F = ComputeFactor(A, params, backend.where);
+      REQUIRE(F.j == std::vector<LocalInt>{0, 1});
+      CHECK(std::fabs(F.a[1] - 0.5) <= u);
+      CHECK(std::fabs(F.d[2] - 2. / 3) <= u);
+    };
 
-      AFSAIParams params = Params(p.setup, p.factor);
-      check_two_steps(params);
-      params.max_steps = 1;
-      check_one_step(params);
+    AFSAIParams params = Params(p.setup, p.factor);
+    check_two_steps(params);
+    params.max_steps = 1;
+    check_one_step(params);
 
-      params           = Params(p.setup, p.factor);
-      params.tolerance = 0.1; /* the second step gains 1/9 */
-      check_two_steps(params);
-      params.tolerance = 0.26; /* the first gains 1/4: it stays, and is the last */
-      check_one_step(params);
+    params           = Params(p.setup, p.factor);
+    params.tolerance = 0.1; /* the second step gains 1/9 */
+    check_two_steps(params);
+    params.tolerance = 0.26; /* the first gains 1/4: it stays, and is the last */
+    check_one_step(params);
 
-      params.stop_rule = PC_AFSAI_STOP_RATIO;
-      params.tolerance = 0.7; /* 3/4 is above it, 2/3 is not */
-      check_two_steps(params);
-      params.tolerance = 0.76;
-      check_one_step(params);
-    }
+    params.stop_rule = PC_AFSAI_STOP_RATIO;
+    params.tolerance = 0.7; /* 3/4 is above it, 2/3 is not */
+    check_two_steps(params);
+    params.tolerance = 0.76;
+    check_one_step(params);
+  });
 }
 
 TEST_CASE("equal gradients: the smaller column goes first", "[afsai]")
 {
   const LocalInt   nx = 6;
   const HostMatrix A  = Poisson(nx, 6);
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
-      for (LocalInt row = nx + 1; row < A.n; row++) {
-        CAPTURE(row);
-        CHECK(RowPattern(F, row) == std::set<LocalInt>{row - nx}); /* not row - 1, unless there is no choice */
-      }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
+    for (LocalInt row = nx + 1; row < A.n; row++) {
+      CAPTURE(row);
+      CHECK(RowPattern(F, row) == std::set<LocalInt>{row - nx}); /* not row - 1, unless there is no choice */
     }
+  });
 }
 
 TEST_CASE("diag(G A G^T) = 1", "[afsai]")
@@ -188,22 +182,19 @@ TEST_CASE("no steps: Jacobi to the last bit", "[afsai]")
 {
   std::vector<Named> matrices = SmallMatrices();
   matrices.push_back({"bcsstk24", Shared("bcsstk24")});
-  for (const Backend &backend : Backends())
-    for (const Named &m : matrices)
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        const HostFactor F = ComputeFactor(m.A, Params(p.setup, p.factor, 0), backend.where);
-        CHECK(IsDiagonal(F, m.A));
-        CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
-        CHECK(F.stats.max_row == 1);
+  ForEachPrecision(matrices, [&](const Backend &backend, const Named &m, const Precisions &p) {
+    const HostFactor F = ComputeFactor(m.A, Params(p.setup, p.factor, 0), backend.where);
+    CHECK(IsDiagonal(F, m.A));
+    CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
+    CHECK(F.stats.max_row == 1);
 
-        AFSAIParams params = Params(p.setup, p.factor);
-        params.postfilter  = 1;
-        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
-        params           = Params(p.setup, p.factor);
-        params.prefilter = 1; /* an SPD matrix scaled to unit diagonal has smaller entries than that */
-        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
-      }
+    AFSAIParams params = Params(p.setup, p.factor);
+    params.postfilter  = 1;
+    CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+    params           = Params(p.setup, p.factor);
+    params.prefilter = 1; /* an SPD matrix scaled to unit diagonal has smaller entries than that */
+    CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+  });
 }
 
 TEST_CASE("the Kaporin number never grows with the steps, and patterns are nested", "[afsai]")
@@ -351,35 +342,32 @@ TEST_CASE("the prefilter keeps weak couplings out of the pattern, not out of the
 
 TEST_CASE("the postfilter drops what it says and scales again", "[afsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        const HostFactor F      = ComputeFactor(m.A, Params(p.setup, p.factor), backend.where);
-        AFSAIParams      params = Params(p.setup, p.factor);
-        params.postfilter       = 1e-300; /* drops nothing */
-        CHECK(SameBits(ComputeFactor(m.A, params, backend.where), F));
+  ForEachPrecision(SmallMatrices(), [&](const Backend &backend, const Named &m, const Precisions &p) {
+    const HostFactor F      = ComputeFactor(m.A, Params(p.setup, p.factor), backend.where);
+    AFSAIParams      params = Params(p.setup, p.factor);
+    params.postfilter       = 1e-300; /* drops nothing */
+    CHECK(SameBits(ComputeFactor(m.A, params, backend.where), F));
 
-        LocalInt last = F.nnz();
-        for (PetscReal filter : {0.01, 0.1, 0.5}) {
-          CAPTURE(filter);
-          params.postfilter      = filter;
-          const HostFactor small = ComputeFactor(m.A, params, backend.where);
-          CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
-          CHECK(small.nnz() <= last);
-          last           = small.nnz();
-          LocalInt wrong = 0;
-          for (LocalInt row = 0; row < F.rows; row++) {
-            double norm = 1;
-            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
-            std::set<LocalInt> kept;
-            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
-              if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
-            wrong += RowPattern(small, row) != kept;
-          }
-          CHECK(wrong == 0);
-        }
+    LocalInt last = F.nnz();
+    for (PetscReal filter : {0.01, 0.1, 0.5}) {
+      CAPTURE(filter);
+      params.postfilter      = filter;
+      const HostFactor small = ComputeFactor(m.A, params, backend.where);
+      CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
+      CHECK(small.nnz() <= last);
+      last           = small.nnz();
+      LocalInt wrong = 0;
+      for (LocalInt row = 0; row < F.rows; row++) {
+        double norm = 1;
+        for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
+        std::set<LocalInt> kept;
+        for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
+          if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
+        wrong += RowPattern(small, row) != kept;
       }
+      CHECK(wrong == 0);
+    }
+  });
 }
 
 TEST_CASE("stop rules at their limits", "[afsai]")
@@ -446,29 +434,26 @@ TEST_CASE("rows of other ranks are only read", "[afsai]")
 
 TEST_CASE("a kept pattern gets the values that belong to it", "[afsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        AFSAIParams      params = Params(p.setup, p.factor);
-        const HostFactor F      = ComputeFactor(m.A, params, backend.where);
-        const auto       check  = [&](const HostMatrix &A, const HostFactor &kept) {
-          REQUIRE(SamePattern(kept, F));
-          CHECK(ErrorOfDiagonal(A, kept, params).over_bound <= 1);
-          CHECK(kept.stats.double_rows + kept.stats.diagonal_rows == 0);
-          CheckValues(A, kept, params, kLambdaMin);
-        };
-        check(m.A, ComputeFactor(m.A, params, backend.where, 0, &F));
+  ForEachPrecision(SmallMatrices(), [&](const Backend &backend, const Named &m, const Precisions &p) {
+    AFSAIParams      params = Params(p.setup, p.factor);
+    const HostFactor F      = ComputeFactor(m.A, params, backend.where);
+    const auto       check  = [&](const HostMatrix &A, const HostFactor &kept) {
+      REQUIRE(SamePattern(kept, F));
+      CHECK(ErrorOfDiagonal(A, kept, params).over_bound <= 1);
+      CHECK(kept.stats.double_rows + kept.stats.diagonal_rows == 0);
+      CheckValues(A, kept, params, kLambdaMin);
+    };
+    check(m.A, ComputeFactor(m.A, params, backend.where, 0, &F));
 
-        HostMatrix changed = m.A; /* the same nonzeros; still dominated by its diagonal */
-        for (LocalInt row = 0; row < changed.n; row++)
-          for (LocalInt k = changed.i[row]; k < changed.i[row + 1]; k++)
-            if (changed.j[k] != row) changed.a[k] *= 0.5 + 0.5 * std::cos((double)(row + changed.j[k]));
-        check(changed, ComputeFactor(changed, params, backend.where, 0, &F));
+    HostMatrix changed = m.A; /* the same nonzeros; still dominated by its diagonal */
+    for (LocalInt row = 0; row < changed.n; row++)
+      for (LocalInt k = changed.i[row]; k < changed.i[row + 1]; k++)
+        if (changed.j[k] != row) changed.a[k] *= 0.5 + 0.5 * std::cos((double)(row + changed.j[k]));
+    check(changed, ComputeFactor(changed, params, backend.where, 0, &F));
 
-        params.postfilter = 0.2; /* a kept pattern is not filtered again */
-        check(changed, ComputeFactor(changed, params, backend.where, 0, &F));
-      }
+    params.postfilter = 0.2; /* a kept pattern is not filtered again */
+    check(changed, ComputeFactor(changed, params, backend.where, 0, &F));
+  });
 }
 
 TEST_CASE("bad pivots: first double precision, then the diagonal, both counted", "[afsai]")
@@ -482,41 +467,38 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
     const HostMatrix A             = BadPairs(blocks, c.coupling);
     LocalInt         chain_entries = 0; /* the good rows are one chain */
     for (LocalInt b = 0; b < blocks; b++) chain_entries += std::min<LocalInt>(b, 10);
-    for (const Backend &backend : Backends())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(c.coupling, backend.name, p.setup, p.factor);
-        const AFSAIParams params = Params(p.setup, p.factor);
-        const HostFactor  F      = ComputeFactor(A, params, backend.where);
-        const auto        check  = [&](const HostFactor &result) {
-          CHECK(result.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
-          CHECK(result.stats.diagonal_rows == blocks * c.diagonal_rows);
-          LocalInt wrong = 0;
-          for (LocalInt b = 0; b < blocks; b++) {
-            const LocalInt row = 3 * b + 1;
-            const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
-            wrong += !(std::fabs(result.d[row] * psi - 1) <= 1e-9);
-            if (result.Length(row)) wrong += !(std::fabs(result.a[result.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
-          }
-          CHECK(wrong == 0);
-        };
-        check(F);
-        CHECK(F.nnz() == (c.diagonal_rows ? 0 : blocks) + chain_entries);
-        if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+    ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+      CAPTURE(c.coupling);
+      const AFSAIParams params = Params(p.setup, p.factor);
+      const HostFactor  F      = ComputeFactor(A, params, backend.where);
+      const auto        check  = [&](const HostFactor &result) {
+        CHECK(result.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
+        CHECK(result.stats.diagonal_rows == blocks * c.diagonal_rows);
+        LocalInt wrong = 0;
+        for (LocalInt b = 0; b < blocks; b++) {
+          const LocalInt row = 3 * b + 1;
+          const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
+          wrong += !(std::fabs(result.d[row] * psi - 1) <= 1e-9);
+          if (result.Length(row)) wrong += !(std::fabs(result.a[result.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
+        }
+        CHECK(wrong == 0);
+      };
+      check(F);
+      CHECK(F.nnz() == (c.diagonal_rows ? 0 : blocks) + chain_entries);
+      if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
 
-        /* a pattern from a good matrix, kept by the bad one */
-        const HostFactor pattern = ComputeFactor(BadPairs(blocks, 0.5), params, backend.where);
-        check(ComputeFactor(A, params, backend.where, 0, &pattern));
-      }
+      /* a pattern from a good matrix, kept by the bad one */
+      const HostFactor pattern = ComputeFactor(BadPairs(blocks, 0.5), params, backend.where);
+      check(ComputeFactor(A, params, backend.where, 0, &pattern));
+    });
   }
 }
 
 TEST_CASE("unusable matrices are named by their first bad row", "[afsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
+  });
 }
 
 TEST_CASE("sizes 0 and 1", "[afsai]")
@@ -542,35 +524,31 @@ TEST_CASE("sizes 0 and 1", "[afsai]")
 /* Row 1 gains a_10^2 in its one step, and row 2 has none. */
 TEST_CASE("rows whose last step is not a small one are counted", "[afsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const auto count = [&](double coupling, LocalInt max_steps, LocalInt initial_power) {
-        const HostMatrix A      = FromDense(3, {1, coupling, 0, coupling, 1, 0, 0, 0, 1});
-        AFSAIParams      params = Params(p.setup, p.factor, max_steps);
-        params.initial_power    = initial_power;
-        const HostFactor found = ComputeFactor(A, params, backend.where), kept = ComputeFactor(A, params, backend.where, 0, &found);
-        CHECK(kept.stats.unfinished == 0); /* these stats are new; those of a PC stay */
-        return found.stats.unfinished;
-      };
-      CHECK(count(0.5, 1, 0) == 1);
-      CHECK(count(0.3, 1, 0) == 0);
-      CHECK(count(0.5, 2, 0) == 0);
-      CHECK(count(0.5, 0, 1) == 0);
-      CHECK(count(0.5, 1, 1) == 0);
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const auto count = [&](double coupling, LocalInt max_steps, LocalInt initial_power) {
+      const HostMatrix A      = FromDense(3, {1, coupling, 0, coupling, 1, 0, 0, 0, 1});
+      AFSAIParams      params = Params(p.setup, p.factor, max_steps);
+      params.initial_power    = initial_power;
+      const HostFactor found = ComputeFactor(A, params, backend.where), kept = ComputeFactor(A, params, backend.where, 0, &found);
+      CHECK(kept.stats.unfinished == 0); /* these stats are new; those of a PC stay */
+      return found.stats.unfinished;
+    };
+    CHECK(count(0.5, 1, 0) == 1);
+    CHECK(count(0.3, 1, 0) == 0);
+    CHECK(count(0.5, 2, 0) == 0);
+    CHECK(count(0.5, 0, 1) == 0);
+    CHECK(count(0.5, 1, 1) == 0);
+  });
 }
 
 TEST_CASE("a set-up repeated gives the same bits", "[afsai]")
 {
   const HostMatrix A = RandomStencil(20, 20, 20, false, 31);
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const AFSAIParams params = Params(p.setup, p.factor);
-      const HostFactor  F      = ComputeFactor(A, params, backend.where);
-      for (int repeat = 0; repeat < 3; repeat++) CHECK(SameBits(ComputeFactor(A, params, backend.where), F));
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const AFSAIParams params = Params(p.setup, p.factor);
+    const HostFactor  F      = ComputeFactor(A, params, backend.where);
+    for (int repeat = 0; repeat < 3; repeat++) CHECK(SameBits(ComputeFactor(A, params, backend.where), F));
+  });
 }
 
 /* ------------------------------------- host against CUDA -------------------------------------- */

@@ -38,6 +38,25 @@ struct Named {
 };
 std::vector<Named> SmallMatrices();
 
+/* Calls test(backend, precisions) for all of them, or test(backend, matrix, precisions) for these matrices, too. */
+template <typename Test>
+void ForEachPrecision(const Test &test)
+{
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      test(backend, p);
+    }
+}
+template <typename Test>
+void ForEachPrecision(const std::vector<Named> &matrices, const Test &test)
+{
+  for (const Named &m : matrices) {
+    CAPTURE(m.name);
+    ForEachPrecision([&](const Backend &backend, const Precisions &p) { test(backend, m, p); });
+  }
+}
+
 /* Rows first .. of G~ without its diagonal, and d, of M^{-1} = G~^T D G~. */
 struct HostFactor {
   LocalInt              first = 0, rows = 0;

@@ -146,19 +146,17 @@ TEST_CASE("the numbers of the view are those of the factor", "[fsai][pc][view]")
 
 TEST_CASE("the view counts the rows that fell back", "[fsai][pc][view]")
 {
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const MatObject A  = CreateMat(FromDense(6, {1, 0.999999, 0, 0, 0, 0, 0.999999, 1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0,
-                                                   0, 0,        2, 1, 0, 0, 0,        0, 0, 0, 4, 1, 0, 0, 0, 0, 1, 4}),
-                                     backend.mat);
-      const PCObject  pc = MakePC(A, type);
-      MUST(PCSetUp(pc));
-      const std::string text = ViewText((PC)pc);
-      CAPTURE(text);
-      CHECK(Contains(text, "rows solved again in double precision 2, left with the diagonal entry alone 1,"));
-      CHECK(Finite(Applied(pc)));
-    }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const MatObject A  = CreateMat(FromDense(6, {1, 0.999999, 0, 0, 0, 0, 0.999999, 1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0,
+                                                 0, 0,        2, 1, 0, 0, 0,        0, 0, 0, 4, 1, 0, 0, 0, 0, 1, 4}),
+                                   backend.mat);
+    const PCObject  pc = MakePC(A, type);
+    MUST(PCSetUp(pc));
+    const std::string text = ViewText((PC)pc);
+    CAPTURE(text);
+    CHECK(Contains(text, "rows solved again in double precision 2, left with the diagonal entry alone 1,"));
+    CHECK(Finite(Applied(pc)));
+  });
 }
 
 /* ----------------------------------------- life cycle ----------------------------------------- */

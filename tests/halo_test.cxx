@@ -218,20 +218,18 @@ TEST_CASE("couplings of rows that were made rows of the identity, across ranks",
   HostMatrix A = RandomStencil(6, 5, 5, false, 8);
   for (LocalInt row : {3, 37, 74, 75, 76, 110, 149})
     for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = A.j[k] == row;
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const MatObject alone = CreateMat(A, backend.mat), all = Spread(A, backend.mat, Even);
-      const PCObject  one = MakePC(alone, type), several = MakePC(all, type, kAll);
-      MUST(PCSetUp(one));
-      MUST(PCSetUp(several));
-      const PC_FSAI *mine = DataOf(several), *theirs = DataOf(one);
-      PetscInt64     found = mine->symmetry.one_sided;
-      MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
-      CHECK(theirs->symmetry.one_sided > 20);
-      CHECK(found == theirs->symmetry.one_sided); /* each coupling is counted on one rank */
-      CheckSameFactor(Factor(several, type), Factor(one, type), Tolerance(backend, ""));
-    }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const MatObject alone = CreateMat(A, backend.mat), all = Spread(A, backend.mat, Even);
+    const PCObject  one = MakePC(alone, type), several = MakePC(all, type, kAll);
+    MUST(PCSetUp(one));
+    MUST(PCSetUp(several));
+    const PC_FSAI *mine = DataOf(several), *theirs = DataOf(one);
+    PetscInt64     found = mine->symmetry.one_sided;
+    MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+    CHECK(theirs->symmetry.one_sided > 20);
+    CHECK(found == theirs->symmetry.one_sided); /* each coupling is counted on one rank */
+    CheckSameFactor(Factor(several, type), Factor(one, type), Tolerance(backend, ""));
+  });
 }
 
 /* With all ranks in reach a smoother is that of the whole level, so that it does better than one of blocks. */
@@ -265,45 +263,42 @@ TEST_CASE("a smoother may reach other ranks", "[halo][fsai][pc][mpi]")
 
 TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi][four][eight]")
 {
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const HostMatrix A   = RandomStencil(6, 6, 6, false, 4);
-      const MatObject  all = Spread(A, backend.mat, Even);
-      const PCObject   own = MakePC(all, type, "-@overlap 0");
-      const Options    options(std::string("-sub_pc_type ") + type.name);
-      const PCObject   blocks = MakePC(all, "", PCBJACOBI);
-      CHECK(SameBits(Applied(own), Applied(blocks)));
-    }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const HostMatrix A   = RandomStencil(6, 6, 6, false, 4);
+    const MatObject  all = Spread(A, backend.mat, Even);
+    const PCObject   own = MakePC(all, type, "-@overlap 0");
+    const Options    options(std::string("-sub_pc_type ") + type.name);
+    const PCObject   blocks = MakePC(all, "", PCBJACOBI);
+    CHECK(SameBits(Applied(own), Applied(blocks)));
+  });
 }
 
 TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo][fsai][pc][mpi]")
 {
   const HostMatrix A = RandomStencil(5, 5, 24, false, 9);
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      const MatObject       all = Spread(A, backend.mat, Even);
-      std::vector<PetscInt> before;
-      LocalInt              limited_before = LOCAL_INT_MAX;
-      for (const char *options : {"-@overlap 1 -@halo_layers 1", "-@overlap 1 -@halo_layers 2", "-@overlap 2 -@halo_layers 2",
-                                  "-@overlap 2 -@halo_layers 8", "-@overlap 1000 -@halo_layers 10000"}) {
-        CAPTURE(type.name, backend.name, options);
-        const PCObject pc = MakePC(all, type, std::string("-@postfilter 0 ") + options);
-        MUST(PCSetUp(pc));
-        const PC_FSAI               *fsai = DataOf(pc);
-        const std::vector<PetscInt> &rows = fsai->halo.rows;
-        CHECK(std::is_sorted(rows.begin(), rows.end()));
-        CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
-        for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
-        CHECK(fsai->limited <= limited_before);
-        /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
-        if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
-        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
-        CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
-        before         = rows;
-        limited_before = fsai->limited;
-      }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const MatObject       all = Spread(A, backend.mat, Even);
+    std::vector<PetscInt> before;
+    LocalInt              limited_before = LOCAL_INT_MAX;
+    for (const char *options : {"-@overlap 1 -@halo_layers 1", "-@overlap 1 -@halo_layers 2", "-@overlap 2 -@halo_layers 2",
+                                "-@overlap 2 -@halo_layers 8", "-@overlap 1000 -@halo_layers 10000"}) {
+      CAPTURE(type.name, backend.name, options);
+      const PCObject pc = MakePC(all, type, std::string("-@postfilter 0 ") + options);
+      MUST(PCSetUp(pc));
+      const PC_FSAI               *fsai = DataOf(pc);
+      const std::vector<PetscInt> &rows = fsai->halo.rows;
+      CHECK(std::is_sorted(rows.begin(), rows.end()));
+      CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
+      for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
+      CHECK(fsai->limited <= limited_before);
+      /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
+      if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
+      if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
+      CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
+      before         = rows;
+      limited_before = fsai->limited;
     }
+  });
 }
 
 /* Such a rank may have to send, or nothing to do with others; in either case all ranks take part in the exchange. */
@@ -407,21 +402,19 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
 
 TEST_CASE("new values after a filter that leaves no entry in columns of other ranks", "[halo][fsai][pc][mpi]")
 {
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const HostBlocks good = Blocks(RandomStencil(9, 3, 1, false, 3)), changed = Scaled(good, 1.5);
-      const MatObject  A     = Spread(RandomStencil(9, 3, 1, false, 3), backend.mat, Even);
-      const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 1 -@reuse_pattern 1");
-      const auto       first = Applied(pc);
-      CHECK(!DataOf(pc)->inverse.ghosts1.exchange.sf);
-      SetValues(A, changed);
-      MUST(PCSetUp(pc));
-      if (Ranks() > 1) CHECK((bool)DataOf(pc)->reused);
-      CHECK(!SameBits(Applied(pc), first) == !first.empty());
-      SetValues(A, good);
-      CHECK(Apart(Applied(pc), first) <= 1e-5);
-    }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const HostBlocks good = Blocks(RandomStencil(9, 3, 1, false, 3)), changed = Scaled(good, 1.5);
+    const MatObject  A     = Spread(RandomStencil(9, 3, 1, false, 3), backend.mat, Even);
+    const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 1 -@reuse_pattern 1");
+    const auto       first = Applied(pc);
+    CHECK(!DataOf(pc)->inverse.ghosts1.exchange.sf);
+    SetValues(A, changed);
+    MUST(PCSetUp(pc));
+    if (Ranks() > 1) CHECK((bool)DataOf(pc)->reused);
+    CHECK(!SameBits(Applied(pc), first) == !first.empty());
+    SetValues(A, good);
+    CHECK(Apart(Applied(pc), first) <= 1e-5);
+  });
 }
 
 /* Right-hand sides that fit A. */
@@ -577,57 +570,56 @@ static void CheckDensityAndBytes(PC pc, const Type &type, Mat A)
 
 TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][fsai][pc][view][mpi]")
 {
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      const MatObject A  = Spread(RandomStencil(5, 5, 24, false, 9), backend.mat, Even);
-      const PCObject  pc = MakePC(A, type, "-@overlap 1 -@halo_layers 2");
-      CAPTURE(type.name, backend.name);
-      for (bool set_up : {false, true}) {
-        if (set_up) MUST(PCSetUp(pc));
-        PetscBool before, after;
-        MUST(PCLocalIsOnDevice(pc, &before));
-        const std::string text = ViewText((PC)pc);
-        MUST(PCLocalIsOnDevice(pc, &after));
-        CHECK(before == after); /* who looks does not change the path of a solve */
-        CHECK(after == (set_up && Ranks() == 1 && PetscMemTypeDevice(backend.where)));
-        CAPTURE(text);
-        if (Rank()) continue;
-        CHECK(Contains(text, "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings"));
-        CHECK(!Contains(text, "block-local"));
-        CHECK(Contains(text, "gathered rows of other ranks:") == (set_up && Ranks() > 1));
-      }
-      PetscInt64 gathered = DataOf(pc)->halo.First(), nnz[2] = {DataOf(pc)->inverse.W1.nnz, DataOf(pc)->inverse.ghosts1.W.nnz};
-      PetscInt64 back = DataOf(pc)->inverse.ghosts2.W.nnz;
-      MPI_Allreduce(MPI_IN_PLACE, &gathered, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
-      MPI_Allreduce(MPI_IN_PLACE, nnz, 2, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
-      MPI_Allreduce(MPI_IN_PLACE, &back, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
-      const PetscInt64 own       = (PetscInt64)DataOf(pc)->inverse.W1.nnz + DataOf(pc)->inverse.rows,
-                       bytes_own = (PetscInt64)HaloBytes(&DataOf(pc)->halo);
-      PetscInt64 own_nnz[2], bytes_most, limited = DataOf(pc)->limited;
-      MPI_Allreduce(&own, &own_nnz[0], 1, MPIU_INT64, MPI_MIN, PETSC_COMM_WORLD);
-      MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
-      MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
-      MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
-      PetscInt64       kept_most = (PetscInt64)PCFSAIKeptBytes(DataOf(pc));
-      const PetscInt64 places    = DataOf(pc)->inverse.ghosts1.W.nnz + DataOf(pc)->inverse.ghosts2.W.nnz;
-      const CSR       &whole     = DataOf(pc)->whole; /* of sfsai, which keeps its pattern unless it is told not to */
-      CHECK(kept_most == (PetscInt64)((whole.i ? CSRBytes(&whole) : 0) + places * sizeof(LocalInt)));
-      MPI_Allreduce(MPI_IN_PLACE, &kept_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
-      CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
-      CHECK(nnz[1] == back);
-      CheckDensityAndBytes(pc, type, A);
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const MatObject A  = Spread(RandomStencil(5, 5, 24, false, 9), backend.mat, Even);
+    const PCObject  pc = MakePC(A, type, "-@overlap 1 -@halo_layers 2");
+    CAPTURE(type.name, backend.name);
+    for (bool set_up : {false, true}) {
+      if (set_up) MUST(PCSetUp(pc));
+      PetscBool before, after;
+      MUST(PCLocalIsOnDevice(pc, &before));
       const std::string text = ViewText((PC)pc);
+      MUST(PCLocalIsOnDevice(pc, &after));
+      CHECK(before == after); /* who looks does not change the path of a solve */
+      CHECK(after == (set_up && Ranks() == 1 && PetscMemTypeDevice(backend.where)));
       CAPTURE(text);
-      if (Rank() || Ranks() == 1) continue;
-      CHECK(Contains(text, std::to_string(gathered) + " in all"));
-      CHECK(Contains(text, std::to_string(nnz[1]) + " of its nonzeros are in columns of other ranks"));
-      CHECK(Contains(text, "rows of G that the limit of couplings may have cut: " + std::to_string(limited) + "\n"));
-      CHECK(Contains(text, "in a rank's own columns"));
-      CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
-      CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
-      CHECK(Contains(text, " to " + std::to_string(kept_most) + " bytes a rank\n"));
-      CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
+      if (Rank()) continue;
+      CHECK(Contains(text, "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings"));
+      CHECK(!Contains(text, "block-local"));
+      CHECK(Contains(text, "gathered rows of other ranks:") == (set_up && Ranks() > 1));
     }
+    PetscInt64 gathered = DataOf(pc)->halo.First(), nnz[2] = {DataOf(pc)->inverse.W1.nnz, DataOf(pc)->inverse.ghosts1.W.nnz};
+    PetscInt64 back = DataOf(pc)->inverse.ghosts2.W.nnz;
+    MPI_Allreduce(MPI_IN_PLACE, &gathered, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, nnz, 2, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &back, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+    const PetscInt64 own       = (PetscInt64)DataOf(pc)->inverse.W1.nnz + DataOf(pc)->inverse.rows,
+                     bytes_own = (PetscInt64)HaloBytes(&DataOf(pc)->halo);
+    PetscInt64 own_nnz[2], bytes_most, limited = DataOf(pc)->limited;
+    MPI_Allreduce(&own, &own_nnz[0], 1, MPIU_INT64, MPI_MIN, PETSC_COMM_WORLD);
+    MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+    MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+    PetscInt64       kept_most = (PetscInt64)PCFSAIKeptBytes(DataOf(pc));
+    const PetscInt64 places    = DataOf(pc)->inverse.ghosts1.W.nnz + DataOf(pc)->inverse.ghosts2.W.nnz;
+    const CSR       &whole     = DataOf(pc)->whole; /* of sfsai, which keeps its pattern unless it is told not to */
+    CHECK(kept_most == (PetscInt64)((whole.i ? CSRBytes(&whole) : 0) + places * sizeof(LocalInt)));
+    MPI_Allreduce(MPI_IN_PLACE, &kept_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+    CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
+    CHECK(nnz[1] == back);
+    CheckDensityAndBytes(pc, type, A);
+    const std::string text = ViewText((PC)pc);
+    CAPTURE(text);
+    if (Rank() || Ranks() == 1) return;
+    CHECK(Contains(text, std::to_string(gathered) + " in all"));
+    CHECK(Contains(text, std::to_string(nnz[1]) + " of its nonzeros are in columns of other ranks"));
+    CHECK(Contains(text, "rows of G that the limit of couplings may have cut: " + std::to_string(limited) + "\n"));
+    CHECK(Contains(text, "in a rank's own columns"));
+    CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
+    CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
+    CHECK(Contains(text, " to " + std::to_string(kept_most) + " bytes a rank\n"));
+    CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
+  });
 }
 
 /* ------------------------------------------ twins --------------------------------------------- */
@@ -1211,18 +1203,16 @@ TEST_CASE("an exchange beside a stream that others do not wait for is refused", 
 
 TEST_CASE("cgfused with a factor that reaches other ranks has the iterates of CG", "[halo][fsai][cgfused][mpi]")
 {
-  for (const Type &type : FSAITypes())
-    for (const Backend &backend : Backends()) {
-      CAPTURE(type.name, backend.name);
-      const std::string options = "-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -@overlap 1 -@setup_precision double "
-                                  "-@factor_precision double ";
-      const MatObject   A       = Spread(RandomStencil(12, 12, 12, false, 3), backend.mat, Even);
-      const KSPObject   cg = MakeKSP(A, type, options), fused = MakeKSP(A, type, options + "-ksp_type cgfused");
-      const Solution    theirs = Solve(cg), mine = Solve(fused);
-      CHECK(mine.reason == theirs.reason);
-      CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
-      CHECK(mine.true_residual < 1e-7);
-    }
+  ForEachBackend(FSAITypes(), [&](const Type &type, const Backend &backend) {
+    const std::string options = "-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -@overlap 1 -@setup_precision double "
+                                "-@factor_precision double ";
+    const MatObject   A       = Spread(RandomStencil(12, 12, 12, false, 3), backend.mat, Even);
+    const KSPObject   cg = MakeKSP(A, type, options), fused = MakeKSP(A, type, options + "-ksp_type cgfused");
+    const Solution    theirs = Solve(cg), mine = Solve(fused);
+    CHECK(mine.reason == theirs.reason);
+    CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
+    CHECK(mine.true_residual < 1e-7);
+  });
 }
 
 /* Numbers of rows, as large as PetscInt has them. */

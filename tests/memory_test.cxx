@@ -229,35 +229,34 @@ TEST_CASE("memory ends in a set-up on a GPU", "[memory][gpu]")
 {
   NEEDS_DEVICE();
   if (!kPetscHasCUDA) return SkipTest(); /* there are no matrices there */
-  for (const Type &type : Types())
-    for (const Kind &kind : type.kinds()) {
-      if (!kind.OnDevice()) continue;
-      for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
-        const MatObject A      = kind.Create(type.few());
-        bool            failed = true;
-        MUST(PCSetUp(MakePC(A, type))); /* what is loaded or registered once is there now */
-        for (long n = 1; failed; n++) {
-          const PetscLogDouble bytes = DeviceBytes();
-          PetscErrorCode       code, again;
+  ForEachKind([&](const Type &type, const Kind &kind) {
+    if (!kind.OnDevice()) return;
+    for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+      const MatObject A      = kind.Create(type.few());
+      bool            failed = true;
+      MUST(PCSetUp(MakePC(A, type))); /* what is loaded or registered once is there now */
+      for (long n = 1; failed; n++) {
+        const PetscLogDouble bytes = DeviceBytes();
+        PetscErrorCode       code, again;
+        {
+          const PCObject pc = MakePC(A, type);
           {
-            const PCObject pc = MakePC(A, type);
-            {
-              const Errors        errors;
-              const FailingMemory failing(through, n);
-              code   = PCSetUp(pc);
-              failed = failing.Failed();
-            }
-            again = PCSetUp(pc);
+            const Errors        errors;
+            const FailingMemory failing(through, n);
+            code   = PCSetUp(pc);
+            failed = failing.Failed();
           }
-          const PetscLogDouble lost = DeviceBytes() - bytes;
-          if (code == (failed ? PETSC_ERR_MEM : PETSC_SUCCESS) && !again && !lost) continue;
-          CAPTURE(type.name, kind.name, (int)through, n, failed);
-          CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
-          CHECK((int)again == PETSC_SUCCESS);
-          CHECK(lost == 0);
+          again = PCSetUp(pc);
         }
+        const PetscLogDouble lost = DeviceBytes() - bytes;
+        if (code == (failed ? PETSC_ERR_MEM : PETSC_SUCCESS) && !again && !lost) continue;
+        CAPTURE(type.name, kind.name, (int)through, n, failed);
+        CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+        CHECK((int)again == PETSC_SUCCESS);
+        CHECK(lost == 0);
       }
     }
+  });
 }
 
 /* The ranks count their allocations apart, so that the loop ends when there is none left on the rank that has no memory. */

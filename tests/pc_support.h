@@ -135,6 +135,36 @@ inline const Type       &CMATCH()
   return TypeOf(PCCMATCH);
 }
 
+/* Calls test(type, kind) for the kinds of matrices that each type takes, or test(type, kind, options) for these choices, too. */
+template <typename Test>
+void ForEachKind(const Test &test)
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      test(type, kind);
+    }
+}
+template <typename Test>
+void ForEachKind(std::vector<const char *> Type::*choices, const Test &test)
+{
+  ForEachKind([&](const Type &type, const Kind &kind) {
+    for (const char *options : type.*choices) {
+      CAPTURE(options);
+      test(type, kind, options);
+    }
+  });
+}
+template <typename Test>
+void ForEachBackend(const std::vector<Type> &types, const Test &test)
+{
+  for (const Type &type : types)
+    for (const Backend &backend : Backends()) {
+      CAPTURE(type.name, backend.name);
+      test(type, backend);
+    }
+}
+
 /* KSPCG with a preconditioner, and whatever the options say; without any, those of the Options around. */
 KSPObject MakeKSP(Mat, const std::string &options, PCType);
 PCObject  MakePC(Mat, const std::string &options, PCType);

@@ -146,20 +146,18 @@ HostMatrix Stars(LocalInt n, const std::vector<LocalInt> &lengths, LocalInt stri
 TEST_CASE("sfsai by hand, 2 x 2", "[sfsai]")
 {
   const HostMatrix A = FromDense(2, {4, 2, 2, 16});
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
-      CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
-      CHECK(F.j == std::vector<LocalInt>{0});
-      CHECK(F.a == std::vector<double>{-0.5});
-      CHECK(F.d == std::vector<double>{0.25, 1. / 15});
-      CHECK(F.stats.max_row == 2);
-      CHECK(F.stats.log_psi_before == Approx((std::log(4.) + std::log(16.)) / 2));
-      CHECK(F.stats.log_psi_after == Approx((std::log(4.) + std::log(15.)) / 2));
-      CHECK(F.stats.double_rows + F.stats.diagonal_rows + F.stats.capped_rows + F.stats.dropped == 0);
-      CHECK(F.stats.work_bytes > 0);
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
+    CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
+    CHECK(F.j == std::vector<LocalInt>{0});
+    CHECK(F.a == std::vector<double>{-0.5});
+    CHECK(F.d == std::vector<double>{0.25, 1. / 15});
+    CHECK(F.stats.max_row == 2);
+    CHECK(F.stats.log_psi_before == Approx((std::log(4.) + std::log(16.)) / 2));
+    CHECK(F.stats.log_psi_after == Approx((std::log(4.) + std::log(15.)) / 2));
+    CHECK(F.stats.double_rows + F.stats.diagonal_rows + F.stats.capped_rows + F.stats.dropped == 0);
+    CHECK(F.stats.work_bytes > 0);
+  });
 }
 
 /*
@@ -173,34 +171,32 @@ TEST_CASE("sfsai by hand, 2 x 2", "[sfsai]")
 TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
 {
   const HostMatrix A = FromDense(3, {4, -1, 0, -1, 4, -1, 0, -1, 4});
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const double u     = 16 * std::max(Unit(p.setup), Unit(p.factor));
-      const auto   check = [&](const SFSAIParams &params, const std::vector<LocalInt> &j, const std::vector<double> &a,
-                             const std::vector<double> &psi) {
-        CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
-        const HostFactor F = ComputeFactor(A, params, backend.where);
-        REQUIRE(F.j == j);
-        for (size_t k = 0; k < a.size(); k++) CHECK(std::fabs(F.a[k] - a[k]) <= u);
-        for (size_t k = 0; k < psi.size(); k++) CHECK(std::fabs(F.d[k] - 1 / psi[k]) <= u);
-        return F.stats;
-      };
-      SFSAIParams params = Params(p.setup, p.factor, 1);
-      check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
-      params.prefilter = std::nextafter(0.25, 0.);
-      check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
-      params.prefilter = 0.25; /* at the threshold: not kept */
-      check(params, {}, {}, {4, 4, 4});
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const double u     = 16 * std::max(Unit(p.setup), Unit(p.factor));
+    const auto   check = [&](const SFSAIParams &params, const std::vector<LocalInt> &j, const std::vector<double> &a,
+                           const std::vector<double> &psi) {
+      CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
+      const HostFactor F = ComputeFactor(A, params, backend.where);
+      REQUIRE(F.j == j);
+      for (size_t k = 0; k < a.size(); k++) CHECK(std::fabs(F.a[k] - a[k]) <= u);
+      for (size_t k = 0; k < psi.size(); k++) CHECK(std::fabs(F.d[k] - 1 / psi[k]) <= u);
+      return F.stats;
+    };
+    SFSAIParams params = Params(p.setup, p.factor, 1);
+    check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
+    params.prefilter = std::nextafter(0.25, 0.);
+    check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
+    params.prefilter = 0.25; /* at the threshold: not kept */
+    check(params, {}, {}, {4, 4, 4});
 
-      params = Params(p.setup, p.factor, 2);
-      check(params, {0, 0, 1}, {0.25, 1. / 15, 4. / 15}, {4, 15. / 4, 56. / 15});
-      params.max_row = 2;
-      CHECK(check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4}).capped_rows == 1);
-      params            = Params(p.setup, p.factor, 7); /* more than there is */
-      params.postfilter = 0.1;
-      CHECK(check(params, {0, 1}, {0.25, 4. / 15}, {4, 15. / 4, 844. / 225}).dropped == 1);
-    }
+    params = Params(p.setup, p.factor, 2);
+    check(params, {0, 0, 1}, {0.25, 1. / 15, 4. / 15}, {4, 15. / 4, 56. / 15});
+    params.max_row = 2;
+    CHECK(check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4}).capped_rows == 1);
+    params            = Params(p.setup, p.factor, 7); /* more than there is */
+    params.postfilter = 0.1;
+    CHECK(check(params, {0, 1}, {0.25, 4. / 15}, {4, 15. / 4, 844. / 225}).dropped == 1);
+  });
 }
 
 /*
@@ -287,28 +283,25 @@ TEST_CASE("power 0, postfilter 1, prefilter 1, rows of one entry: Jacobi to the 
 {
   std::vector<Named> matrices = SmallMatrices();
   matrices.push_back({"bcsstk24", Shared("bcsstk24")});
-  for (const Backend &backend : Backends())
-    for (const Named &m : matrices)
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        const HostFactor F = ComputeFactor(m.A, Params(p.setup, p.factor, 0), backend.where);
-        CHECK(IsDiagonal(F, m.A));
-        CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
-        CHECK(F.stats.max_row == 1);
+  ForEachPrecision(matrices, [&](const Backend &backend, const Named &m, const Precisions &p) {
+    const HostFactor F = ComputeFactor(m.A, Params(p.setup, p.factor, 0), backend.where);
+    CHECK(IsDiagonal(F, m.A));
+    CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
+    CHECK(F.stats.max_row == 1);
 
-        SFSAIParams      params   = Params(p.setup, p.factor, 1);
-        const HostFactor whole    = ComputeFactor(m.A, params, backend.where);
-        params.postfilter         = 1;
-        const HostFactor filtered = ComputeFactor(m.A, params, backend.where);
-        CHECK(IsDiagonal(filtered, m.A));
-        CHECK(filtered.stats.dropped == whole.nnz());
-        params           = Params(p.setup, p.factor);
-        params.prefilter = 1; /* an SPD matrix scaled to unit diagonal has smaller entries than that */
-        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
-        params         = Params(p.setup, p.factor);
-        params.max_row = 1;
-        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
-      }
+    SFSAIParams      params   = Params(p.setup, p.factor, 1);
+    const HostFactor whole    = ComputeFactor(m.A, params, backend.where);
+    params.postfilter         = 1;
+    const HostFactor filtered = ComputeFactor(m.A, params, backend.where);
+    CHECK(IsDiagonal(filtered, m.A));
+    CHECK(filtered.stats.dropped == whole.nnz());
+    params           = Params(p.setup, p.factor);
+    params.prefilter = 1; /* an SPD matrix scaled to unit diagonal has smaller entries than that */
+    CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+    params         = Params(p.setup, p.factor);
+    params.max_row = 1;
+    CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+  });
 }
 
 TEST_CASE("the pattern is the boolean power, and a capped one has the largest weights", "[sfsai]")
@@ -368,163 +361,151 @@ TEST_CASE("sfsai: every option follows the paper's formulas", "[sfsai]")
 
 TEST_CASE("on the pattern of aFSAI it gives the same G", "[sfsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        AFSAIParams adaptive;
-        adaptive.setup_precision  = p.setup;
-        adaptive.factor_precision = p.factor;
-        const HostFactor  F       = ComputeFactor(m.A, adaptive, backend.where);
-        const HostMatrix  S       = PatternOf(F);
-        const SFSAIParams params  = Params(p.setup, p.factor);
-        const HostFactor  G       = ComputeFactor(m.A, params, backend.where, &S);
-        REQUIRE(SamePattern(F, G));
-        CHECK(CheckTwins(m.A, F, G, params, kLambdaMin) == 0);
-        CHECK(G.stats.log_psi_after == Approx(F.stats.log_psi_after).epsilon(1e-5));
-      }
+  ForEachPrecision(SmallMatrices(), [&](const Backend &backend, const Named &m, const Precisions &p) {
+    AFSAIParams adaptive;
+    adaptive.setup_precision  = p.setup;
+    adaptive.factor_precision = p.factor;
+    const HostFactor  F       = ComputeFactor(m.A, adaptive, backend.where);
+    const HostMatrix  S       = PatternOf(F);
+    const SFSAIParams params  = Params(p.setup, p.factor);
+    const HostFactor  G       = ComputeFactor(m.A, params, backend.where, &S);
+    REQUIRE(SamePattern(F, G));
+    CHECK(CheckTwins(m.A, F, G, params, kLambdaMin) == 0);
+    CHECK(G.stats.log_psi_after == Approx(F.stats.log_psi_after).epsilon(1e-5));
+  });
 }
 
 TEST_CASE("a given pattern: its lower part alone counts", "[sfsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      /* entries of A outside of S, and of S outside of A */
-      const HostMatrix A = RandomGraph(150, 9, 23), B = RandomGraph(150, 12, 24);
-      CAPTURE(backend.name, p.setup, p.factor);
-      const auto part = [&](bool upper, bool diagonal) {
-        HostMatrix S;
-        S.n = B.n;
-        for (LocalInt row = 0; row < B.n; row++) {
-          for (LocalInt k = B.i[row]; k < B.i[row + 1]; k++)
-            if (B.j[k] < row || (B.j[k] == row && diagonal && row % 3) || (B.j[k] > row && upper)) S.j.push_back(B.j[k]);
-          S.i.push_back(S.nnz());
-        }
-        S.a.assign(S.j.size(), NAN);
-        return S;
-      };
-      SFSAIParams      params = Params(p.setup, p.factor, 3);
-      const HostMatrix lower  = part(false, false);
-      const HostFactor F      = ComputeFactor(A, params, backend.where, &lower);
-      CHECK(F.i == lower.i);
-      CHECK(F.j == lower.j);
-      CheckValues(A, F, params, kLambdaMin);
-      for (bool upper : {false, true})
-        for (bool diagonal : {false, true}) {
-          const HostMatrix S = part(upper, diagonal);
-          CHECK(SameBits(ComputeFactor(A, params, backend.where, &S), F));
-        }
-      SFSAIParams others    = params; /* of the search */
-      others.power          = 0;
-      others.prefilter      = 0.9;
-      others.max_row        = 2;
-      const HostFactor same = ComputeFactor(A, others, backend.where, &lower);
-      CHECK(SameBits(same, F));
-      CHECK(same.stats.capped_rows == 0);
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    /* entries of A outside of S, and of S outside of A */
+    const HostMatrix A = RandomGraph(150, 9, 23), B = RandomGraph(150, 12, 24);
+    CAPTURE(backend.name, p.setup, p.factor);
+    const auto part = [&](bool upper, bool diagonal) {
+      HostMatrix S;
+      S.n = B.n;
+      for (LocalInt row = 0; row < B.n; row++) {
+        for (LocalInt k = B.i[row]; k < B.i[row + 1]; k++)
+          if (B.j[k] < row || (B.j[k] == row && diagonal && row % 3) || (B.j[k] > row && upper)) S.j.push_back(B.j[k]);
+        S.i.push_back(S.nnz());
+      }
+      S.a.assign(S.j.size(), NAN);
+      return S;
+    };
+    SFSAIParams      params = Params(p.setup, p.factor, 3);
+    const HostMatrix lower  = part(false, false);
+    const HostFactor F      = ComputeFactor(A, params, backend.where, &lower);
+    CHECK(F.i == lower.i);
+    CHECK(F.j == lower.j);
+    CheckValues(A, F, params, kLambdaMin);
+    for (bool upper : {false, true})
+      for (bool diagonal : {false, true}) {
+        const HostMatrix S = part(upper, diagonal);
+        CHECK(SameBits(ComputeFactor(A, params, backend.where, &S), F));
+      }
+    SFSAIParams others    = params; /* of the search */
+    others.power          = 0;
+    others.prefilter      = 0.9;
+    others.max_row        = 2;
+    const HostFactor same = ComputeFactor(A, others, backend.where, &lower);
+    CHECK(SameBits(same, F));
+    CHECK(same.stats.capped_rows == 0);
 
-      params.postfilter         = 0.1; /* G is filtered all the same */
-      const HostFactor filtered = ComputeFactor(A, params, backend.where, &lower);
-      CHECK(filtered.stats.dropped > 0);
-      CHECK(filtered.stats.dropped == F.nnz() - filtered.nnz());
-      const HostMatrix empty_rows = LongRows(150, {});
-      CHECK(ComputeFactor(A, params, backend.where, &empty_rows).stats.max_row <= 2);
-    }
+    params.postfilter         = 0.1; /* G is filtered all the same */
+    const HostFactor filtered = ComputeFactor(A, params, backend.where, &lower);
+    CHECK(filtered.stats.dropped > 0);
+    CHECK(filtered.stats.dropped == F.nnz() - filtered.nnz());
+    const HostMatrix empty_rows = LongRows(150, {});
+    CHECK(ComputeFactor(A, params, backend.where, &empty_rows).stats.max_row <= 2);
+  });
 }
 
 TEST_CASE("sfsai: the postfilter drops what it says and scales again", "[sfsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        const HostFactor F      = ComputeFactor(m.A, Params(p.setup, p.factor), backend.where);
-        SFSAIParams      params = Params(p.setup, p.factor);
-        params.postfilter       = 1e-300; /* drops nothing */
-        const HostFactor same   = ComputeFactor(m.A, params, backend.where);
-        CHECK(SameBits(same, F));
-        CHECK(same.stats.dropped == 0);
+  ForEachPrecision(SmallMatrices(), [&](const Backend &backend, const Named &m, const Precisions &p) {
+    const HostFactor F      = ComputeFactor(m.A, Params(p.setup, p.factor), backend.where);
+    SFSAIParams      params = Params(p.setup, p.factor);
+    params.postfilter       = 1e-300; /* drops nothing */
+    const HostFactor same   = ComputeFactor(m.A, params, backend.where);
+    CHECK(SameBits(same, F));
+    CHECK(same.stats.dropped == 0);
 
-        LocalInt last = F.nnz();
-        for (PetscReal filter : {0.01, 0.1, 0.5}) {
-          CAPTURE(filter);
-          params.postfilter      = filter;
-          const HostFactor small = ComputeFactor(m.A, params, backend.where);
-          CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
-          CHECK(small.nnz() <= last);
-          CHECK(small.stats.dropped == F.nnz() - small.nnz());
-          last           = small.nnz();
-          LocalInt wrong = 0, longest = 0;
-          for (LocalInt row = 0; row < F.rows; row++) {
-            double norm = 1;
-            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
-            std::set<LocalInt> kept;
-            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
-              if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
-            wrong += RowPattern(small, row) != kept;
-            longest = std::max(longest, small.Length(row) + 1);
-          }
-          CHECK(wrong == 0);
-          CHECK(small.stats.max_row == longest);
-        }
+    LocalInt last = F.nnz();
+    for (PetscReal filter : {0.01, 0.1, 0.5}) {
+      CAPTURE(filter);
+      params.postfilter      = filter;
+      const HostFactor small = ComputeFactor(m.A, params, backend.where);
+      CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
+      CHECK(small.nnz() <= last);
+      CHECK(small.stats.dropped == F.nnz() - small.nnz());
+      last           = small.nnz();
+      LocalInt wrong = 0, longest = 0;
+      for (LocalInt row = 0; row < F.rows; row++) {
+        double norm = 1;
+        for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
+        std::set<LocalInt> kept;
+        for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
+          if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
+        wrong += RowPattern(small, row) != kept;
+        longest = std::max(longest, small.Length(row) + 1);
       }
+      CHECK(wrong == 0);
+      CHECK(small.stats.max_row == longest);
+    }
+  });
 }
 
 /* [1 -3/4; -3/4 1]: g = 3/4, the row's norm is 5/4, and 3/4 is 0.6 of it. */
 TEST_CASE("sfsai: the postfilter drops what is at its threshold", "[sfsai]")
 {
   const HostMatrix A = FromDense(2, {1, -0.75, -0.75, 1});
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      SFSAIParams params = Params(p.setup, p.factor);
-      params.postfilter  = std::nextafter(0.6, 0.);
-      CHECK(ComputeFactor(A, params, backend.where).a == std::vector<double>{0.75});
-      params.postfilter = 0.6;
-      CHECK(IsDiagonal(ComputeFactor(A, params, backend.where), A));
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    SFSAIParams params = Params(p.setup, p.factor);
+    params.postfilter  = std::nextafter(0.6, 0.);
+    CHECK(ComputeFactor(A, params, backend.where).a == std::vector<double>{0.75});
+    params.postfilter = 0.6;
+    CHECK(IsDiagonal(ComputeFactor(A, params, backend.where), A));
+  });
 }
 
 TEST_CASE("new values on the pattern of the last set-up", "[sfsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Named &m : SmallMatrices())
-      for (const Precisions &p : kAllPrecisions) {
-        CAPTURE(backend.name, m.name, p.setup, p.factor);
-        const HostMatrix changed = OtherValues(m.A);
-        SFSAIParams      params  = Params(p.setup, p.factor);
-        const HostFactor F       = ComputeFactor(m.A, params, backend.where);
+  ForEachPrecision(SmallMatrices(), [&](const Backend &backend, const Named &m, const Precisions &p) {
+    const HostMatrix changed = OtherValues(m.A);
+    SFSAIParams      params  = Params(p.setup, p.factor);
+    const HostFactor F       = ComputeFactor(m.A, params, backend.where);
 
-        /* the pattern does not depend on the values here, so that a refill is a set-up */
-        CHECK(SameBits(ComputeFactor(m.A, params, backend.where, nullptr, &m.A), F));
-        const HostFactor refilled = ComputeFactor(m.A, params, backend.where, nullptr, &changed),
-                         fresh    = ComputeFactor(changed, params, backend.where);
-        CHECK(SameBits(refilled, fresh));
-        CHECK(refilled.stats.log_psi_before == fresh.stats.log_psi_before);
-        CHECK(refilled.stats.log_psi_after == fresh.stats.log_psi_after);
+    /* the pattern does not depend on the values here, so that a refill is a set-up */
+    CHECK(SameBits(ComputeFactor(m.A, params, backend.where, nullptr, &m.A), F));
+    const HostFactor refilled = ComputeFactor(m.A, params, backend.where, nullptr, &changed),
+                     fresh    = ComputeFactor(changed, params, backend.where);
+    CHECK(SameBits(refilled, fresh));
+    CHECK(refilled.stats.log_psi_before == fresh.stats.log_psi_before);
+    CHECK(refilled.stats.log_psi_after == fresh.stats.log_psi_after);
 
-        /* what a filter or a cap left is neither searched nor filtered again */
-        const auto check = [&](const HostMatrix *S) {
-          const HostFactor first = ComputeFactor(m.A, params, backend.where, S),
-                           again = ComputeFactor(m.A, params, backend.where, S, &changed);
-          SFSAIParams whole      = params;
-          whole.postfilter       = 0;
-          CHECK(SamePattern(first, again));
-          /* what the pattern went through is told as long as it is kept */
-          CHECK(again.stats.dropped == first.stats.dropped);
-          CHECK(again.stats.capped_rows == first.stats.capped_rows);
-          CHECK(again.stats.max_row == first.stats.max_row);
-          CheckValues(changed, again, whole, kLambdaMin);
-          CHECK(ErrorOfDiagonal(changed, again, whole).over_bound <= 1);
-          CHECK(again.stats.double_rows + again.stats.diagonal_rows == 0);
-        };
-        params.postfilter = 0.2;
-        check(nullptr);
-        params.max_row   = 4;
-        params.prefilter = 0.1;
-        check(nullptr);
-        const HostMatrix S = RandomGraph(m.A.n, 9, 25);
-        check(&S);
-      }
+    /* what a filter or a cap left is neither searched nor filtered again */
+    const auto check = [&](const HostMatrix *S) {
+      const HostFactor first = ComputeFactor(m.A, params, backend.where, S),
+                       again = ComputeFactor(m.A, params, backend.where, S, &changed);
+      SFSAIParams whole      = params;
+      whole.postfilter       = 0;
+      CHECK(SamePattern(first, again));
+      /* what the pattern went through is told as long as it is kept */
+      CHECK(again.stats.dropped == first.stats.dropped);
+      CHECK(again.stats.capped_rows == first.stats.capped_rows);
+      CHECK(again.stats.max_row == first.stats.max_row);
+      CheckValues(changed, again, whole, kLambdaMin);
+      CHECK(ErrorOfDiagonal(changed, again, whole).over_bound <= 1);
+      CHECK(again.stats.double_rows + again.stats.diagonal_rows == 0);
+    };
+    params.postfilter = 0.2;
+    check(nullptr);
+    params.max_row   = 4;
+    params.prefilter = 0.1;
+    check(nullptr);
+    const HostMatrix S = RandomGraph(m.A.n, 9, 25);
+    check(&S);
+  });
 }
 
 /* The pairs of BadPairs(): alone, they are rows of two entries, so that a pattern of any power has them. */
@@ -725,36 +706,32 @@ TEST_CASE("sfsai: pivots inside of a system, and values that are too large", "[s
 {
   const HostMatrix inside = FromDense(4, {1, 0, 0.5, 0, 0, 1, 1, 0.1, 0.5, 1, 1, 0.2, 0, 0.1, 0.2, 1});
   const HostMatrix large  = FromDense(2, {1e-60, 0.5e-10, 0.5e-10, 1e40}); /* g = 0.5e50 */
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const SFSAIParams params = Params(p.setup, p.factor, 3);
-      const HostFactor  F      = ComputeFactor(inside, params, backend.where);
-      CHECK(F.stats.diagonal_rows == 2); /* rows 2 and 3 */
-      CHECK(F.d == std::vector<double>{1, 1, 1, 1});
-      CHECK(std::count(F.a.begin(), F.a.end(), 0.) == F.nnz());
-      for (double e : {1e-6, 1e-15}) {
-        const HostFactor H = ComputeFactor(FromDense(3, {1, 1 - e, 0.1, 1 - e, 1, 0.1, 0.1, 0.1, 1}), params, backend.where);
-        CHECK(H.stats.double_rows == (p.setup == FINEPC_SINGLE ? 2 : 0));
-        CHECK(H.stats.diagonal_rows == (e < 1e-13 ? 2 : 0));
-      }
-      const HostFactor G = ComputeFactor(large, params, backend.where);
-      CHECK(G.stats.diagonal_rows == 1);
-      CHECK(G.stats.double_rows == (p.setup == FINEPC_SINGLE));
-      CHECK(G.d == std::vector<double>{1 / 1e-60, 1 / 1e40});
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const SFSAIParams params = Params(p.setup, p.factor, 3);
+    const HostFactor  F      = ComputeFactor(inside, params, backend.where);
+    CHECK(F.stats.diagonal_rows == 2); /* rows 2 and 3 */
+    CHECK(F.d == std::vector<double>{1, 1, 1, 1});
+    CHECK(std::count(F.a.begin(), F.a.end(), 0.) == F.nnz());
+    for (double e : {1e-6, 1e-15}) {
+      const HostFactor H = ComputeFactor(FromDense(3, {1, 1 - e, 0.1, 1 - e, 1, 0.1, 0.1, 0.1, 1}), params, backend.where);
+      CHECK(H.stats.double_rows == (p.setup == FINEPC_SINGLE ? 2 : 0));
+      CHECK(H.stats.diagonal_rows == (e < 1e-13 ? 2 : 0));
     }
+    const HostFactor G = ComputeFactor(large, params, backend.where);
+    CHECK(G.stats.diagonal_rows == 1);
+    CHECK(G.stats.double_rows == (p.setup == FINEPC_SINGLE));
+    CHECK(G.d == std::vector<double>{1 / 1e-60, 1 / 1e40});
+  });
 }
 
 TEST_CASE("sfsai: unusable matrices are named by their first bad row", "[sfsai]")
 {
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      const HostMatrix good = UsableMatrix();
-      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
-      CheckUnusableMatrices(
-        [&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where, &good).stats; });
-    }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    const HostMatrix good = UsableMatrix();
+    CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
+    CheckUnusableMatrices(
+      [&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where, &good).stats; });
+  });
   /* met in new values */
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
@@ -980,16 +957,14 @@ TEST_CASE("sfsai: with a postfilter the work stays within its limit", "[sfsai]")
 TEST_CASE("sfsai: a set-up repeated gives the same bits", "[sfsai]")
 {
   const HostMatrix A = RandomStencil(20, 20, 20, false, 31);
-  for (const Backend &backend : Backends())
-    for (const Precisions &p : kAllPrecisions) {
-      CAPTURE(backend.name, p.setup, p.factor);
-      SFSAIParams params = Params(p.setup, p.factor);
-      for (PetscReal postfilter : {0., 0.05}) {
-        params.postfilter  = postfilter;
-        const HostFactor F = ComputeFactor(A, params, backend.where);
-        for (int repeat = 0; repeat < 3; repeat++) CHECK(SameBits(ComputeFactor(A, params, backend.where), F));
-      }
+  ForEachPrecision([&](const Backend &backend, const Precisions &p) {
+    SFSAIParams params = Params(p.setup, p.factor);
+    for (PetscReal postfilter : {0., 0.05}) {
+      params.postfilter  = postfilter;
+      const HostFactor F = ComputeFactor(A, params, backend.where);
+      for (int repeat = 0; repeat < 3; repeat++) CHECK(SameBits(ComputeFactor(A, params, backend.where), F));
     }
+  });
 }
 
 /* ------------------------------------- host against CUDA -------------------------------------- */
