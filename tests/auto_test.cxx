@@ -503,7 +503,7 @@ TEST_CASE("candidates that fail hand over within one solve, and the KSP is as it
       CHECK(RecordOf(s.ksp, "nan").failed);
       CHECK(RecordOf(s.ksp, "stagnates").its == 7);
       CHECK(IterationsOf(s.ksp) == RecordOf(s.ksp, "nan").its + 7 + RecordOf(s.ksp, "jacobi").its);
-      CHECK(Of(s.ksp)->taken_over == 2);
+      CHECK(Of(s.ksp)->counts.taken_over == 2);
       CHECK(((KSP)s.ksp)->max_it == 10000);
       CHECK(((KSP)s.ksp)->rtol == 1e-8);
       CHECK(((KSP)s.ksp)->guess_zero == (PetscBool)!guess);
@@ -511,7 +511,7 @@ TEST_CASE("candidates that fail hand over within one solve, and the KSP is as it
       /* the next solve begins with what has worked */
       MUST(VecSet(s.x, first));
       s.Solve();
-      CHECK(Of(s.ksp)->taken_over == 2);
+      CHECK(Of(s.ksp)->counts.taken_over == 2);
       CHECK(IterationsOf(s.ksp) == RecordOf(s.ksp, "jacobi").its);
       CHECK(s.Residual() < 1.1e-8);
     }
@@ -559,7 +559,7 @@ TEST_CASE("the solution so far is kept, and the tolerance means the same", "[aut
       MUST(KSPSetInitialGuessNonzero(s.ksp, (PetscBool)guess));
       s.Solve();
       const double bound = std::string(options).empty() ? 1 : Contains(options, "min") ? std::min(norm, 1.) : norm;
-      CHECK(Of(s.ksp)->taken_over == 1);
+      CHECK(Of(s.ksp)->counts.taken_over == 1);
       CHECK(ReasonOf(s.ksp) > 0);
       CHECK(s.Residual() < 1.05e-8 * bound);
       CHECK(s.Residual() > 1e-10 * bound);
@@ -594,11 +594,11 @@ TEST_CASE("a candidate whose course promises little is left early, and taken aga
       CHECK((Rank() > 0 || Contains(view, "left: after") == (bad.set_ups > 0)));
       CHECK(RecordOf(s.ksp, "jacobi").set_ups == 1 + (first && bad.set_ups));
       /* what has worked begins the next solve, and is not left for what it took before */
-      const PetscInt taken_over = Of(s.ksp)->taken_over;
+      const PetscInt taken_over = Of(s.ksp)->counts.taken_over;
       MUST(VecSet(s.x, 0));
       s.Solve();
       CHECK(ReasonOf(s.ksp) > 0);
-      CHECK(Of(s.ksp)->taken_over == taken_over);
+      CHECK(Of(s.ksp)->counts.taken_over == taken_over);
     }
   /* the looks have norms of their own, whatever a rank keeps for the program */
   for (const PetscInt kept : {5, 1000}) {
@@ -657,7 +657,7 @@ TEST_CASE("the bounds of the program stay its own", "[auto]")
   few.Solve();
   CHECK(ReasonOf(few.ksp) == KSP_DIVERGED_ITS);
   CHECK(IterationsOf(few.ksp) == 60);
-  CHECK(Of(few.ksp)->taken_over == 0);
+  CHECK(Of(few.ksp)->counts.taken_over == 0);
   /* the last iteration of the program is as good as convergence, and that of a candidate or of a look is not */
   const std::string maxits = std::string(kTrue) + "-ksp_converged_maxits ";
   for (const char *solver : {"-ksp_type cg", "-ksp_type gmresfused"}) {
@@ -792,11 +792,11 @@ TEST_CASE("repeated solves try others within a tenth of the work, settle, and re
       s.Solve();
       REQUIRE(ReasonOf(s.ksp) > 0);
       CHECK(s.Residual() < 1.1e-8);
-      CHECK(Of(s.ksp)->on_trials <= 0.1 * Of(s.ksp)->work);
+      CHECK(Of(s.ksp)->counts.on_trials <= 0.1 * Of(s.ksp)->counts.work);
       its[run].push_back(IterationsOf(s.ksp));
     }
     CHECK(Taken(s.ksp) == "sfsai");
-    CHECK(Of(s.ksp)->trial_count == 2);
+    CHECK(Of(s.ksp)->counts.trial_count == 2);
     CHECK(RecordOf(s.ksp, "stagnates").failed);
     CHECK(its[run].back() == RecordOf(s.ksp, "sfsai").its);
     CHECK(its[run].back() < its[run].front());
@@ -808,7 +808,7 @@ TEST_CASE("repeated solves try others within a tenth of the work, settle, and re
   none.Solve();
   const std::string first = Taken(none.ksp);
   for (int solve = 0; solve < 20; solve++) none.Solve();
-  CHECK(Of(none.ksp)->trial_count == 0);
+  CHECK(Of(none.ksp)->counts.trial_count == 0);
   CHECK(Taken(none.ksp) == first);
 }
 
@@ -824,7 +824,7 @@ TEST_CASE("by time the ranks agree, too", "[auto][mpi]")
     MUST(MPI_Allreduce(MPI_IN_PLACE, acting, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
     CHECK(acting[0] == -acting[1]);
   }
-  CHECK(Of(s.ksp)->work > 0);
+  CHECK(Of(s.ksp)->counts.work > 0);
 }
 
 TEST_CASE("new values keep the candidate, other nonzeros begin anew, and so does a reset", "[auto][mpi]")
@@ -845,27 +845,27 @@ TEST_CASE("new values keep the candidate, other nonzeros begin anew, and so does
     CHECK(s.Residual() < 1.1e-8);
     MUST(PCAUTOGetPC(PCOf(s.ksp), &after));
     CHECK(after == before);
-    CHECK(Of(s.ksp)->taken_over == 1);
+    CHECK(Of(s.ksp)->counts.taken_over == 1);
   }
-  CHECK(Of(s.ksp)->set_ups == 4);
+  CHECK(Of(s.ksp)->counts.set_ups == 4);
   const MatObject more = CreateMat(Poisson(20, 80), MATAIJ, PETSC_COMM_WORLD); /* of as many points */
   MUST(MatAXPY(s.A, 1, more, DIFFERENT_NONZERO_PATTERN));
   MUST(VecSet(s.x, 0));
   s.Solve();
   CHECK(s.Residual() < 1.1e-8);
-  CHECK(Of(s.ksp)->solves == 1);
+  CHECK(Of(s.ksp)->counts.solves == 1);
   const MatObject other = CreateMat(Poisson(8, 10, 20), MATAIJ, PETSC_COMM_WORLD);
   MUST(KSPSetOperators(s.ksp, other, other));
   s.Solve();
   CHECK(ReasonOf(s.ksp) > 0);
-  CHECK(Of(s.ksp)->solves == 1);
-  CHECK(Of(s.ksp)->taken_over == 1);
+  CHECK(Of(s.ksp)->counts.solves == 1);
+  CHECK(Of(s.ksp)->counts.taken_over == 1);
   MUST(KSPReset(s.ksp));
   MUST(KSPSetOperators(s.ksp, s.A, s.A));
   MUST(VecSet(s.x, 0));
   s.Solve();
   CHECK(s.Residual() < 1.1e-8);
-  CHECK(Of(s.ksp)->solves == 1);
+  CHECK(Of(s.ksp)->counts.solves == 1);
 }
 
 TEST_CASE("Newton's method on a drifting problem converges as with one type", "[auto]")
@@ -883,7 +883,7 @@ TEST_CASE("Newton's method on a drifting problem converges as with one type", "[
     CHECK(ReasonOf(ksp) > 0);
     CHECK(ResidualOf(J, b, x) < 1.1e-8);
   }
-  CHECK(Of(ksp)->set_ups == 12);
+  CHECK(Of(ksp)->counts.set_ups == 12);
 }
 
 /* -------------------------------------- within a program -------------------------------------- */
@@ -1036,9 +1036,9 @@ TEST_CASE("several right-hand sides: the first one chooses, and the others are s
       MUST(MatNorm(B, NORM_FROBENIUS, &of_b));
       CHECK(norm < 1e-7 * of_b);
       CHECK(Taken(s.ksp) == "cmatch");
-      CHECK(Of(s.ksp)->taken_over == 1);
+      CHECK(Of(s.ksp)->counts.taken_over == 1);
       CHECK(RecordOf(s.ksp, "slow").set_ups == 1);
       const bool together = PetscMemTypeDevice(backend.where) && std::string(solver) == "cgfused" && Ranks() == 1;
-      CHECK(Of(s.ksp)->solves == (together ? 1 : 11));
+      CHECK(Of(s.ksp)->counts.solves == (together ? 1 : 11));
     }
 }

@@ -202,7 +202,7 @@ void GiveSFSAI(PC pc)
 }
 double WorkOf(PC pc)
 {
-  return ((PC_AUTO *)pc->data)->work;
+  return ((PC_AUTO *)pc->data)->counts.work;
 }
 
 /* Newton's method with a line search for growing lambda: each step has a matrix near the last one. */

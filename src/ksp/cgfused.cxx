@@ -113,7 +113,7 @@ static PetscErrorCode TrueResidual_CGFused(KSP ksp, CGTrueResidual *norms)
 */
 static bool IsThatOfRecurrence_CGFused(KSP ksp, const CGTrueResidual &norms)
 {
-  const PetscReal began = ((const KSP_CGFused *)ksp->data)->began;
+  const PetscReal began = ((const KSP_CGFused *)ksp->data)->solve.began;
   PetscReal       norm  = norms.r;
 
   if (ksp->normtype != KSP_NORM_UNPRECONDITIONED && ksp->rnorm * norms.b < norm * began) norm = ksp->rnorm * norms.b / began;
@@ -134,17 +134,17 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
   PetscFunctionBegin;
   if (!ClaimsNormOfCG(ksp, ksp->reason)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MayVanish(ksp, &may_vanish));
-  const bool of_others = may_vanish && !cg->fits;
-  if (ksp->its == cg->before && !of_others) PetscFunctionReturn(PETSC_SUCCESS); /* the residual has just been computed */
-  if (cg->radius || cg->target < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  const bool of_others = may_vanish && !cg->solve.fits;
+  if (ksp->its == cg->solve.before && !of_others) PetscFunctionReturn(PETSC_SUCCESS); /* the residual has just been computed */
+  if (cg->trust.radius || cg->trust.target < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((own ? CGFusedTrueResidual : TrueResidual_CGFused)(ksp, &norms));
   if (!may_vanish && IsThatOfRecurrence_CGFused(ksp, norms)) PetscFunctionReturn(PETSC_SUCCESS);
   if (own) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_SOLUTION));
   else PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscCall(ConfirmsClaim(ksp, ksp->work[0], ksp->work[2], ksp->work[1], &norm, &confirmed));
   if (confirmed || ksp->reason <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(AfterRefutedClaim(ksp, norm, of_others ? PETSC_MAX_REAL : cg->began));
-  cg->fits = may_vanish;
+  PetscCall(AfterRefutedClaim(ksp, norm, of_others ? PETSC_MAX_REAL : cg->solve.began));
+  cg->solve.fits = may_vanish;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,10 +156,10 @@ PetscErrorCode CGFusedCheckArrays(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(VecGetLocalSize(ksp->vec_rhs, &rows));
-  PetscCheck(!cg->arrays || cg->array_rows == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+  PetscCheck(!cg->copies.arrays || cg->copies.array_rows == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
              ": call KSPReset() before it gets a matrix of another size",
-             rows, cg->array_rows);
+             rows, cg->copies.array_rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -174,7 +174,7 @@ static PetscErrorCode CopyOptions_CGFused(KSP from, KSP to)
 
 static const char *WhyNotTogether_CGFused(const KSP_CGFused *cg)
 {
-  return cg->radius > 0 ? "a trust region" : cg->target < 0 || cg->wants_model ? "an objective" : "";
+  return cg->trust.radius > 0 ? "a trust region" : cg->trust.target < 0 || cg->trust.wants_model ? "an objective" : "";
 }
 
 static PetscErrorCode KSPSolve_CGFused(KSP ksp)
@@ -188,42 +188,43 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CGFusedCheckArrays(ksp));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kSolveLook, &look));
-  cg->look = nullptr;
-  if (look) PetscCall((*look)(ksp->pc, &cg->look));
-  cg->x_away    = PETSC_FALSE;
-  ksp->its      = 0;
-  cg->before    = 0;
-  cg->fits      = false;
-  cg->solved    = PETSC_TRUE;
-  cg->rows      = 0;
-  cg->has_model = PETSC_FALSE;
-  cg->range     = CGRange{};
+  cg->solve.look = nullptr;
+  if (look) PetscCall((*look)(ksp->pc, &cg->solve.look));
+  cg->copies.x_away   = PETSC_FALSE;
+  ksp->its            = 0;
+  cg->solve.before    = 0;
+  cg->solve.fits      = false;
+  cg->solve.solved    = PETSC_TRUE;
+  cg->lanczos.rows    = 0;
+  cg->trust.has_model = PETSC_FALSE;
+  cg->solve.range     = CGRange{};
   PetscCall(FusedRefreshPreconditioner(ksp));
   PetscCall(KSPSolve_Consolidated(ksp, &cg->consolidated, WhyNotTogether_CGFused(cg), CopyOptions_CGFused));
   if (cg->consolidated.solved) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  cg->several = (PetscBool)(size > 1);
-  PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
+  cg->solve.several = (PetscBool)(size > 1);
+  PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->solve.why));
   const PetscBool guess_zero = ksp->guess_zero;
-  if (!cg->why) PetscCall(CGFusedPrepareDevice(ksp, M, &fell));
-  if (fell) PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
+  if (!cg->solve.why) PetscCall(CGFusedPrepareDevice(ksp, M, &fell));
+  if (fell) PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->solve.why));
   do {
-    const PetscBool device = (PetscBool)!cg->why; /* products by own kernels */
+    const PetscBool device = (PetscBool)!cg->solve.why; /* products by own kernels */
 
-    cg->sent = PETSC_FALSE;
+    cg->copies.used = PETSC_FALSE;
     PetscCall(FusedIsSent(ksp, &sent));
     if (!device || !sent) PetscCall(CGFusedNeedWorkVecs(ksp)); /* the matrix may have become another one since the set-up */
     if (device) PetscCall(CGFusedSolveOnDevice(ksp));
     else PetscCall(CGFusedSolveByHost(ksp));
-    if (cg->sent && (cg->wants_model || (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))))
+    if (cg->copies.used && (cg->trust.wants_model || (ksp->reason > 0 && (cg->solve.range.left || cg->solve.range.orthogonal))))
       PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
-    if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal))
-      PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+    if (ksp->reason > 0 && (cg->solve.range.left || cg->solve.range.orthogonal))
+      PetscCall(CGCheckConverged(ksp, cg->solve.range, ksp->work[0], ksp->work[1]));
     if (ksp->reason > 0) PetscCall(Confirm_CGFused(ksp, device));
     if (!ksp->reason) { /* the next time from the solution, which the general path does */
-      cg->before = ksp->its;
-      cg->why    = FusedReason{cg->fits ? "the right-hand side does not fit the null space, and goes on without its part in that"
-                                        : "the recurrence had lost the residual, which was computed anew"};
+      cg->solve.before = ksp->its;
+      cg->solve.why =
+        FusedReason{cg->solve.fits ? "the right-hand side does not fit the null space, and goes on without its part in that"
+                                   : "the recurrence had lost the residual, which was computed anew"};
       ksp->guess_zero = PETSC_FALSE;
     }
   } while (!ksp->reason);
@@ -231,9 +232,9 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;
-  if (cg->wants_model) PetscCall(CGFusedModel(ksp, &cg->norm_x, &cg->objective));
-  cg->has_model = cg->wants_model;
-  cg->look      = nullptr;
+  if (cg->trust.wants_model) PetscCall(CGFusedModel(ksp, &cg->trust.norm_x, &cg->trust.objective));
+  cg->trust.has_model = cg->trust.wants_model;
+  cg->solve.look      = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -253,7 +254,7 @@ static PetscErrorCode ViewCommunication_CGFused(const KSP_CGFused *cg, PetscView
   PetscBool direct;
 
   PetscFunctionBegin;
-  PetscCall(NCCLVersion_CUDA(cg->nccl, version, sizeof(version)));
+  PetscCall(NCCLVersion_CUDA(cg->solve.nccl, version, sizeof(version)));
   PetscCall(CGFusedIsDirect_CUDA(cg->work, &direct));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration%s\n", version,
                                    direct ? "; the kernels write to the other GPUs" : ""));
@@ -268,20 +269,21 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
   const char *why = cg->path == KSP_CGFUSED_RESIDENT && !status.resident
-                      ? cg->one_by_one ? ": the resident kernel does not wait for the host"
-                                       : ": the system is too large, or its rows too uneven, for the resident kernel"
+                      ? cg->solve.one_by_one ? ": the resident kernel does not wait for the host"
+                                             : ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
-  if (cg->several)
+  if (cg->solve.several)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, in a graph with all sums and exchanges; "
                                              "the copies are the first rank's\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
-  if (cg->several && cg->nccl) PetscCall(ViewCommunication_CGFused(cg, viewer));
-  if (cg->one_by_one)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->one_by_one));
-  if (cg->has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
+  if (cg->solve.several && cg->solve.nccl) PetscCall(ViewCommunication_CGFused(cg, viewer));
+  if (cg->solve.one_by_one)
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "  the host decides about each iteration before the next one: %s\n", cg->solve.one_by_one));
+  if (cg->solve.has_cycle) PetscCall(PetscViewerASCIIPrintf(viewer, "  the graph has the cycle of the preconditioner\n"));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
-  if (cg->sent) PetscCall(FusedViewSent(cg->rows_sent, viewer));
+  if (cg->copies.used) PetscCall(FusedViewSent(cg->copies.rows, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",
                                    (double)status.copied_bytes, (double)status.bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -300,14 +302,16 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (shown) PetscCall(CGFusedViewColumns(ksp, viewer));
   if (shown) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (single && !cg->radius && !cg->nccl) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
-  if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
-  if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
-  else if (cg->why) {
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
-    if (*cg->why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
+  if (single && !cg->trust.radius && !cg->solve.nccl)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (cg->trust.radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->trust.radius));
+  if (!cg->solve.solved)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
+  else if (cg->solve.why) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->solve.why.text, cg->solve.why.type));
+    if (*cg->solve.why_mpi) PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->solve.why_mpi));
   } else if (cg->work) PetscCall(ViewOwnProducts(cg, viewer)); /* without it the solve has ended before there was memory */
-  if (cg->solved) PetscCall(FusedViewDevice(ksp, viewer));
+  if (cg->solve.solved) PetscCall(FusedViewDevice(ksp, viewer));
   PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -322,12 +326,12 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   cg->block_solve = CGFusedBlock{};
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(ExchangeDestroy(&cg->exchange));
-  PetscCall(PetscFree2(cg->e, cg->d));
-  cg->lanczos = cg->rows = 0;
-  cg->why                = FusedReason{};
-  cg->nccl               = nullptr;
-  cg->why_mpi            = "";
-  cg->solved = cg->has_model = PETSC_FALSE;
+  PetscCall(PetscFree2(cg->lanczos.e, cg->lanczos.d));
+  cg->lanczos.room = cg->lanczos.rows = 0;
+  cg->solve.why                       = FusedReason{};
+  cg->solve.nccl                      = nullptr;
+  cg->solve.why_mpi                   = "";
+  cg->solve.solved = cg->trust.has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -371,9 +375,9 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec t, Vec v, Vec *V)
     PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCheck(ksp->work || ((const KSP_CGFused *)ksp->data)->sent, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+  PetscCheck(ksp->work || ((const KSP_CGFused *)ksp->data)->copies.used, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
              "There is no residual before KSPSolve(), nor after KSPReset()");
-  if (((const KSP_CGFused *)ksp->data)->sent) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
+  if (((const KSP_CGFused *)ksp->data)->copies.used) PetscCall(CGFusedFetchResidual(ksp, Residual::OF_RECURRENCE));
   PetscCall(VecCopy(ksp->work[0], v));
   *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);

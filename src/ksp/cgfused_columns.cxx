@@ -145,7 +145,7 @@ static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
   else if (PCOnlyWatches(pc) && !ksp->guess_zero) why->text = "a guess, from which auto may have to begin again";
   else if (ksp->presolve || ksp->postsolve || ((pc->ops->presolve || pc->ops->postsolve) && !PCOnlyWatches(pc)))
     why->text = "what is to be done before or after each solve";
-  else if (cg->radius > 0 || cg->target < 0 || cg->wants_model) why->text = "a trust region or an objective";
+  else if (cg->trust.radius > 0 || cg->trust.target < 0 || cg->trust.wants_model) why->text = "a trust region or an objective";
   else if (cg->single_reduction == PETSC_BOOL3_TRUE) why->text = "a single reduction was asked for";
   else if (cg->path == KSP_CGFUSED_RESIDENT) why->text = "the resident kernel was asked for";
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -168,8 +168,8 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   PetscCall(MatGetGroup(A, &group));
   if (group) why->text = "the ranks have come together"; /* for each column anew */
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
-  *why = cg->why;
+  PetscCall(AsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->solve.why); }));
+  *why = cg->solve.why;
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(FusedIsSent(ksp, &sent));
   if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
@@ -375,8 +375,8 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, CGFusedBatch *batch, const CGC
   BlockArrays  v;
 
   PetscFunctionBegin;
-  if (cg->sent) {
-    batch->n = cg->array_rows;
+  if (cg->copies.used) {
+    batch->n = cg->copies.array_rows;
     PetscCall(ArrayCreate(2 * batch->count * (size_t)batch->n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&batch->copies));
     PetscCall(SendColumns(ksp, *batch));
   }
@@ -399,9 +399,9 @@ static PetscErrorCode PrepareColumns(KSP ksp, CGFusedBatch &batch, const PCInver
   PetscErrorCode           code      = CallGuarded(MakeRoom_CGColumns, ksp, &batch, &exchanges);
 
   PetscFunctionBegin;
-  if (cg->several) code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
+  if (cg->solve.several) code = AgreeOnError(exchanges.comm, code, "make room for several right-hand sides");
   *on_all = code != PETSC_SUCCESS;
-  if (cg->several && !code) code = CGColumnsConnect_CUDA(cg->columns_work, &exchanges);
+  if (cg->solve.several && !code) code = CGColumnsConnect_CUDA(cg->columns_work, &exchanges);
   if (code) PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -661,11 +661,11 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)ksp), CallGuarded(MakeRoomForResults, &block, columns),
                          "keep what has become of the columns"));
   PetscCall(ColumnsAtOnce(ksp, &at_once));
-  cg->several   = (PetscBool)(size > 1);
-  cg->solved    = PETSC_TRUE;
-  cg->rows      = 0;
-  cg->has_model = PETSC_FALSE;
-  block.at_once = at_once;
+  cg->solve.several   = (PetscBool)(size > 1);
+  cg->solve.solved    = PETSC_TRUE;
+  cg->lanczos.rows    = 0;
+  cg->trust.has_model = PETSC_FALSE;
+  block.at_once       = at_once;
   if (PCOnlyWatches(ksp->pc)) ksp->errorifnotconverged = PETSC_FALSE; /* another preconditioner may do for a column that fails */
   const PetscErrorCode code = SolveBatches(ksp, B, X, columns, at_once, failed);
   ksp->errorifnotconverged  = errors;
@@ -745,7 +745,7 @@ PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
                                      "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT
                                      " together: a graph over interleaved vectors%s\n",
                                      columns, block.at_once,
-                                     cg->several ? ", with one exchange a product and two sums over the ranks" : ""));
+                                     cg->solve.several ? ", with one exchange a product and two sums over the ranks" : ""));
   for (PetscInt c = 0; c < PetscMin(columns, kCGMostColumns); c++)
     PetscCall(PetscViewerASCIIPrintf(viewer, "    column %" PetscInt_FMT ": %" PetscInt_FMT " iterations, %s\n", c, block.its[c],
                                      KSPConvergedReasons[block.reasons[c]]));

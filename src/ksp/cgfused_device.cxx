@@ -37,16 +37,16 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
 static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
 {
   PetscFunctionBegin;
-  if (cg->arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CGFusedCheckArrays() */
-  PetscCall(ArrayCreate(5 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
-  cg->array_rows = n;
+  if (cg->copies.arrays) PetscFunctionReturn(PETSC_SUCCESS); /* of this size: see CGFusedCheckArrays() */
+  PetscCall(ArrayCreate(5 * (size_t)n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->copies.arrays));
+  cg->copies.array_rows = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The array of that number among the copies. */
 static PetscScalar *Copy_CGFused(const KSP_CGFused *cg, int number)
 {
-  return cg->arrays + number * (size_t)cg->array_rows;
+  return cg->copies.arrays + number * (size_t)cg->copies.array_rows;
 }
 
 /* Operations of an iteration: the products, and the vectors' */
@@ -90,21 +90,21 @@ static PetscErrorCode GetDiagonal_CGFused(KSP ksp, const Preparation &now, const
   PetscMemType       where;
 
   PetscFunctionBegin;
-  if (cg->jacobi_rows != n) {
-    PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
-    cg->jacobi_rows = 0;
-    PetscCall(ArrayCreate(n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
-    cg->jacobi_rows = n;
+  if (cg->copies.jacobi_rows != n) {
+    PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->copies.jacobi));
+    cg->copies.jacobi_rows = 0;
+    PetscCall(ArrayCreate(n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->copies.jacobi));
+    cg->copies.jacobi_rows = n;
   }
-  if (now.of_rows) PetscCall(FusedDiagonalOfRows(now.op.A, now.of_rows, cg->jacobi));
-  else if (cg->sent) PetscCall(FusedSend(cg->diagonal, cg->jacobi));
+  if (now.of_rows) PetscCall(FusedDiagonalOfRows(now.op.A, now.of_rows, cg->copies.jacobi));
+  else if (cg->copies.used) PetscCall(FusedSend(cg->diagonal, cg->copies.jacobi));
   else {
     PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &from, &where));
-    const PetscErrorCode code = ArrayCopy(cg->jacobi, from, n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, where);
+    const PetscErrorCode code = ArrayCopy(cg->copies.jacobi, from, n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, where);
     PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &from));
     PetscCall(code);
   }
-  *d = cg->jacobi;
+  *d = cg->copies.jacobi;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,23 +118,23 @@ static PetscErrorCode Begin_CGFused(KSP ksp, const CGFusedPreconditioner *M, Pre
 
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWork(cg));
-  PetscCall(FusedIsSent(ksp, &cg->sent));
+  PetscCall(FusedIsSent(ksp, &cg->copies.used));
   PetscCall(FusedGetLocalSize(ksp->vec_rhs, &n));
-  if (cg->sent) PetscCall(NeedArrays_CGFused(cg, n));
+  if (cg->copies.used) PetscCall(NeedArrays_CGFused(cg, n));
   PetscCall(MatGetDiagonalBlock(now->A, &block));
   PetscCall(FusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
   PetscCall(FusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
   if (M->M || M->cycle) PetscCall(FusedHasChanged((PetscObject)PCActing(ksp->pc), cg->M, &now->M_now, &now->changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  PetscCall(FusedGetRows(now->A, &cg->rows_sent, &now->csr));
+  PetscCall(FusedGetRows(now->A, &cg->copies.rows, &now->csr));
   now->lent = true;
   op->A     = &now->csr.A;
   if (M->jacobi) PetscCall(GetDiagonal_CGFused(ksp, *now, &op->d));
-  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!cg->solve.several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetGhostCSR(now->A, &now->ghost_csr, &now->count, &now->columns));
   now->lent_ghosts = true;
   op->B            = &now->ghost_csr.A;
-  op->nccl         = cg->nccl;
+  op->nccl         = cg->solve.nccl;
   op->comm         = PetscObjectComm((PetscObject)now->A);
   if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetGraph_CUDA(cg->work));
@@ -149,7 +149,7 @@ static PetscErrorCode CopyOperators_CGFused(KSP ksp, const CGFusedPreconditioner
   CGFusedOperators *op = &now->op;
 
   PetscFunctionBegin;
-  if (cg->several) {
+  if (cg->solve.several) {
     PetscCall(ExchangeMakeLists(&cg->exchange));
     op->exchange = &cg->exchange;
   }
@@ -157,10 +157,10 @@ static PetscErrorCode CopyOperators_CGFused(KSP ksp, const CGFusedPreconditioner
     op->W1 = &M->M->W1;
     op->W2 = &M->M->W2;
     op->d  = M->M->d;
-    if (cg->several) PetscCall(ConnectFactors(M->M, op));
+    if (cg->solve.several) PetscCall(ConnectFactors(M->M, op));
   }
   op->cycle = M->cycle;
-  PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->one_by_one ? KSP_CGFUSED_GRAPH : cg->path));
+  PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->solve.one_by_one ? KSP_CGFUSED_GRAPH : cg->path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -176,14 +176,14 @@ static PetscErrorCode Prepare_CGFused(KSP ksp, const CGFusedPreconditioner *M, P
   PetscErrorCode code    = CallGuarded(Begin_CGFused, ksp, M, now);
 
   PetscFunctionBegin;
-  if (cg->several && !cg->same_exchange) {
+  if (cg->solve.several && !cg->same_exchange) {
     code = AgreeOnError(comm, code, kText);
     if (!code) code = ExchangeFromMat(now->A, now->columns, &cg->exchange);
   }
   if (!code) code = CallGuarded(CopyOperators_CGFused, ksp, M, now);
-  if (cg->several) code = AgreeOnError(comm, code, kText);
+  if (cg->solve.several) code = AgreeOnError(comm, code, kText);
   *on_all = code != PETSC_SUCCESS;
-  if (code && cg->several && cg->work) PetscCall(CGFusedForgetExchanges_CUDA(cg->work));
+  if (code && cg->solve.several && cg->work) PetscCall(CGFusedForgetExchanges_CUDA(cg->work));
   PetscCall(code);
   if (now->op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &now->op));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -203,11 +203,11 @@ PetscErrorCode CGFusedLeaveDevice(KSP_CGFused *cg)
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->arrays));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->jacobi));
-  PetscCall(FusedResetRows(&cg->rows_sent));
-  cg->array_rows = cg->jacobi_rows = 0;
-  cg->sent = cg->x_away = PETSC_FALSE;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->copies.arrays));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->copies.jacobi));
+  PetscCall(FusedResetRows(&cg->copies.rows));
+  cg->copies.array_rows = cg->copies.jacobi_rows = 0;
+  cg->copies.used = cg->copies.x_away = PETSC_FALSE;
   cg->A = cg->block = cg->M = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -241,7 +241,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M, Pet
   cg->M     = now.M_now;
   cg->flops = FlopsOf(now.op);
 
-  cg->has_cycle = (PetscBool)(M.cycle != nullptr);
+  cg->solve.has_cycle = (PetscBool)(M.cycle != nullptr);
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -255,7 +255,7 @@ static PetscErrorCode GetVectors_CGFused(KSP ksp, CGFusedVectors *v)
   PetscMemType       where;
 
   PetscFunctionBegin;
-  if (cg->sent) {
+  if (cg->copies.used) {
     *v = CGFusedVectors{Copy_CGFused(cg, 0), Copy_CGFused(cg, 1), Copy_CGFused(cg, 2), Copy_CGFused(cg, 3), Copy_CGFused(cg, 4)};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -270,7 +270,7 @@ static PetscErrorCode GetVectors_CGFused(KSP ksp, CGFusedVectors *v)
 static PetscErrorCode RestoreVectors_CGFused(KSP ksp, CGFusedVectors *v)
 {
   PetscFunctionBegin;
-  if (((const KSP_CGFused *)ksp->data)->sent) PetscFunctionReturn(PETSC_SUCCESS);
+  if (((const KSP_CGFused *)ksp->data)->copies.used) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
   PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
   PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->r));
@@ -303,20 +303,20 @@ static PetscErrorCode Start_CGFused(KSP ksp, CGSums *sums)
 
   PetscFunctionBegin;
   PetscCall(WithVectors(ksp, [&](const CGFusedVectors &v) {
-    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, FusedNormOf(ksp), (PetscBool)(cg->one_by_one != nullptr),
-                             sums);
+    return CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, FusedNormOf(ksp),
+                             (PetscBool)(cg->solve.one_by_one != nullptr), sums);
   }));
   if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
   norm = CGNormFrom(ksp, sums->nn, sums->rz);
   KSPCheckNorm(ksp, norm);
-  if (ksp->normtype != KSP_NORM_NONE) cg->range.See(norm);
-  cg->range.See(sums->rz);
+  if (ksp->normtype != KSP_NORM_NONE) cg->solve.range.See(norm);
+  cg->solve.range.See(sums->rz);
   PetscCall(CGFusedTestNorm(ksp, 0, norm));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums->rz);
   if (sums->rz == 0) {
     ksp->its = 1;
-    cg->range.End(CG_BETA_ZERO);
+    cg->solve.range.End(CG_BETA_ZERO);
     PetscCall(CGSetReason(ksp, CG_BETA_ZERO, 1, 0));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -330,7 +330,7 @@ static PetscErrorCode Start_CGFused(KSP ksp, CGSums *sums)
 static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, LocalInt *its, PetscReal *value)
 {
   KSP_CGFused    *cg         = (KSP_CGFused *)ksp->data;
-  const PetscBool one_by_one = (PetscBool)(cg->one_by_one != nullptr);
+  const PetscBool one_by_one = (PetscBool)(cg->solve.one_by_one != nullptr);
   const CGTest    test       = FusedTestOf(ksp, one_by_one);
   const CGRecord *records;
   LocalInt        count, done = 0;
@@ -343,21 +343,22 @@ static PetscErrorCode Iterate_CGFused(KSP ksp, PetscReal beta, CGStop *stop, Loc
       return CGFusedAdvance_CUDA(cg->work, CGFusedNextLook(cg), &count, &records, stop, its, value);
     }));
     for (LocalInt k = 0; k < count; k++) {
-      if (!done) cg->range.Step(records[k].a);
+      if (!done) cg->solve.range.Step(records[k].a);
       PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
       a_before = records[k].a;
       ksp->its = ++done;
       if (CGHasNoNorm(test.norm, *stop, *its, done)) continue;
-      cg->x_away = cg->sent;
+      cg->copies.x_away = cg->copies.used;
       if (one_by_one) PetscCall(CGFusedTestNorm(ksp, done, records[k].norm));
       else {
         ksp->rnorm = records[k].norm;
         PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
         PetscCall(KSPMonitor(ksp, done, records[k].norm));
-        if (cg->look) cg->look->norms.push_back(records[k].norm);
+        if (cg->solve.look) cg->solve.look->norms.push_back(records[k].norm);
       }
     }
-    if (!one_by_one && *stop == CG_RUNNING && done >= CGFusedNextLook(cg)) PetscCall((*cg->look->decide)(ksp, cg->look));
+    if (!one_by_one && *stop == CG_RUNNING && done >= CGFusedNextLook(cg))
+      PetscCall((*cg->solve.look->decide)(ksp, cg->solve.look));
   } while (*stop == CG_RUNNING && !ksp->reason);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -374,11 +375,11 @@ static PetscErrorCode SolveWithArrays(KSP ksp)
   PetscCall(Start_CGFused(ksp, &sums));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscErrorCode code = CallGuarded(Iterate_CGFused, ksp, sums.rz, &stop, &its, &value);
-  if (cg->one_by_one) PetscCall(CGFusedHalt_CUDA(cg->work)); /* after an error of the program, too */
+  if (cg->solve.one_by_one) PetscCall(CGFusedHalt_CUDA(cg->work)); /* after an error of the program, too */
   PetscCall(code);
   if (!ksp->reason) {
     ksp->its = its;
-    cg->range.End(stop);
+    cg->solve.range.End(stop);
     PetscCall(CGSetReason(ksp, stop, its, value));
   }
   PetscCall(PetscLogGpuFlops(ksp->its * cg->flops));
@@ -390,15 +391,15 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  PetscCall(FusedIsSent(ksp, &cg->sent));
-  if (cg->sent) {
+  PetscCall(FusedIsSent(ksp, &cg->copies.used));
+  if (cg->copies.used) {
     PetscCall(FusedSend(ksp->vec_rhs, Copy_CGFused(cg, 0)));
-    if (ksp->guess_zero) PetscCall(ArrayZero(Copy_CGFused(cg, 1), cg->array_rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
+    if (ksp->guess_zero) PetscCall(ArrayZero(Copy_CGFused(cg, 1), cg->copies.array_rows * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA));
     else PetscCall(FusedSend(ksp->vec_sol, Copy_CGFused(cg, 1)));
   }
-  cg->x_away = PETSC_FALSE;
+  cg->copies.x_away = PETSC_FALSE;
   PetscCall(SolveWithArrays(ksp));
-  cg->x_away = cg->sent;
+  cg->copies.x_away = cg->copies.used;
   PetscCall(CGFusedFetchSolution(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -435,8 +436,8 @@ PetscErrorCode CGFusedFetchSolution(KSP ksp)
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  if (cg->x_away) PetscCall(FusedFetch(Copy_CGFused(cg, 1), ksp->vec_sol));
-  cg->x_away = PETSC_FALSE;
+  if (cg->copies.x_away) PetscCall(FusedFetch(Copy_CGFused(cg, 1), ksp->vec_sol));
+  cg->copies.x_away = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -446,7 +447,7 @@ PetscErrorCode CGFusedFetchResidual(KSP ksp, Residual residual)
 
   PetscFunctionBegin;
   PetscCall(CGFusedNeedWorkVecs(ksp));
-  if (cg->sent) PetscCall(FusedFetch(Copy_CGFused(cg, residual == Residual::OF_SOLUTION ? 3 : 2), ksp->work[0]));
+  if (cg->copies.used) PetscCall(FusedFetch(Copy_CGFused(cg, residual == Residual::OF_SOLUTION ? 3 : 2), ksp->work[0]));
   else if (residual == Residual::OF_SOLUTION) PetscCall(VecCopy(ksp->work[1], ksp->work[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

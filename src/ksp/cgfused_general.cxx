@@ -6,6 +6,15 @@
 #include "cgfusedimpl.h"
 #include "pc/acting.h"
 
+/* The trust region of cgfused_trust.cxx in a solve */
+struct HostTrust {
+  PetscReal          radius;                              /* 0: there is none */
+  PetscReal          target;                              /* not negative: there is none */
+  PetscReal          xx        = 0;                       /* x.x, where there is a radius */
+  PetscReal          objective = 0;                       /* of x */
+  KSPConvergedReason last      = KSP_CONVERGED_ITERATING; /* the step that was made is the last one, for this reason */
+};
+
 /* What a solve works with. */
 struct HostSolve {
   KSP       ksp;
@@ -17,12 +26,7 @@ struct HostSolve {
   /* the scalars of KSPCG; "before" is the iteration before */
   PetscReal beta = 0, beta_before = 1, delta = 0, a = 0, a_before = 1, b = 0;
 
-  /* the trust region of cgfused_trust.cxx */
-  PetscReal          radius;                              /* 0: there is none */
-  PetscReal          target;                              /* not negative: there is none */
-  PetscReal          xx        = 0;                       /* x.x, where there is a radius */
-  PetscReal          objective = 0;                       /* of x */
-  KSPConvergedReason last      = KSP_CONVERGED_ITERATING; /* the step that was made is the last one, for this reason */
+  HostTrust trust;
 
   PetscErrorCode (*set_size)(PC, PetscReal) = nullptr; /* of a preconditioner that has to know how large r is on all ranks */
 };
@@ -109,13 +113,13 @@ static PetscErrorCode Create_CGFused(KSP ksp, HostSolve *cg)
   PetscBool          x_device;
 
   PetscFunctionBegin;
-  cg->ksp    = ksp;
-  cg->radius = fused->radius;
-  cg->target = fused->target;
+  cg->ksp          = ksp;
+  cg->trust.radius = fused->trust.radius;
+  cg->trust.target = fused->trust.target;
   PetscCall(PCGetOperators(ksp->pc, &cg->A, nullptr));
   PetscCall(CGFusedSingleReduction(ksp, &cg->single));
-  if (cg->radius) cg->single = PETSC_FALSE; /* x.p and p.p are needed before the step, with p */
-  PetscCheck(!cg->radius || ksp->guess_zero, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+  if (cg->trust.radius) cg->single = PETSC_FALSE; /* x.p and p.p are needed before the step, with p */
+  PetscCheck(!cg->trust.radius || ksp->guess_zero, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "A trust region is one around 0, where the solve has to begin: use no initial guess");
   cg->x   = ksp->vec_sol;
   cg->rhs = ksp->vec_rhs;
@@ -136,9 +140,9 @@ static PetscErrorCode Create_CGFused(KSP ksp, HostSolve *cg)
 static PetscErrorCode TestObjective(HostSolve &cg)
 {
   PetscFunctionBegin;
-  if (cg.target >= 0 || cg.objective >= cg.target || cg.last) PetscFunctionReturn(PETSC_SUCCESS);
-  cg.last = KSP_CONVERGED_ATOL;
-  PetscCall(PetscInfo(cg.ksp, "the objective %g is below its target\n", (double)cg.objective));
+  if (cg.trust.target >= 0 || cg.trust.objective >= cg.trust.target || cg.trust.last) PetscFunctionReturn(PETSC_SUCCESS);
+  cg.trust.last = KSP_CONVERGED_ATOL;
+  PetscCall(PetscInfo(cg.ksp, "the objective %g is below its target\n", (double)cg.trust.objective));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -158,11 +162,11 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
     PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
     if (cg.device) PetscCall(DeviceFence_CUDA());
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
-    if (cg.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.objective));
+    if (cg.trust.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.trust.objective));
     PetscCall(TestObjective(cg));
   }
   PetscCall(MatGetNullSpace(cg.A, &space));
-  if (space && ((const KSP_CGFused *)cg.ksp->data)->fits) {
+  if (space && ((const KSP_CGFused *)cg.ksp->data)->solve.fits) {
     if (cg.device) PetscCall(DeviceFence_CUDA());
     PetscCall(MatNullSpaceRemove(space, cg.r));
     if (cg.device) PetscCall(DeviceFence_CUDA());
@@ -194,8 +198,8 @@ static PetscErrorCode Precondition_CGFused(const HostSolve &cg, PetscReal sums[3
 static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
 {
   const KSP       ksp     = cg.ksp;
-  CGRange        &range   = ((KSP_CGFused *)ksp->data)->range;
-  const PetscInt  before  = ((KSP_CGFused *)ksp->data)->before;
+  CGRange        &range   = ((KSP_CGFused *)ksp->data)->solve.range;
+  const PetscInt  before  = ((KSP_CGFused *)ksp->data)->solve.before;
   const PetscBool natural = (PetscBool)(ksp->normtype == KSP_NORM_NATURAL);
   PetscReal       norm;
 
@@ -207,7 +211,7 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   if (!i && ksp->normtype != KSP_NORM_NONE) range.See(norm);
   if (!i) range.See(cg.beta);
   PetscCall(CGFusedTestNorm(ksp, i, norm));
-  if (cg.last) ksp->reason = cg.last;
+  if (cg.trust.last) ksp->reason = cg.trust.last;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, cg.beta);
   if (i && before + i >= ksp->max_it) {
@@ -218,7 +222,7 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   if (cg.beta == 0) {
     range.End(CG_BETA_ZERO);
     PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));
-  } else if ((i && cg.beta * cg.beta_before < 0) || (cg.radius && cg.beta < 0))
+  } else if ((i && cg.beta * cg.beta_before < 0) || (cg.trust.radius && cg.beta < 0))
     PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, cg.beta));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -244,13 +248,13 @@ static PetscErrorCode StepInRegion(HostSolve &cg, const PetscReal sums[4])
 
   PetscFunctionBegin;
   cg.a = convex ? cg.beta / cg.delta : 0;
-  if (!convex || PetscSqrtReal(cg.xx + cg.a * (2 * xp + cg.a * pp)) >= cg.radius) {
-    cg.a    = CGFusedStepToBoundary(cg.radius, cg.xx, xp, pp);
-    cg.last = convex ? KSP_CONVERGED_STEP_LENGTH : KSP_CONVERGED_NEG_CURVE;
+  if (!convex || PetscSqrtReal(cg.trust.xx + cg.a * (2 * xp + cg.a * pp)) >= cg.trust.radius) {
+    cg.a          = CGFusedStepToBoundary(cg.trust.radius, cg.trust.xx, xp, pp);
+    cg.trust.last = convex ? KSP_CONVERGED_STEP_LENGTH : KSP_CONVERGED_NEG_CURVE;
     PetscCall(PetscInfo(cg.ksp, "on the boundary of the trust region, %s\n",
                         convex ? "which the step would leave" : "along a direction whose curvature is not positive"));
   }
-  cg.xx = PetscMax(cg.xx + cg.a * (2 * xp + cg.a * pp), 0);
+  cg.trust.xx = PetscMax(cg.trust.xx + cg.a * (2 * xp + cg.a * pp), 0);
   KSPCheckDot(cg.ksp, cg.a);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -293,19 +297,19 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
     if (i && ((i & (i - 1)) == 0 || indefinite())) PetscCall(CheckRecurrence(cg, delta_before, sums[2]));
   } else {
     PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
-    PetscCall(Dots_CGFused(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
+    PetscCall(Dots_CGFused(cg, cg.p, cg.w, cg.trust.radius ? cg.x : nullptr, dots));
     cg.delta = dots[0];
   }
   KSPCheckDot(ksp, cg.delta);
   cg.beta_before = beta;
-  if (cg.radius) PetscCall(StepInRegion(cg, dots));
+  if (cg.trust.radius) PetscCall(StepInRegion(cg, dots));
   else if (indefinite()) PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
   else cg.a = beta / cg.delta;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!i) ((KSP_CGFused *)ksp->data)->range.Step(cg.a);
-  if (!cg.last) PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
+  if (!i) ((KSP_CGFused *)ksp->data)->solve.range.Step(cg.a);
+  if (!cg.trust.last) PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
   cg.a_before = cg.a;
-  cg.objective += cg.a * (cg.a * cg.delta / 2 - beta); /* p.r = beta */
+  cg.trust.objective += cg.a * (cg.a * cg.delta / 2 - beta); /* p.r = beta */
   PetscCall(TestObjective(cg));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -34,9 +34,9 @@ static const char *WhyNotAsItIsAsked_CGFused(KSP ksp, PetscBool single)
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
 
   if (cg->path == KSP_CGFUSED_GENERAL) return "it was asked for";
-  if (cg->radius > 0) return "a trust region";
-  if (cg->target < 0) return "an objective to reach";
-  if (!cg->several && single) return "a single reduction was asked for";
+  if (cg->trust.radius > 0) return "a trust region";
+  if (cg->trust.target < 0) return "an objective to reach";
+  if (!cg->solve.several && single) return "a single reduction was asked for";
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
   return "";
@@ -63,8 +63,8 @@ static PetscErrorCode WhyNotWithPreconditioner_CGFused(KSP ksp, CGFusedPrecondit
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings, or rows of zeros";
   else if (carries) why->text = "the matrix has rows of zeros";
-  else if (cycle_query && cg->several && !M->cycle) why->text = "multigrid on several ranks without NCCL";
-  else if (cycle_query && cg->several && !M->cycle->several) why->text = "multigrid of the blocks of several ranks";
+  else if (cycle_query && cg->solve.several && !M->cycle) why->text = "multigrid on several ranks without NCCL";
+  else if (cycle_query && cg->solve.several && !M->cycle->several) why->text = "multigrid of the blocks of several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -79,7 +79,7 @@ static PetscErrorCode WhyGeneralHere_CGFused(KSP ksp, CGFusedPreconditioner *M, 
   PetscCall(CGFusedSingleReduction(ksp, &single));
   *why = FusedReason{WhyNotAsItIsAsked_CGFused(ksp, single)};
   PetscCall(FusedIsSent(ksp, &sent));
-  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->several, PETSC_FALSE, why));
+  if (!*why && !sent) PetscCall(FusedWhyNotWithMatrix(ksp, ((const KSP_CGFused *)ksp->data)->solve.several, PETSC_FALSE, why));
   if (!*why) PetscCall(FusedWhyNotWithNullSpace(ksp, "a null space", why));
   if (!*why) PetscCall(FusedWhyNotWithVectors(ksp, sent, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner_CGFused(ksp, M, why));
@@ -118,23 +118,23 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
   PetscCall(MatChooseBackend(A, (PetscObject)ksp));
   PetscCall(WhyGeneralHere_CGFused(ksp, M, why));
-  cg->nccl       = nullptr;
-  cg->why_mpi    = "";
-  cg->one_by_one = FusedWhyOneByOne(ksp);
-  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  cg->solve.nccl       = nullptr;
+  cg->solve.why_mpi    = "";
+  cg->solve.one_by_one = FusedWhyOneByOne(ksp);
+  if (!cg->solve.several) PetscFunctionReturn(PETSC_SUCCESS);
   if (!*why) PetscCall(ExchangeFitsMat(&cg->exchange, A, &same));
   all[0] = !*why;
   all[1] = same;
   all[2] = !*WhyMPIAsItIsAsked(ksp);
-  all[3] = !cg->one_by_one;
+  all[3] = !cg->solve.one_by_one;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, which cannot multiply so";
-  if (!all[3] && !cg->one_by_one) cg->one_by_one = "another rank, which has a monitor or a test";
+  if (!all[3] && !cg->solve.one_by_one) cg->solve.one_by_one = "another rank, which has a monitor or a test";
   cg->same_exchange = (PetscBool)all[1];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
-  cg->why_mpi = WhyMPIAsItIsAsked(ksp);
-  PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL), &cg->nccl,
-                          &cg->why_mpi));
-  if (!cg->nccl) why->text = "several ranks by MPI";
+  cg->solve.why_mpi = WhyMPIAsItIsAsked(ksp);
+  PetscCall(FusedFindNCCL(ksp, (PetscBool)all[2], (PetscBool)(cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL), &cg->solve.nccl,
+                          &cg->solve.why_mpi));
+  if (!cg->solve.nccl) why->text = "several ranks by MPI";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

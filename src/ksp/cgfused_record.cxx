@@ -10,15 +10,15 @@ PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  if (!its) cg->began = norm;
-  its += cg->before;
+  if (!its) cg->solve.began = norm;
+  its += cg->solve.before;
   ksp->rnorm = norm;
   PetscCall(KSPLogResidualHistory(ksp, norm));
   PetscCall(KSPMonitor(ksp, its, norm));
   PetscCall((*ksp->converged)(ksp, its, norm, &ksp->reason, ksp->cnvP));
-  if (!cg->look) PetscFunctionReturn(PETSC_SUCCESS);
-  cg->look->norms.push_back(norm);
-  if (!ksp->reason && its >= cg->look->next) PetscCall((*cg->look->decide)(ksp, cg->look));
+  if (!cg->solve.look) PetscFunctionReturn(PETSC_SUCCESS);
+  cg->solve.look->norms.push_back(norm);
+  if (!ksp->reason && its >= cg->solve.look->next) PetscCall((*cg->solve.look->decide)(ksp, cg->solve.look));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,7 +31,7 @@ PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
 static PetscErrorCode GrowLanczos(KSP ksp)
 {
   KSP_CGFused   *cg   = (KSP_CGFused *)ksp->data;
-  const PetscInt room = cg->lanczos < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos, 128) : PETSC_INT_MAX;
+  const PetscInt room = cg->lanczos.room < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos.room, 128) : PETSC_INT_MAX;
   PetscReal     *e = nullptr, *d = nullptr;
 
   PetscFunctionBegin;
@@ -39,12 +39,12 @@ static PetscErrorCode GrowLanczos(KSP ksp)
   const PetscErrorCode code = AgreeOnError(PetscObjectComm((PetscObject)ksp), mine, "make room for the estimates of eigenvalues");
   if (code && !mine) PetscCall(PetscFree2(e, d));
   PetscCall(code);
-  PetscCall(PetscArraycpy(e, cg->e, cg->lanczos));
-  PetscCall(PetscArraycpy(d, cg->d, cg->lanczos));
-  PetscCall(PetscFree2(cg->e, cg->d));
-  cg->e       = e;
-  cg->d       = d;
-  cg->lanczos = room;
+  PetscCall(PetscArraycpy(e, cg->lanczos.e, cg->lanczos.room));
+  PetscCall(PetscArraycpy(d, cg->lanczos.d, cg->lanczos.room));
+  PetscCall(PetscFree2(cg->lanczos.e, cg->lanczos.d));
+  cg->lanczos.e    = e;
+  cg->lanczos.d    = d;
+  cg->lanczos.room = room;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -54,17 +54,17 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  if (i >= cg->lanczos) PetscCall(GrowLanczos(ksp));
-  cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
-  cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
-  cg->rows = i + 1;
+  if (i >= cg->lanczos.room) PetscCall(GrowLanczos(ksp));
+  cg->lanczos.e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
+  cg->lanczos.d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->lanczos.e[i] + 1 / a;
+  cg->lanczos.rows = i + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const PetscInt     n  = cg->rows;
+  const PetscInt     n  = cg->lanczos.rows;
   PetscReal         *off;
   PetscBLASInt       bn, ldz = 1, info;
 
@@ -78,9 +78,9 @@ PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *
   *neig = n;
   PetscCall(PetscArrayzero(c, nmax));
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscArraycpy(r, cg->d, n));
+  PetscCall(PetscArraycpy(r, cg->lanczos.d, n));
   PetscCall(PetscMalloc1(n, &off));
-  PetscCall(PetscArraycpy(off, cg->e + 1, n - 1));
+  PetscCall(PetscArraycpy(off, cg->lanczos.e + 1, n - 1));
   PetscCall(PetscBLASIntCast(n, &bn));
   PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
   PetscCallBLAS("LAPACKREALstev", LAPACKREALstev_("N", &bn, r, off, nullptr, &ldz, nullptr, &info)); /* in ascending order */
@@ -93,7 +93,7 @@ PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *
 PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const PetscInt     n  = cg->rows;
+  const PetscInt     n  = cg->lanczos.rows;
   PetscReal         *values, *zero;
   PetscInt           count;
 

@@ -24,15 +24,15 @@ static PetscErrorCode KSPCGSetRadius_CGFused(KSP ksp, PetscReal radius)
   PetscFunctionBegin;
   PetscCheck(radius >= 0 && !PetscIsInfReal(radius), PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE,
              "The radius of the trust region is %g, but must be positive and finite, or 0 for none", (double)radius);
-  cg->radius      = radius;
-  cg->wants_model = PETSC_TRUE;
+  cg->trust.radius      = radius;
+  cg->trust.wants_model = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objective)
 {
   PetscFunctionBegin;
-  ((KSP_CGFused *)ksp->data)->target = objective;
+  ((KSP_CGFused *)ksp->data)->trust.target = objective;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -41,7 +41,7 @@ static PetscErrorCode CheckModel(KSP ksp)
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
 
   PetscFunctionBegin;
-  PetscCheck(cg->has_model, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+  PetscCheck(cg->trust.has_model, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
              "There is no solve whose norm and objective were to be kept: call KSPCGSetRadius() before KSPSolve(), with 0 for no "
              "trust region");
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -51,7 +51,7 @@ static PetscErrorCode KSPCGGetNormD_CGFused(KSP ksp, PetscReal *norm)
 {
   PetscFunctionBegin;
   PetscCall(CheckModel(ksp));
-  *norm = ((KSP_CGFused *)ksp->data)->norm_x;
+  *norm = ((KSP_CGFused *)ksp->data)->trust.norm_x;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -59,7 +59,7 @@ static PetscErrorCode KSPCGGetObjFcn_CGFused(KSP ksp, PetscReal *objective)
 {
   PetscFunctionBegin;
   PetscCall(CheckModel(ksp));
-  *objective = ((KSP_CGFused *)ksp->data)->objective;
+  *objective = ((KSP_CGFused *)ksp->data)->trust.objective;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -37,6 +37,48 @@ struct CGFusedBlock {
   std::vector<KSPConvergedReason> reasons;
 };
 
+/* The last solve, which may still run. */
+struct CGFusedSolve {
+  PetscBool   solved  = PETSC_FALSE;    /* there has been one */
+  PetscBool   several = PETSC_FALSE;    /* it had several ranks */
+  FusedReason why;                      /* why it took the general path; none if it did not */
+  NCCL       *nccl       = nullptr;     /* it made the sums and the exchange */
+  const char *why_mpi    = "";          /* why it did not, where the GPUs could have decided otherwise */
+  PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
+  const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
+  SolveLook  *look       = nullptr;     /* what the preconditioner wants of the solve that runs */
+  CGRange     range;
+  PetscInt    before = 0;     /* iterations before the residual was computed anew, since its recurrence had lost it */
+  PetscReal   began  = 0;     /* the norm that followed, or the first one */
+  bool        fits   = false; /* the residual is that of a right-hand side without its part in the null space of the matrix */
+};
+
+/* Where the host has the matrix and the vectors: what the GPU has of them. */
+struct CGFusedCopies {
+  PetscBool    x_away      = PETSC_FALSE; /* x of the iteration that the program looks at is there alone */
+  PetscBool    used        = PETSC_FALSE; /* the last solve has worked with copies, whose residual is there alone */
+  PetscScalar *arrays      = nullptr;     /* [5 array_rows] on the GPU: b, x, r, z, and p */
+  LocalInt     array_rows  = 0;
+  PetscScalar *jacobi      = nullptr; /* [jacobi_rows] M of PCJACOBI on the GPU, wherever vectors are */
+  LocalInt     jacobi_rows = 0;
+  FusedRows    rows;
+};
+
+/* The Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
+struct CGFusedLanczos {
+  PetscScalar *e = nullptr, *d = nullptr;
+  PetscInt     room = 0; /* for so many iterations */
+  PetscInt     rows = 0; /* that the last solve has made */
+};
+
+struct CGFusedTrust {
+  PetscReal radius      = 0;           /* 0: there is no trust region */
+  PetscReal target      = 0;           /* a solve ends where the objective falls below this, if this is negative */
+  PetscBool wants_model = PETSC_FALSE; /* norm and objective are to be kept */
+  PetscBool has_model   = PETSC_FALSE; /* they are those of the last solve */
+  PetscReal norm_x = 0, objective = 0;
+};
+
 struct CGColumnsWork;
 
 template <typename Object>
@@ -54,19 +96,7 @@ struct KSP_CGFused {
 
   KSPConsolidated consolidated; /* where ranks have come together */
 
-  /* the last solve */
-  PetscBool   solved  = PETSC_FALSE;    /* there has been one */
-  PetscBool   several = PETSC_FALSE;    /* it had several ranks */
-  FusedReason why;                      /* why it took the general path; none if it did not */
-  NCCL       *nccl       = nullptr;     /* it made the sums and the exchange */
-  const char *why_mpi    = "";          /* why it did not, where the GPUs could have decided otherwise */
-  PetscBool   has_cycle  = PETSC_FALSE; /* with own products, M was a cycle of multigrid */
-  const char *one_by_one = nullptr;     /* why the host decided about each iteration before the next one, null if it did not */
-  SolveLook  *look       = nullptr;     /* what the preconditioner wants of the solve that runs */
-  CGRange     range;
-  PetscInt    before = 0;     /* iterations before the residual was computed anew, since its recurrence had lost it */
-  PetscReal   began  = 0;     /* the norm that followed, or the first one */
-  bool        fits   = false; /* the residual is that of a right-hand side without its part in the null space of the matrix */
+  CGFusedSolve solve;
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */
@@ -74,14 +104,7 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
-  /* where the host has the matrix and the vectors */
-  PetscBool    x_away      = PETSC_FALSE; /* x of the iteration that the program looks at is there alone */
-  PetscBool    sent        = PETSC_FALSE; /* the last solve has worked with copies, whose residual is there alone */
-  PetscScalar *arrays      = nullptr;     /* [5 array_rows] on the GPU: b, x, r, z, and p */
-  LocalInt     array_rows  = 0;
-  PetscScalar *jacobi      = nullptr; /* [jacobi_rows] M of PCJACOBI on the GPU, wherever vectors are */
-  LocalInt     jacobi_rows = 0;
-  FusedRows    rows_sent;
+  CGFusedCopies copies;
 
   Exchange  exchange;                    /* of the ghosts of A */
   PetscBool same_exchange = PETSC_FALSE; /* it can stay, on all ranks */
@@ -90,17 +113,8 @@ struct KSP_CGFused {
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
   CGFusedBlock   block_solve;
 
-  /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
-  PetscScalar *e = nullptr, *d = nullptr;
-  PetscInt     lanczos = 0; /* iterations that there is room for */
-  PetscInt     rows    = 0; /* that the last solve has made */
-
-  /* the trust region */
-  PetscReal radius      = 0;           /* 0: there is none */
-  PetscReal target      = 0;           /* a solve ends where the objective falls below this, if this is negative */
-  PetscBool wants_model = PETSC_FALSE; /* norm and objective are to be kept */
-  PetscBool has_model   = PETSC_FALSE; /* they are those of the last solve */
-  PetscReal norm_x = 0, objective = 0;
+  CGFusedLanczos lanczos;
+  CGFusedTrust   trust;
 };
 
 /* ------------------------------------- cgfused_record.cxx ------------------------------------- */
@@ -108,7 +122,7 @@ struct KSP_CGFused {
 /* The iterations after which the preconditioner looks at the solve. */
 inline LocalInt CGFusedNextLook(const KSP_CGFused *cg)
 {
-  return cg->look ? (LocalInt)PetscMin(cg->look->next, (PetscInt)LOCAL_INT_MAX) : LOCAL_INT_MAX;
+  return cg->solve.look ? (LocalInt)PetscMin(cg->solve.look->next, (PetscInt)LOCAL_INT_MAX) : LOCAL_INT_MAX;
 }
 
 /* What follows the norm of an iteration: history, monitors, the convergence test, and the look of the preconditioner. */

@@ -66,13 +66,13 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, FusedReason 
   PetscBool    none;
 
   PetscFunctionBegin;
-  *M             = CGFusedPreconditioner{};
-  *why           = FusedReason{};
-  cg->nccl       = nullptr;
-  cg->why_mpi    = "";
-  cg->one_by_one = FusedWhyOneByOne(ksp);
+  *M                   = CGFusedPreconditioner{};
+  *why                 = FusedReason{};
+  cg->solve.nccl       = nullptr;
+  cg->solve.why_mpi    = "";
+  cg->solve.one_by_one = FusedWhyOneByOne(ksp);
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
-  if (cg->several || !emulated_solvers || (!none && !M->jacobi)) why->text = "what the emulator has not";
+  if (cg->solve.several || !emulated_solvers || (!none && !M->jacobi)) why->text = "what the emulator has not";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -237,7 +237,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
   record.set_ups++;
   const double counted = frozen ? 0 : record.candidate.set_up / (refill ? 2 : 1);
   PetscCall(AUTOCost(pc, counted, end - begin, &record.set_up_cost));
-  s->work += record.set_up_cost;
+  s->counts.work += record.set_up_cost;
   if (*works) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscInfo(pc, "%s: %s\n", record.candidate.name.c_str(), record.why.c_str()));
   PetscCall(AUTODrop(pc, k));
@@ -303,7 +303,7 @@ static PetscErrorCode Probe_AUTO(PC pc)
   PetscCall(PetscTime(&begin));
   PetscCall(AUTOProbe(pc->pmat, &s->seen));
   PetscCall(PetscTime(&end));
-  s->look_seconds += end - begin;
+  s->counts.look_seconds += end - begin;
   if (!s->seen.indefinite) PetscFunctionReturn(PETSC_SUCCESS);
   s->next = -1;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
@@ -400,8 +400,8 @@ static PetscErrorCode FreeRecords(PC_AUTO *s)
   PetscCall(VecDestroy(&s->t));
   s->records.clear();
   s->acting = s->usual = -1;
-  s->solves = s->set_ups = s->taken_over = s->trial_count = s->its = 0;
-  s->work = s->on_trials = 0;
+  s->counts.solves = s->counts.set_ups = s->counts.taken_over = s->counts.trial_count = s->counts.its = 0;
+  s->counts.work = s->counts.on_trials = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -417,7 +417,7 @@ static PetscErrorCode BeginAnew(PC pc)
   PetscCall(PetscTime(&begin));
   PetscCall(AUTOLook(pc->pmat, &s->seen));
   PetscCall(PetscTime(&end));
-  s->look_seconds = end - begin;
+  s->counts.look_seconds = end - begin;
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -451,7 +451,7 @@ static PetscErrorCode PCSetUp_AUTO(PC pc)
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), code, "look at its nonzeros", &changed));
   if (changed) PetscCall(BeginAnew(pc));
   AUTOForgetSolve(s);
-  s->set_ups++;
+  s->counts.set_ups++;
   if (s->acting >= 0) PetscCall(AUTOTake(pc, s->acting, &found));
   if (!found) {
     s->acting = -1;
@@ -609,12 +609,13 @@ static PetscErrorCode PCView_AUTO(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "nothing is chosen yet\n"));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(ViewSeen(s->seen, s->look_seconds, viewer));
+  PetscCall(ViewSeen(s->seen, s->counts.look_seconds, viewer));
   PetscCall(ViewRecords(s, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "since these nonzeros: %" PetscInt_FMT " solves, %" PetscInt_FMT " taken over, %" PetscInt_FMT
                                    " trials; they cost as much as %.0f %s\n",
-                                   s->solves, s->taken_over, s->trial_count, s->by == PC_AUTO_BY_COUNTS ? s->work : 1e3 * s->work,
+                                   s->counts.solves, s->counts.taken_over, s->counts.trial_count,
+                                   s->by == PC_AUTO_BY_COUNTS ? s->counts.work : 1e3 * s->counts.work,
                                    s->by == PC_AUTO_BY_COUNTS ? "iterations with jacobi" : "milliseconds"));
   PetscCall(ViewAdvice(s, viewer));
   if (s->acting < 0) PetscFunctionReturn(PETSC_SUCCESS);

@@ -88,6 +88,14 @@ struct AUTORecord {
   std::string   why;                              /* it failed, or was left */
 };
 
+struct AUTOCounts {
+  PetscInt       solves = 0, set_ups = 0, taken_over = 0, trial_count = 0;
+  PetscInt       its  = 0;                /* of the last solve, by all candidates */
+  double         work = 0, on_trials = 0; /* costs since the nonzeros are what they are */
+  PetscInt       looks        = 0;
+  PetscLogDouble look_seconds = 0;
+};
+
 struct PC_AUTO {
   static const OptionTable<PC> options;
 
@@ -103,13 +111,9 @@ struct PC_AUTO {
   int                        usual  = -1;   /* while another one is on trial: the one that was acting */
   int                        next   = -1;   /* the one that is to follow, where the course of a solve has told */
   MatPattern                 nonzeros;
-  PetscInt                   solves = 0, set_ups = 0, taken_over = 0, trial_count = 0;
-  PetscInt                   its  = 0;                /* of the last solve, by all candidates */
-  double                     work = 0, on_trials = 0; /* costs since the nonzeros are what they are */
-  PetscInt                   looks        = 0;
-  PetscLogDouble             look_seconds = 0;
-  bool                       free         = true; /* the solver takes preconditioners that are not symmetric, or is not known */
-  std::string                solver;              /* the type of the last KSP */
+  AUTOCounts                 counts;
+  bool                       free = true; /* the solver takes preconditioners that are not symmetric, or is not known */
+  std::string                solver;      /* the type of the last KSP */
   std::string                prefix;
   SolveLook                 *look = nullptr;           /* at the solve that runs */
   Vec                        r = nullptr, t = nullptr; /* for work, where a claim of the solver's is looked at */

@@ -213,7 +213,7 @@ PetscErrorCode AUTORun(PC pc, KSP ksp, SolveFn solve, AUTOOutcome *outcome)
   PC_AUTO          *s      = (PC_AUTO *)pc->data;
   const AUTORecord &record = s->records[s->acting];
   const bool        others = AUTOFirstFresh(s) >= 0 || AUTOBestLeft(s) >= 0;
-  const PetscInt    known  = record.solves ? 2 * s->its : 0; /* that it takes as long as before is no surprise */
+  const PetscInt    known  = record.solves ? 2 * s->counts.its : 0; /* that it takes as long as before is no surprise */
   Course            c(pc, solve);
   MatGroup         *group;
   PetscBool         looks, ends;

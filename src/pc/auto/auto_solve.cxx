@@ -60,7 +60,7 @@ static PetscErrorCode Confirms(PC pc, KSP ksp, PetscReal *norm, bool *confirms)
 /* What a solve with this candidate costs on average, with its part of the set-ups. */
 static double PerSolve(const PC_AUTO *s, const AUTORecord &record)
 {
-  return record.solve_cost + record.set_up_cost * s->set_ups / PetscMax(s->solves, 1);
+  return record.solve_cost + record.set_up_cost * s->counts.set_ups / PetscMax(s->counts.solves, 1);
 }
 
 /* The candidate that is to be tried now, or -1. All ranks get the same. */
@@ -77,7 +77,7 @@ static int DueForTrial(const PC_AUTO *s)
     if ((int)k == s->acting || other.solves || other.failed || other.candidate.fallback || !AUTOHolds(other.candidate, words))
       continue;
     const double cost = unit * other.candidate.set_up + PerSolve(s, usual);
-    return s->on_trials + cost <= s->trials * s->work ? (int)k : -1;
+    return s->counts.on_trials + cost <= s->trials * s->counts.work ? (int)k : -1;
   }
   return -1;
 }
@@ -89,9 +89,9 @@ static PetscErrorCode BeginTrial(PC pc, int k)
   bool      works;
 
   PetscFunctionBegin;
-  s->trial_count++;
+  s->counts.trial_count++;
   PetscCall(AUTOTake(pc, k, &works));
-  s->on_trials += s->records[k].set_up_cost;
+  s->counts.on_trials += s->records[k].set_up_cost;
   s->acting = works ? k : usual;
   s->usual  = works ? usual : -1;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -190,8 +190,8 @@ static PetscErrorCode RunOnce(PC pc, KSP ksp, SolveFn solve, PetscReal *refuted,
   double cost;
 
   PetscCall(AUTOCost(pc, ksp->its * record.candidate.iteration, end - begin, &cost));
-  s->work += cost;
-  if (s->usual >= 0) s->on_trials += cost;
+  s->counts.work += cost;
+  if (s->usual >= 0) s->counts.on_trials += cost;
   record.its        = (more ? record.its : 0) + ksp->its;
   record.solve_cost = (more ? record.solve_cost : 0) + cost;
   record.seconds    = (more ? record.seconds : 0) + end - begin;
@@ -236,7 +236,7 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
   else if (s->usual >= 0) PetscCall(EndTrial(pc, false));
   else if (ended && PCReuseIsFrozen(last.pc)) {
     PetscCall(PCReuseRefresh(last.pc, &found));
-    s->work += last.candidate.set_up / 2;
+    s->counts.work += last.candidate.set_up / 2;
   } else {
     if (ended) {
       const bool limited = why == KSP_DIVERGED_ITS && last.its == last.candidate.limit && last.its < settings.max_it;
@@ -247,7 +247,7 @@ static PetscErrorCode TakeOver(PC pc, KSP ksp, const SolveSettings &settings, So
       last.why = std::string(KSPConvergedReasons[why]) + " after " + std::to_string(last.its) + " iterations";
     }
     PetscCall(AUTOTakeNext(pc, &found));
-    s->taken_over += found;
+    s->counts.taken_over += found;
   }
   if (!found) ksp->reason = why;
   *goes_on = found;
@@ -279,7 +279,7 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
   PetscFunctionBegin;
   const int due = settings.max_it < kFewIterations ? -1 : DueForTrial(s);
   if (due >= 0) PetscCall(BeginTrial(pc, due));
-  s->solves++;
+  s->counts.solves++;
   while (goes_on) {
     {
       const PetscInt limit = LimitOf(s, settings.max_it), done = outcome == AUTOOutcome::GOES_ON ? s->records[s->acting].its : 0;
@@ -293,8 +293,8 @@ static PetscErrorCode SolveUntil(PC pc, KSP ksp, SolveFn solve, const SolveSetti
     else if (ksp->reason > 0) s->records[s->acting].failed = false;
     else PetscCall(TakeOver(pc, ksp, settings, start, outcome, &goes_on));
   }
-  ksp->its = s->its = its;
-  const bool all    = std::all_of(s->records.begin(), s->records.end(), [](const AUTORecord &record) { return record.failed; });
+  ksp->its = s->counts.its = its;
+  const bool all = std::all_of(s->records.begin(), s->records.end(), [](const AUTORecord &record) { return record.failed; });
   if (ksp->reason < 0 && all) PetscCall(BeginWithFirst(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -354,5 +354,5 @@ bool PCOnlyWatches(PC pc)
 
 bool PCLearns(PC pc)
 {
-  return PCOnlyWatches(pc) && !((const PC_AUTO *)pc->data)->solves;
+  return PCOnlyWatches(pc) && !((const PC_AUTO *)pc->data)->counts.solves;
 }

@@ -124,30 +124,30 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   for (int t = 0; t < 2; t++) {
     PetscCall(BSRDestroy(&bisai->N[t]));
     PetscCall(BSRDestroy(&bisai->R[t]));
-    PetscCall(BSRDestroy(&bisai->Nt[t]));
-    PetscCall(BSRDestroy(&bisai->Rt[t]));
+    PetscCall(BSRDestroy(&bisai->transposes.N[t]));
+    PetscCall(BSRDestroy(&bisai->transposes.R[t]));
     PetscCall(BISAIColumnsDestroy(&bisai->columns[t]));
-    PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->order[t]));
-    bisai->host_order[t].clear();
+    PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->factors.order[t]));
+    bisai->factors.host_order[t].clear();
   }
-  PetscCall(BSRDestroy(&bisai->blocks));
-  PetscCall(MatDestroy(&bisai->baij));
-  PetscCall(MatDestroy(&bisai->petsc));
-  PetscCall(BlockLUDestroy(&bisai->host_lu));
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BILUPlanDestroy_CUDA(&bisai->plan));
-  else PetscCall(BILUPlanDestroy_Host(&bisai->plan));
-  PetscCall(BlockLUDestroy(&bisai->lu));
+  PetscCall(BSRDestroy(&bisai->factors.blocks));
+  PetscCall(MatDestroy(&bisai->factors.baij));
+  PetscCall(MatDestroy(&bisai->factors.petsc));
+  PetscCall(BlockLUDestroy(&bisai->factors.host_lu));
+  if (PetscMemTypeDevice(bisai->where)) PetscCall(BILUPlanDestroy_CUDA(&bisai->factors.plan));
+  else PetscCall(BILUPlanDestroy_Host(&bisai->factors.plan));
+  PetscCall(BlockLUDestroy(&bisai->factors.lu));
   PetscCall(ArrayDestroy(bisai->work.where, &bisai->work.data));
-  PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors));
-  bisai->vector_columns = 0;
-  bisai->work           = BISAIWork{};
-  bisai->factor_stats   = BILUStats{};
-  bisai->stats          = BISAIStats{};
-  bisai->turned         = false;
-  bisai->own_factor     = false;
-  bisai->by_petsc       = false;
-  bisai->reused         = PETSC_FALSE;
-  bisai->built          = false;
+  PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors.data));
+  bisai->vectors.columns    = 0;
+  bisai->work               = BISAIWork{};
+  bisai->factors.stats      = BILUStats{};
+  bisai->stats              = BISAIStats{};
+  bisai->transposes.current = false;
+  bisai->factors.own        = false;
+  bisai->factors.by_petsc   = false;
+  bisai->reused             = PETSC_FALSE;
+  bisai->built              = false;
   PetscCall(PCReset_Local(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -174,15 +174,17 @@ static PetscErrorCode Invert_BISAI(PC pc, PetscBool keep)
       BISAIStats ignored{};
 
       PetscCall(PetscLogEventBegin(FinePC_BISAIPattern, pc, 0, 0, 0));
-      PetscCall(pattern(&bisai->lu, t, diagonal, (LocalInt)power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
-      if (by_columns) PetscCall(columns(&bisai->lu, t, diagonal, &bisai->N[t], &bisai->columns[t], &bisai->stats));
-      if (params->sweeps) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
+      PetscCall(
+        pattern(&bisai->factors.lu, t, diagonal, (LocalInt)power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
+      if (by_columns) PetscCall(columns(&bisai->factors.lu, t, diagonal, &bisai->N[t], &bisai->columns[t], &bisai->stats));
+      if (params->sweeps)
+        PetscCall(pattern(&bisai->factors.lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
       PetscCall(PetscLogEventEnd(FinePC_BISAIPattern, pc, 0, 0, 0));
     }
     PetscCall(PetscLogEventBegin(FinePC_BISAIValues, pc, 0, 0, 0));
-    PetscCall(invert(&bisai->lu, t, diagonal, params, by_columns ? &bisai->columns[t] : nullptr, &bisai->N[t], &bisai->work,
+    PetscCall(invert(&bisai->factors.lu, t, diagonal, params, by_columns ? &bisai->columns[t] : nullptr, &bisai->N[t], &bisai->work,
                      &bisai->stats));
-    if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
+    if (params->sweeps) PetscCall(negate(&bisai->factors.lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
     PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
   if (!keep) PetscCall(BISAINeedVectors(bisai, 1));
@@ -199,7 +201,7 @@ static PetscInt64 LostNumbers(const PC_BISAI *bisai)
 static PetscErrorCode DescribeFailure_BISAI(PC pc, PCLocalOutcome *outcome)
 {
   PC_BISAI        *bisai  = (PC_BISAI *)pc->data;
-  const BILUStats *stats  = &bisai->factor_stats;
+  const BILUStats *stats  = &bisai->factors.stats;
   const PetscInt64 lost   = LostNumbers(bisai);
   const bool       single = bisai->params.factor_precision == FINEPC_SINGLE;
   char             block[64];
@@ -252,13 +254,13 @@ static PetscErrorCode Prepare_BISAI(PC pc, PetscBool *keep)
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   PetscCall(MatGetLocalSize(pc->pmat, &all, nullptr));
   PetscCall(LocalIntCast(all, "rows", &rows));
-  *keep =
-    (PetscBool)(bisai->built && bisai->same_nonzeros && bisai->where == where && bisai->bs == bs && bisai->by_petsc == by_petsc);
+  *keep = (PetscBool)(bisai->built && bisai->same_nonzeros && bisai->where == where && bisai->bs == bs &&
+                      bisai->factors.by_petsc == by_petsc);
   if (!*keep) PetscCall(PCReset_BISAI(pc));
   PetscCall(PCLocalPlace(pc, where, rows));
-  bisai->built    = false;
-  bisai->turned   = false;
-  bisai->by_petsc = by_petsc;
+  bisai->built              = false;
+  bisai->transposes.current = false;
+  bisai->factors.by_petsc   = by_petsc;
   for (int t = 0; t < 2; t++) {
     bisai->stats.fallback_lines[t] = 0;
     bisai->stats.lost_entries[t]   = 0;
@@ -296,7 +298,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc, PCLocalOutcome *outcome)
   PetscFunctionBegin;
   PetscCall(Prepare_BISAI(pc, &keep));
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
-  PetscCall(MatGetBSR(pc->pmat, bisai->by_petsc ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->blocks, &mat));
+  PetscCall(MatGetBSR(pc->pmat, bisai->factors.by_petsc ? PETSC_MEMTYPE_HOST : bisai->where, keep, &bisai->factors.blocks, &mat));
   PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   bisai->bs           = mat.A.bs;
   bisai->n            = mat.A.n;
@@ -308,7 +310,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc, PCLocalOutcome *outcome)
                        keep, outcome);
   PetscCall(MatRestoreBSR(&mat));
   PetscCall(code);
-  if (!bisai->factor_stats.failure && !outcome->reason) {
+  if (!bisai->factors.stats.failure && !outcome->reason) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
     const PetscErrorCode invert_code = CallGuarded(Invert_BISAI, pc, keep);
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
@@ -349,7 +351,7 @@ static PetscErrorCode PCFinePCGetApplyBytes_BISAI(PC pc, PetscLogDouble *bytes)
   if (!bisai->built) PetscFunctionReturn(PETSC_SUCCESS);
   for (int t = 0; t < 2; t++)
     *bytes += (PetscLogDouble)((1 + sweeps) * BSRBytes(&bisai->N[t]) + sweeps * BSRBytes(&bisai->R[t]) + (2 + 6 * sweeps) * vector);
-  for (int t = 0; t < 2; t++) *bytes += bisai->order[t] ? (PetscLogDouble)(2 * vector) : 0;
+  for (int t = 0; t < 2; t++) *bytes += bisai->factors.order[t] ? (PetscLogDouble)(2 * vector) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -7,15 +7,15 @@
 
 PetscErrorCode BISAINeedVectors(PC_BISAI *bisai, LocalInt columns)
 {
-  const int    vectors = bisai->params.sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1;
+  const int    vectors = bisai->params.sweeps || bisai->factors.order[0] || bisai->factors.order[1] ? VECTORS : 1;
   const size_t bytes   = (size_t)bisai->n * bisai->bs * sizeof(PetscScalar);
 
   PetscFunctionBegin;
-  if (bisai->vector_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors));
-  bisai->vector_columns = 0;
-  PetscCall(ArrayCreate(vectors * columns * bytes, bisai->where, (void **)&bisai->vectors));
-  bisai->vector_columns = columns;
+  if (bisai->vectors.columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors.data));
+  bisai->vectors.columns = 0;
+  PetscCall(ArrayCreate(vectors * columns * bytes, bisai->where, (void **)&bisai->vectors.data));
+  bisai->vectors.columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -28,7 +28,7 @@ struct Columns {
 static Columns WorkColumns(const PC_BISAI *bisai, int number)
 {
   const LocalInt rows = bisai->n * bisai->bs;
-  return {bisai->vectors + (size_t)number * bisai->vector_columns * rows, rows};
+  return {bisai->vectors.data + (size_t)number * bisai->vectors.columns * rows, rows};
 }
 
 /* Y = Z + W X, or Y = W X if there is no Z. */
@@ -79,14 +79,15 @@ static PetscErrorCode NeedTransposes(PC pc)
   const auto transpose = PetscMemTypeDevice(bisai->where) ? BSRTranspose_CUDA : BSRTranspose_Host;
 
   PetscFunctionBegin;
-  if (bisai->turned) PetscFunctionReturn(PETSC_SUCCESS);
+  if (bisai->transposes.current) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
   for (int t = 0; t < 2; t++) {
-    PetscCall(transpose(&bisai->N[t], (PetscBool)(bisai->Nt[t].i != nullptr), &bisai->Nt[t]));
-    if (bisai->params.sweeps) PetscCall(transpose(&bisai->R[t], (PetscBool)(bisai->Rt[t].i != nullptr), &bisai->Rt[t]));
+    PetscCall(transpose(&bisai->N[t], (PetscBool)(bisai->transposes.N[t].i != nullptr), &bisai->transposes.N[t]));
+    if (bisai->params.sweeps)
+      PetscCall(transpose(&bisai->R[t], (PetscBool)(bisai->transposes.R[t].i != nullptr), &bisai->transposes.R[t]));
   }
   PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
-  bisai->turned = true;
+  bisai->transposes.current = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -108,8 +109,8 @@ PetscErrorCode BISAIApply(PC pc, PetscBool transpose, LocalInt columns, const Pe
   PC_BISAI        *bisai = (PC_BISAI *)pc->data;
   const size_t     bs2   = (size_t)bisai->bs * bisai->bs;
   const Columns    x{(PetscScalar *)X, ldx}, y{Y, ldy}; /* x is only read */
-  const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
-  const LocalInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
+  const BSR *const N = transpose ? bisai->transposes.N : bisai->N, *const R = transpose ? bisai->transposes.R : bisai->R;
+  const LocalInt *const from = bisai->factors.order[transpose ? 1 : 0], *const to = bisai->factors.order[transpose ? 0 : 1];
   const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
   /* Whether the unit diagonal is not stored, which is so for NL without sweeps. */
   const auto unit = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };

@@ -20,6 +20,35 @@ struct OptionTable;
 */
 enum { VECTOR_MIDDLE, VECTOR_RESIDUAL, VECTOR_IN, VECTOR_OUT, VECTORS };
 
+/* The factors L and U, and what the next set-up on the same pattern finds of them. */
+struct BISAIFactors {
+  bool      by_petsc = false; /* whose factors the option has come to */
+  bool      own      = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
+  BILUStats stats    = {};
+  BSR       blocks   = {};      /* blocks of the operator, if the operator does not have them in the right memory */
+  Mat       baij     = nullptr; /* a MATSEQBAIJ of these blocks, for PETSc's factorization */
+  Mat       petsc    = nullptr; /* PETSc's factor */
+  BlockLU   host_lu  = {}; /* the layout of PETSc's factor, if the inverses are on the device; the values are lent in a set-up */
+  BlockLU   lu       = {}; /* the factor in the memory of the inverses; on the host, the layout of PETSc's factor likewise */
+  BILUPlan *plan     = nullptr;
+  LocalInt *order[2] = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
+
+  std::vector<LocalInt> host_order[2]; /* [n] `order` on the host, or empty */
+};
+
+/* Transposes of N and R, made when PCApplyTranspose() is called */
+struct BISAITransposes {
+  BSR  N[2]    = {};
+  BSR  R[2]    = {};
+  bool current = false; /* whether they have the values of the last set-up */
+};
+
+/* Room for vectors between the factors */
+struct BISAIVectors {
+  PetscScalar *data    = nullptr; /* [VECTORS] of room for columns * n * bs, or VECTOR_MIDDLE alone */
+  LocalInt     columns = 0;       /* 1 from the set-up on, and more after an apply to several columns */
+};
+
 struct PC_BISAI : PC_Local {
   static const OptionTable<PC> options;
 
@@ -34,40 +63,25 @@ struct PC_BISAI : PC_Local {
 
   /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
   bool         built        = false;
-  bool         by_petsc     = false; /* whose factors `factor` has come to */
-  LocalInt     bs           = 1;     /* rows of a block */
-  LocalInt     n            = 0;     /* block rows of this rank */
-  LocalInt     operator_nnz = 0;     /* blocks of the rank's diagonal block */
-  BSR          N[2]         = {};    /* NL and NU */
-  BSR          R[2]         = {};    /* -L and -U, for the relaxation */
-  BISAIColumns columns[2]   = {};    /* of L and U and their inverses, where these are computed by columns */
-  LocalInt    *order[2]     = {};    /* [n] the operator's rows, and its columns, in the order of the factor; or null */
-  BILUStats    factor_stats = {};
-  bool         own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
+  LocalInt     bs           = 1;  /* rows of a block */
+  LocalInt     n            = 0;  /* block rows of this rank */
+  LocalInt     operator_nnz = 0;  /* blocks of the rank's diagonal block */
+  BSR          N[2]         = {}; /* NL and NU */
+  BSR          R[2]         = {}; /* -L and -U, for the relaxation */
+  BISAIColumns columns[2]   = {}; /* of L and U and their inverses, where these are computed by columns */
   BISAIStats   stats        = {};
   PetscBool    reused       = PETSC_FALSE; /* whether the last set-up kept all patterns */
 
   /* What the next set-up on the same pattern finds, and what an apply needs. */
-  BSR          blocks  = {};      /* blocks of the operator, if the operator does not have them in the right memory */
-  Mat          baij    = nullptr; /* a MATSEQBAIJ of these blocks, for PETSc's factorization */
-  Mat          petsc   = nullptr; /* PETSc's factor */
-  BlockLU      host_lu = {}; /* the layout of PETSc's factor, if the inverses are on the device; the values are lent in a set-up */
-  BlockLU      lu      = {}; /* the factor in the memory of the inverses; on the host, the layout of PETSc's factor likewise */
-  BILUPlan    *plan    = nullptr;
-  BISAIWork    work    = {};
-  BSR          Nt[2]   = {};      /* transposes of N, made when PCApplyTranspose() is called */
-  BSR          Rt[2]   = {};      /* transposes of R, likewise */
-  bool         turned  = false;   /* whether the transposes have the values of the last set-up */
-  PetscScalar *vectors = nullptr; /* [VECTORS] of room for vector_columns * n * bs, or VECTOR_MIDDLE alone */
-
-  LocalInt vector_columns = 0; /* 1 from the set-up on, and more after an apply to several columns */
-
-  std::vector<LocalInt> host_order[2]; /* [n] `order` on the host, or empty */
+  BISAIFactors    factors;
+  BISAIWork       work = {};
+  BISAITransposes transposes;
+  BISAIVectors    vectors;
 };
 
 /*
-   Gets the triangular factors of the operator into bisai->lu, from PETSc or from block ILU(0) of our own; with keep, on the
-   patterns of the last time. If the operator cannot be factored, factor_stats or the outcome tells why.
+   Gets the triangular factors of the operator into bisai->factors.lu, from PETSc or from block ILU(0) of our own; with keep, on the
+   patterns of the last time. If the operator cannot be factored, factors.stats or the outcome tells why.
 */
 PetscErrorCode BISAIGetTriangularFactors(PC, const BSRMat *, PetscBool keep, PCLocalOutcome *);
 

@@ -23,20 +23,20 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   if (mat->local) PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* and MATSEQBAIJCUDA */
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, bisai->baij, 0, 0, 0));
-  if (!bisai->baij) {
-    PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
-    PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
-    PetscCall(MatSetType(bisai->baij, MATSEQBAIJ));
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, bisai->factors.baij, 0, 0, 0));
+  if (!bisai->factors.baij) {
+    PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->factors.baij));
+    PetscCall(MatSetSizes(bisai->factors.baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
+    PetscCall(MatSetType(bisai->factors.baij, MATSEQBAIJ));
     const PetscInts i(B->i, (size_t)B->n + 1), j(B->j, B->nnz);
-    PetscCall(MatSeqBAIJSetPreallocationCSR(bisai->baij, B->bs, i, j, nullptr));
+    PetscCall(MatSeqBAIJSetPreallocationCSR(bisai->factors.baij, B->bs, i, j, nullptr));
   }
-  PetscCall(MatSeqBAIJGetArray(bisai->baij, &a));
+  PetscCall(MatSeqBAIJGetArray(bisai->factors.baij, &a));
   PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
-  PetscCall(MatSeqBAIJRestoreArray(bisai->baij, &a));
-  PetscCall(PetscObjectStateIncrease((PetscObject)bisai->baij));
-  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, bisai->baij, 0, 0, 0));
-  *A = bisai->baij;
+  PetscCall(MatSeqBAIJRestoreArray(bisai->factors.baij, &a));
+  PetscCall(PetscObjectStateIncrease((PetscObject)bisai->factors.baij));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, bisai->factors.baij, 0, 0, 0));
+  *A = bisai->factors.baij;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -50,16 +50,16 @@ static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const M
 
     PetscCall(ISIdentity(order[t], &identity));
     if (identity) continue;
-    bisai->host_order[t].resize(bisai->n);
+    bisai->factors.host_order[t].resize(bisai->n);
     PetscCall(ISGetIndices(order[t], &index));
-    std::copy_n(index, bisai->n, bisai->host_order[t].begin());
+    std::copy_n(index, bisai->n, bisai->factors.host_order[t].begin());
     PetscCall(ISRestoreIndices(order[t], &index));
-    PetscCall(ArrayCreate(bisai->n * sizeof(LocalInt), bisai->where, (void **)&bisai->order[t]));
-    PetscCall(
-      ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(LocalInt), bisai->where, PETSC_MEMTYPE_HOST));
+    PetscCall(ArrayCreate(bisai->n * sizeof(LocalInt), bisai->where, (void **)&bisai->factors.order[t]));
+    PetscCall(ArrayCopy(bisai->factors.order[t], bisai->factors.host_order[t].data(), bisai->n * sizeof(LocalInt), bisai->where,
+                        PETSC_MEMTYPE_HOST));
   }
-  PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->petsc));
-  PetscCall(MatILUFactorSymbolic(bisai->petsc, A, order[0], order[1], info));
+  PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->factors.petsc));
+  PetscCall(MatILUFactorSymbolic(bisai->factors.petsc, A, order[0], order[1], info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -119,10 +119,10 @@ static PetscErrorCode ReadFactor(Mat factor, LocalInt bs, PetscBool keep, BlockL
 
 PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *bisai)
 {
-  BlockLU *F = PetscMemTypeDevice(bisai->where) ? &bisai->host_lu : &bisai->lu;
+  BlockLU *F = PetscMemTypeDevice(bisai->where) ? &bisai->factors.host_lu : &bisai->factors.lu;
 
   PetscFunctionBegin;
-  if (bisai->petsc && F->a) PetscCall(MatSeqBAIJRestoreArray(bisai->petsc, &F->a));
+  if (bisai->factors.petsc && F->a) PetscCall(MatSeqBAIJRestoreArray(bisai->factors.petsc, &F->a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -152,15 +152,15 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
 {
   PC_BISAI       *bisai = (PC_BISAI *)pc->data;
   const bool      copy  = PetscMemTypeDevice(bisai->where);
-  BlockLU        *F     = copy ? &bisai->host_lu : &bisai->lu;
+  BlockLU        *F     = copy ? &bisai->factors.host_lu : &bisai->factors.lu;
   const LocalInt *order[2];
   Mat             A = nullptr;
   MatFactorInfo   info;
   MatFactorError  error;
 
   PetscFunctionBegin;
-  PetscCall(BILUCheck_Host(&mat->A, &bisai->factor_stats));
-  if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(BILUCheck_Host(&mat->A, &bisai->factors.stats));
+  if (bisai->factors.stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatFactorInfoInitialize(&info));
   info.levels    = (PetscReal)bisai->levels;
   info.fill      = 1;
@@ -171,27 +171,27 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
   if (!keep) PetscCall(FactorSymbolic_BISAI(bisai, A, &info));
-  PetscCall(MatFactorClearError(bisai->petsc));
+  PetscCall(MatFactorClearError(bisai->factors.petsc));
   PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* an error must not end the program here, since it is handled below */
-  PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
+  PetscCall(MatLUFactorNumeric(bisai->factors.petsc, A, &info));
   PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
-  PetscCall(MatFactorGetError(bisai->petsc, &error));
+  PetscCall(MatFactorGetError(bisai->factors.petsc, &error));
   if (error && error != MAT_FACTOR_NUMERIC_ZEROPIVOT) {
     outcome->reason = (PCFailedReason)error;
     PetscCall(PetscStrncpy(outcome->text, "PETSc's factorization failed: use -pc_bisai_factor finepc", sizeof(outcome->text)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
-  PetscCall(ReadFactor(bisai->petsc, bisai->bs, keep, F));
-  PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
-  for (int t = 0; t < 2; t++) order[t] = bisai->host_order[t].empty() ? nullptr : bisai->host_order[t].data();
-  if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
-  bisai->own_factor = error || bisai->factor_stats.singular_blocks;
-  if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->factors.petsc, 0, 0, 0));
+  PetscCall(ReadFactor(bisai->factors.petsc, bisai->bs, keep, F));
+  PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->factors.petsc, 0, 0, 0));
+  for (int t = 0; t < 2; t++) order[t] = bisai->factors.host_order[t].empty() ? nullptr : bisai->factors.host_order[t].data();
+  if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factors.stats));
+  bisai->factors.own = error || bisai->factors.stats.singular_blocks;
+  if (bisai->factors.own) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factors.stats));
   if (copy) {
-    PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
-    PetscCall(CopyFactor_BISAI(F, bisai->where, keep, &bisai->lu));
-    PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+    PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->factors.petsc, 0, 0, 0));
+    PetscCall(CopyFactor_BISAI(F, bisai->where, keep, &bisai->factors.lu));
+    PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->factors.petsc, 0, 0, 0));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -205,11 +205,13 @@ static PetscErrorCode FactorByOurselves(PC pc, const BSRView *A, PetscBool keep)
   PetscFunctionBegin;
   if (!keep) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIAnalyse, pc, 0, 0, 0));
-    PetscCall((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, sweeps, &bisai->lu, &bisai->plan, &bisai->factor_stats));
+    PetscCall(
+      (device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, sweeps, &bisai->factors.lu, &bisai->factors.plan, &bisai->factors.stats));
     PetscCall(PetscLogEventEnd(FinePC_BISAIAnalyse, pc, 0, 0, 0));
-    if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    if (bisai->factors.stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall((device ? BILUFactor_CUDA : BILUFactor_Host)(A, sweeps, bisai->plan, &bisai->lu, &bisai->factor_stats));
+  PetscCall(
+    (device ? BILUFactor_CUDA : BILUFactor_Host)(A, sweeps, bisai->factors.plan, &bisai->factors.lu, &bisai->factors.stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,7 +268,8 @@ PetscErrorCode BISAIGetTriangularFactors(PC pc, const BSRMat *mat, PetscBool kee
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = bisai->by_petsc ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
+  const PetscErrorCode code =
+    bisai->factors.by_petsc ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
   PetscCall(PetscLogEventEnd(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

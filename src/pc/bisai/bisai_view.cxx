@@ -33,7 +33,7 @@ static PetscErrorCode ViewFactors_BISAI(PC pc, PetscViewer viewer)
 
   PetscFunctionBegin;
   if (done) {
-    const PetscInt mine = bisai->by_petsc ? 0 : bisai->factor_stats.levels;
+    const PetscInt mine = bisai->factors.by_petsc ? 0 : bisai->factors.stats.levels;
 
     PetscCallMPI(MPIU_Allreduce(&mine, &levels, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
   }
@@ -41,7 +41,7 @@ static PetscErrorCode ViewFactors_BISAI(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc where the matrix is on a GPU, by PETSc otherwise (auto)\n"));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (pc->setupcalled ? bisai->by_petsc : chooses ? petscs : bisai->factor == PC_BISAI_FACTOR_PETSC) {
+  if (pc->setupcalled ? bisai->factors.by_petsc : chooses ? petscs : bisai->factor == PC_BISAI_FACTOR_PETSC) {
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "factors by PETSc, on the host%s: ILU(%" PetscInt_FMT
                                      "), ordering %s, shift type %s, amount %g\n",
@@ -66,21 +66,21 @@ static PetscErrorCode ViewBuilt_BISAI(PC pc, PetscViewer viewer)
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
   const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
   PetscMPIInt     size;
-  PetscInt64      count[COUNTS] = {bisai->factor_stats.singular_blocks,
+  PetscInt64      count[COUNTS] = {bisai->factors.stats.singular_blocks,
                                    bisai->stats.fallback_lines[BISAI_LOWER],
                                    bisai->stats.fallback_lines[BISAI_UPPER],
                                    bisai->n,
                                    bisai->N[BISAI_LOWER].nnz,
                                    bisai->N[BISAI_UPPER].nnz,
                                    bisai->operator_nnz,
-                                   bisai->own_factor},
+                                   bisai->factors.own},
              sum[COUNTS];
   PetscInt64 max[MAXIMA] = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER],
                             (PetscInt64)bisai->stats.work_bytes},
              most[MAXIMA];
   PetscLogDouble bytes[BYTES] = {0,
-                                 (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
-                                                  BSRBytes(&bisai->blocks) + bisai->factor_stats.plan_bytes),
+                                 (PetscLogDouble)(BlockLUBytes(&bisai->factors.lu) + BlockLUBytes(&bisai->factors.host_lu) +
+                                                  BSRBytes(&bisai->factors.blocks) + bisai->factors.stats.plan_bytes),
                                  0},
                  all_bytes[BYTES];
 
@@ -88,9 +88,9 @@ static PetscErrorCode ViewBuilt_BISAI(PC pc, PetscViewer viewer)
   PetscCallMPI(MPI_Comm_size(comm, &size));
   for (int t = 0; t < 2; t++) bytes[KEPT] += (PetscLogDouble)BISAIColumnsBytes(&bisai->columns[t]);
   for (int t = 0; t < 2; t++) bytes[TO_APPLY] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
-  for (const BSR *W : {bisai->Nt, bisai->Rt})
+  for (const BSR *W : {bisai->transposes.N, bisai->transposes.R})
     for (int t = 0; t < 2; t++) bytes[TRANSPOSES] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
-  for (Mat kept : {bisai->baij, bisai->petsc}) {
+  for (Mat kept : {bisai->factors.baij, bisai->factors.petsc}) {
     MatInfo info;
 
     if (!kept) continue;
