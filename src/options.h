@@ -369,6 +369,18 @@ PetscErrorCode CopyOptionTable(Object from, Object to)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The operation that resets an object, takes away what its type has composed, and deletes its data. */
+template <typename Data, auto Reset, auto Compose, typename Object>
+PetscErrorCode DestroyData(Object object)
+{
+  PetscFunctionBegin;
+  PetscCall(Reset(object));
+  PetscCall(Compose(object, PETSC_FALSE));
+  delete (Data *)object->data;
+  object->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The operation of an object whose data has such a table. */
 template <typename Data, typename Object>
 PetscErrorCode SetFromOptionTable(Object object, OptionItems items)

@@ -345,16 +345,6 @@ static PetscErrorCode Compose_CGFused(KSP ksp, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
-{
-  PetscFunctionBegin;
-  PetscCall(KSPReset_CGFused(ksp));
-  PetscCall(Compose_CGFused(ksp, PETSC_FALSE));
-  delete (KSP_CGFused *)ksp->data;
-  ksp->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode KSPBuildSolution_CGFused(KSP ksp, Vec v, Vec *V)
 {
   const KSPConsolidated *c = &((const KSP_CGFused *)ksp->data)->consolidated;
@@ -396,7 +386,7 @@ static PetscErrorCode Create_CGFused(KSP ksp)
   ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_CGFused>>;
   ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;
   ksp->ops->reset                        = Entry<KSPReset_CGFused>;
-  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
+  ksp->ops->destroy                      = Entry<DestroyData<KSP_CGFused, KSPReset_CGFused, Compose_CGFused, KSP>>;
   ksp->ops->view                         = Entry<KSPView_CGFused>;
   ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
   ksp->ops->buildsolution                = Entry<KSPBuildSolution_CGFused>;

@@ -438,16 +438,6 @@ static PetscErrorCode Compose_GMRESFused(KSP ksp, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode KSPDestroy_GMRESFused(KSP ksp)
-{
-  PetscFunctionBegin;
-  PetscCall(KSPReset_GMRESFused(ksp));
-  PetscCall(Compose_GMRESFused(ksp, PETSC_FALSE));
-  delete (KSP_GMRESFused *)ksp->data;
-  ksp->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode Create_GMRESFused(KSP ksp)
 {
   PetscFunctionBegin;
@@ -460,7 +450,7 @@ static PetscErrorCode Create_GMRESFused(KSP ksp)
   ksp->ops->setup                        = Entry<KSPSetUp_GMRESFused>;
   ksp->ops->solve                        = Entry<FusedSolve<KSPSolve_GMRESFused>>;
   ksp->ops->reset                        = Entry<KSPReset_GMRESFused>;
-  ksp->ops->destroy                      = Entry<KSPDestroy_GMRESFused>;
+  ksp->ops->destroy                      = Entry<DestroyData<KSP_GMRESFused, KSPReset_GMRESFused, Compose_GMRESFused, KSP>>;
   ksp->ops->view                         = Entry<KSPView_GMRESFused>;
   ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_GMRESFused, KSP>>;
   ksp->ops->buildsolution                = Entry<KSPBuildSolution_GMRESFused>;

@@ -222,7 +222,8 @@ static PetscErrorCode MatCholeskyFactorSymbolic_CUDSS(Mat F, Mat A, IS, const Ma
 
 /* ------------------------------------------- solve -------------------------------------------- */
 
-static PetscErrorCode SolveVector(Mat F, Vec b, Vec x, PetscBool transposed)
+template <PetscBool Transposed>
+static PetscErrorCode MatSolve_CUDSS(Mat F, Vec b, Vec x)
 {
   const PetscScalar *from;
   PetscScalar       *to;
@@ -234,7 +235,7 @@ static PetscErrorCode SolveVector(Mat F, Vec b, Vec x, PetscBool transposed)
   PetscCall(VecGetArrayReadAndMemType(b, &from, &from_where));
   PetscCall(VecGetArrayWriteAndMemType(x, &to, &to_where));
   const PetscErrorCode code =
-    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, (LocalInt)1, CUDSSVectors<const PetscScalar>{from, n, from_where},
+    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, Transposed, (LocalInt)1, CUDSSVectors<const PetscScalar>{from, n, from_where},
                 CUDSSVectors<PetscScalar>{to, n, to_where});
   PetscCall(VecRestoreArrayWriteAndMemType(x, &to));
   PetscCall(VecRestoreArrayReadAndMemType(b, &from));
@@ -242,21 +243,8 @@ static PetscErrorCode SolveVector(Mat F, Vec b, Vec x, PetscBool transposed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MatSolve_CUDSS(Mat F, Vec b, Vec x)
-{
-  PetscFunctionBegin;
-  PetscCall(SolveVector(F, b, x, PETSC_FALSE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatSolveTranspose_CUDSS(Mat F, Vec b, Vec x)
-{
-  PetscFunctionBegin;
-  PetscCall(SolveVector(F, b, x, PETSC_TRUE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode SolveColumns(Mat F, Mat B, Mat X, PetscBool transposed)
+template <PetscBool Transposed>
+static PetscErrorCode MatMatSolve_CUDSS(Mat F, Mat B, Mat X)
 {
   const PetscScalar *from;
   PetscScalar       *to;
@@ -280,25 +268,11 @@ static PetscErrorCode SolveColumns(Mat F, Mat B, Mat X, PetscBool transposed)
   PetscCall(MatDenseGetArrayReadAndMemType(B, &from, &from_where));
   PetscCall(MatDenseGetArrayWriteAndMemType(X, &to, &to_where));
   const PetscErrorCode code =
-    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, transposed, local[0],
+    CallGuarded(CUDSSSolve_CUDA, DataOf(F)->solver, Transposed, local[0],
                 CUDSSVectors<const PetscScalar>{from, local[1], from_where}, CUDSSVectors<PetscScalar>{to, local[2], to_where});
   PetscCall(MatDenseRestoreArrayWriteAndMemType(X, &to));
   PetscCall(MatDenseRestoreArrayReadAndMemType(B, &from));
   PetscCall(code);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMatSolve_CUDSS(Mat F, Mat B, Mat X)
-{
-  PetscFunctionBegin;
-  PetscCall(SolveColumns(F, B, X, PETSC_FALSE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatMatSolveTranspose_CUDSS(Mat F, Mat B, Mat X)
-{
-  PetscFunctionBegin;
-  PetscCall(SolveColumns(F, B, X, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -396,10 +370,10 @@ static PetscErrorCode SetUpFactor(Mat A, MatFactorType type, Mat F)
   F->assembled      = PETSC_TRUE;
   F->preallocated   = PETSC_TRUE;
   PetscCall(MatSetUp(F));
-  F->ops->solve             = Entry<MatSolve_CUDSS>;
-  F->ops->solvetranspose    = Entry<MatSolveTranspose_CUDSS>;
-  F->ops->matsolve          = Entry<MatMatSolve_CUDSS>;
-  F->ops->matsolvetranspose = Entry<MatMatSolveTranspose_CUDSS>;
+  F->ops->solve             = Entry<MatSolve_CUDSS<PETSC_FALSE>>;
+  F->ops->solvetranspose    = Entry<MatSolve_CUDSS<PETSC_TRUE>>;
+  F->ops->matsolve          = Entry<MatMatSolve_CUDSS<PETSC_FALSE>>;
+  F->ops->matsolvetranspose = Entry<MatMatSolve_CUDSS<PETSC_TRUE>>;
   F->ops->getinfo           = Entry<MatGetInfo_CUDSS>;
   F->ops->view              = Entry<MatView_CUDSS>;
   if (type == MAT_FACTOR_LU) F->ops->lufactorsymbolic = Entry<MatLUFactorSymbolic_CUDSS>;

@@ -485,39 +485,20 @@ static PetscErrorCode GetToApply(PC pc, PC *acting)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCApply_AUTO(PC pc, Vec x, Vec y)
+template <auto Apply, typename Vectors>
+static PetscErrorCode PCApply_AUTO(PC pc, Vectors x, Vectors y)
 {
   PC acting = nullptr;
 
   PetscFunctionBegin;
   PetscCall(GetToApply(pc, &acting));
-  PetscCall(PCApply(acting, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCApplyTranspose_AUTO(PC pc, Vec x, Vec y)
-{
-  PC acting = nullptr;
-
-  PetscFunctionBegin;
-  PetscCall(GetToApply(pc, &acting));
-  PetscCall(PCApplyTranspose(acting, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCMatApply_AUTO(PC pc, Mat X, Mat Y)
-{
-  PC acting = nullptr;
-
-  PetscFunctionBegin;
-  PetscCall(GetToApply(pc, &acting));
-  PetscCall(PCMatApply(acting, X, Y));
+  PetscCall(Apply(acting, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PC PCActing(PC pc)
 {
-  if (!pc || pc->ops->apply != Entry<PCApply_AUTO>) return pc;
+  if (!pc || pc->ops->apply != Entry<PCApply_AUTO<PCApply, Vec>>) return pc;
   const PC_AUTO *s = (const PC_AUTO *)pc->data;
   return s->acting >= 0 ? s->records[s->acting].pc : pc;
 }
@@ -685,29 +666,19 @@ static PetscErrorCode Compose_AUTO(PC pc, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCDestroy_AUTO(PC pc)
-{
-  PetscFunctionBegin;
-  PetscCall(PCReset_AUTO(pc));
-  PetscCall(Compose_AUTO(pc, PETSC_FALSE));
-  delete (PC_AUTO *)pc->data;
-  pc->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode Create_AUTO(PC pc)
 {
   PetscFunctionBegin;
   pc->data                = new PC_AUTO();
   pc->ops->setup          = Entry<PCSetUp_AUTO>;
-  pc->ops->apply          = Entry<PCApply_AUTO>;
-  pc->ops->applytranspose = Entry<PCApplyTranspose_AUTO>;
-  pc->ops->matapply       = Entry<PCMatApply_AUTO>;
+  pc->ops->apply          = Entry<PCApply_AUTO<PCApply, Vec>>;
+  pc->ops->applytranspose = Entry<PCApply_AUTO<PCApplyTranspose, Vec>>;
+  pc->ops->matapply       = Entry<PCApply_AUTO<PCMatApply, Mat>>;
   pc->ops->presolve       = Entry<PCPreSolve_AUTO>;
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AUTO, PC>>;
   pc->ops->view           = Entry<PCView_AUTO>;
   pc->ops->reset          = Entry<PCReset_AUTO>;
-  pc->ops->destroy        = Entry<PCDestroy_AUTO>;
+  pc->ops->destroy        = Entry<DestroyData<PC_AUTO, PCReset_AUTO, Compose_AUTO, PC>>;
   PetscCall(Compose_AUTO(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -367,16 +367,6 @@ static PetscErrorCode Compose_BISAI(PC pc, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCDestroy_BISAI(PC pc)
-{
-  PetscFunctionBegin;
-  PetscCall(PCReset_BISAI(pc));
-  PetscCall(Compose_BISAI(pc, PETSC_FALSE));
-  delete (PC_BISAI *)pc->data;
-  pc->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode Create_BISAI(PC pc)
 {
   PetscFunctionBegin;
@@ -387,7 +377,7 @@ static PetscErrorCode Create_BISAI(PC pc)
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_BISAI, PC>>;
   pc->ops->view                           = Entry<PCView_BISAI>;
   pc->ops->reset                          = Entry<PCReset_BISAI>;
-  pc->ops->destroy                        = Entry<PCDestroy_BISAI>;
+  pc->ops->destroy                        = Entry<DestroyData<PC_BISAI, PCReset_BISAI, Compose_BISAI, PC>>;
   PetscCall(Compose_BISAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -263,16 +263,6 @@ static PetscErrorCode Compose_RRB(PC pc, PetscBool compose)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCDestroy_RRB(PC pc)
-{
-  PetscFunctionBegin;
-  PetscCall(PCReset_RRB(pc));
-  PetscCall(Compose_RRB(pc, PETSC_FALSE));
-  delete (PC_RRB *)pc->data;
-  pc->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode Create_RRB(PC pc)
 {
   PetscFunctionBegin;
@@ -281,7 +271,7 @@ static PetscErrorCode Create_RRB(PC pc)
   pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_RRB, PC>>;
   pc->ops->view                           = Entry<PCView_RRB>;
   pc->ops->reset                          = Entry<PCReset_RRB>;
-  pc->ops->destroy                        = Entry<PCDestroy_RRB>;
+  pc->ops->destroy                        = Entry<DestroyData<PC_RRB, PCReset_RRB, Compose_RRB, PC>>;
   PetscCall(Compose_RRB(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
