@@ -1,9 +1,9 @@
 /* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
-#include "entry.h"
 #include "finepcimpl.h"
 #include "fsai_face.h"
+#include "options.h"
 #include "sparse/csr_mat.h"
 
 /* ------------------------------------------- set-up ------------------------------------------- */
@@ -676,9 +676,12 @@ static PetscErrorCode GetInverse_FSAI(PC pc, PCInverse **inverse)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAICompose(PC pc, const char get_factors[], PetscBool compose)
+PetscErrorCode PCFSAICompose(PC pc, const char get_factors[], const char set_pattern[], PetscBool compose)
 {
   PetscFunctionBegin;
+  if (!compose) PetscCall(MatDestroy(&((PC_FSAI *)pc->data)->pattern));
+  PetscCall(
+    ComposeMethods(pc, set_pattern, compose ? Entry<PCFSAISetPattern> : nullptr, compose ? Entry<PCFSAIGetPattern> : nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, get_factors, compose ? Entry<GetFactors> : nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? Entry<GetInverse_FSAI> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);

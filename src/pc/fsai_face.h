@@ -81,10 +81,9 @@ size_t PCFSAIKeptBytes(const PC_FSAI *);
 /* The first row of A that belongs to this rank. */
 LocalInt PCFSAIFirst(const PC_FSAI *);
 
-/* What the user's functions for a pattern do: set, get, and give back the reference. */
+/* What the user's functions for a pattern do. */
 PetscErrorCode PCFSAISetPattern(PC, Mat);
 PetscErrorCode PCFSAIGetPattern(PC, Mat *);
-PetscErrorCode PCFSAIForgetPattern(PC);
 
 /* Sets `given_stays`. Each set-up calls this function once, and an error of one rank ends the phase on all ranks. */
 PetscErrorCode PCFSAIFollowGiven(PC, PCLocalPhase *);
@@ -101,8 +100,8 @@ PetscErrorCode PCFSAIRestoreGivenPattern(FSAIGivenPattern *);
 /* Gives the PC the operations that set up and apply. */
 PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorCode (*gather)(PC, PCLocalPhase *));
 
-/* Composes the methods that all of these types have, or takes them away if `compose` is false. */
-PetscErrorCode PCFSAICompose(PC, const char get_factors[], PetscBool compose);
+/* Composes the methods that all of these types have, or takes them and the user's pattern away if `compose` is false. */
+PetscErrorCode PCFSAICompose(PC, const char get_factors[], const char set_pattern[], PetscBool compose);
 
 /* Begins a view, with what the options say about other ranks; `given` if the user has given the pattern. */
 PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscInt overlap, PetscInt layers, PetscBool given, PetscBool *is_ascii);

@@ -26,13 +26,6 @@ PetscErrorCode PCFSAIGetPattern(PC pc, Mat *pattern)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIForgetPattern(PC pc)
-{
-  PetscFunctionBegin;
-  PetscCall(MatDestroy(&((PC_FSAI *)pc->data)->pattern));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A matrix that PCFSAIGetGivenPattern() is going to refuse has no pattern that stays. */
 static PetscErrorCode FollowGiven(Mat pattern, MatPattern *given, PetscBool *stays)
 {

@@ -281,24 +281,9 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 /* Composes the methods of the type, or takes them away if `compose` is false. */
 static PetscErrorCode Compose_AFSAI(PC pc, PetscBool compose)
 {
-  PetscObject object = (PetscObject)pc;
-
   PetscFunctionBegin;
   PetscCall(PC_AFSAI::options.Compose(pc, compose));
-  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCAFSAISetPattern_C", compose ? Entry<PCFSAISetPattern> : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "PCAFSAIGetPattern_C", compose ? Entry<PCFSAIGetPattern> : nullptr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCDestroy_AFSAI(PC pc)
-{
-  PetscFunctionBegin;
-  PetscCall(PCReset_FSAI(pc));
-  PetscCall(PCFSAIForgetPattern(pc));
-  PetscCall(Compose_AFSAI(pc, PETSC_FALSE));
-  delete (PC_AFSAI *)pc->data;
-  pc->data = nullptr;
+  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", "PCAFSAISetPattern", compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -310,7 +295,7 @@ static PetscErrorCode Create_AFSAI(PC pc)
   pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
   pc->ops->view                        = Entry<PCView_AFSAI>;
   pc->ops->reset                       = Entry<PCReset_FSAI>;
-  pc->ops->destroy                     = Entry<PCDestroy_AFSAI>;
+  pc->ops->destroy                     = Entry<DestroyData<PC_AFSAI, PCReset_FSAI, Compose_AFSAI, PC>>;
   PetscCall(Compose_AFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

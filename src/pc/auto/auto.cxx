@@ -476,22 +476,15 @@ static PetscErrorCode GetActing(PC pc, PC *acting)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same for an application, in which the candidate is not to be set up if the program wants it as it is. */
-static PetscErrorCode GetToApply(PC pc, PC *acting)
-{
-  PetscFunctionBegin;
-  PetscCall(GetActing(pc, acting));
-  PetscCall(PCSetReusePreconditioner(*acting, pc->reusepreconditioner));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
+/* In an application the candidate is not to be set up if the program wants it as it is. */
 template <auto Apply, typename Vectors>
 static PetscErrorCode PCApply_AUTO(PC pc, Vectors x, Vectors y)
 {
   PC acting = nullptr;
 
   PetscFunctionBegin;
-  PetscCall(GetToApply(pc, &acting));
+  PetscCall(GetActing(pc, &acting));
+  PetscCall(PCSetReusePreconditioner(acting, pc->reusepreconditioner));
   PetscCall(Apply(acting, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

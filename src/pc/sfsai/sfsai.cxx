@@ -276,26 +276,9 @@ static PetscErrorCode PCReset_SFSAI(PC pc)
 /* Composes the methods of the type, or takes them away if `compose` is false. */
 static PetscErrorCode Compose_SFSAI(PC pc, PetscBool compose)
 {
-  PetscObject object = (PetscObject)pc;
-
   PetscFunctionBegin;
   PetscCall(PC_SFSAI::options.Compose(pc, compose));
-  PetscCall(PCFSAICompose(pc, "PCSFSAIGetFactors_C", compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAISetPattern_C", compose ? Entry<PCFSAISetPattern> : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAIGetPattern_C", compose ? Entry<PCFSAIGetPattern> : nullptr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCDestroy_SFSAI(PC pc)
-{
-  PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
-
-  PetscFunctionBegin;
-  PetscCall(PCReset_SFSAI(pc));
-  PetscCall(PCFSAIForgetPattern(pc));
-  PetscCall(Compose_SFSAI(pc, PETSC_FALSE));
-  delete sfsai;
-  pc->data = nullptr;
+  PetscCall(PCFSAICompose(pc, "PCSFSAIGetFactors_C", "PCSFSAISetPattern", compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -311,7 +294,7 @@ static PetscErrorCode Create_SFSAI(PC pc)
   pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view                        = Entry<PCView_SFSAI>;
   pc->ops->reset                       = Entry<PCReset_SFSAI>;
-  pc->ops->destroy                     = Entry<PCDestroy_SFSAI>;
+  pc->ops->destroy                     = Entry<DestroyData<PC_SFSAI, PCReset_SFSAI, Compose_SFSAI, PC>>;
   PetscCall(Compose_SFSAI(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
