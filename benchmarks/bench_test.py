@@ -128,7 +128,8 @@ def each_bad_system_is_named(bench):
 
 
 def ranks_make_the_same_matrix(bench):
-    for system in ("fingers2d:8x7", "elasticity3d_tets:3x4x5", "elasticity3d:3x4x5:10:2:10", "block2d7:9x8:4", "euler2d:13x9", "shell2d:12x9"):
+    for system in ("fingers2d:8x7", "elasticity3d_tets:3x4x5", "elasticity3d:3x4x5:10:2:10", "block2d7:9x8:4", "euler2d:13x9",
+                   "shell2d:12x9"):
         for ranks in bench.all_ranks():
             bench.run(f"-check -backend host -systems {system} -bench_mat_view binary:ranks_{ranks}.petsc", ranks, check=True)
         written = {Path(bench.folder, f"ranks_{ranks}.petsc").read_bytes() for ranks in bench.all_ranks()}
