@@ -43,9 +43,11 @@ struct NCCL {
   PetscReal  limit = 60; /* seconds that the host waits for kernels, or 0 for any time */
 
   /* memory that the GPUs of one machine write to one another; null where there is none */
-  void     *memory = nullptr;
-  RankPeers peers{};
-  PeerSlots slots;
+  void               *memory  = nullptr;
+  NCCLSharing         sharing = NCCL_SHARES_NOTHING;
+  std::vector<void *> opened; /* that of others, by IPC */
+  RankPeers           peers{};
+  PeerSlots           slots;
   #if defined(FINEPC_NCCL_DIRECT)
   ncclWindow_t window = nullptr;
   #endif
@@ -182,32 +184,66 @@ PetscErrorCode CheckAlive(const NCCL *nccl)
 
 /* ------------------------- memory that all GPUs of a machine can write to --------------------- */
 
-  #if defined(FINEPC_NCCL_DIRECT)
 /* The words, and the turn behind them. */
 static size_t PeerBytes(int ranks)
 {
   return (PeerWords(ranks) + 1) * sizeof(uint4);
 }
 
+/* The memory that is to be shared in this way by several ranks; false if it could not be had. */
+static bool AllocatePeers(NCCL *nccl, NCCLSharing sharing, int ranks)
+{
+  const unsigned one = 1; /* the turns begin with it, which no word has */
+
+  if (sharing == NCCL_SHARES_NOTHING || ranks == 1 || ranks > kPeersMost) return true;
+  nccl->sharing = sharing;
+  bool done     = sharing == NCCL_SHARES_IPC && cudaMalloc(&nccl->memory, PeerBytes(ranks)) == cudaSuccess;
+  #if defined(FINEPC_NCCL_DIRECT)
+  if (sharing == NCCL_SHARES_WINDOWS) done = TheLibrary().mem_alloc(&nccl->memory, PeerBytes(ranks)) == ncclSuccess;
+  #endif
+  if (!done) nccl->memory = nullptr;
+  done = done && cudaMemset(nccl->memory, 0, PeerBytes(ranks)) == cudaSuccess &&
+         cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice) == cudaSuccess;
+  (void)cudaGetLastError();
+  return done;
+}
+
+/* Opens the memory of another rank, if NVLink connects its GPU with this one: false if that cannot be. */
+static bool OpenPeer(NCCL *nccl, const NCCLShared &shared, uint4 **words)
+{
+  cudaIpcMemHandle_t handle;
+  void              *memory;
+  int                own, other, atomics = 0;
+
+  static_assert(sizeof(handle) == sizeof(shared.memory));
+  std::memcpy(&handle, shared.memory, sizeof(handle));
+  if (cudaGetDevice(&own) != cudaSuccess || cudaDeviceGetByPCIBusId(&other, shared.gpu) != cudaSuccess ||
+      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, own, other) != cudaSuccess || !atomics ||
+      cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
+    return false;
+  nccl->opened.push_back(memory);
+  *words = (uint4 *)memory;
+  return true;
+}
+
+  #if defined(FINEPC_NCCL_DIRECT)
 static __global__ void FindWords(ncclWindow_t window, uint4 **words)
 {
   words[threadIdx.x] = (uint4 *)ncclGetLsaPointer(window, 0, (int)threadIdx.x);
 }
 
-/* Where the library has the version of the header and there are several ranks, the memory; false if it could not be had. */
-static bool AllocatePeers(NCCL *nccl, int ranks)
+/* Where the windows of all ranks are. */
+static bool FindPeers(NCCL *nccl, int size)
 {
-  const Library &library = TheLibrary();
-  const unsigned one     = 1; /* the turns begin with it, which no word has */
+  const size_t bytes = (size_t)size * sizeof(uint4 *);
+  uint4      **words = nullptr;
 
-  if (library.version != NCCL_VERSION_CODE || !library.mem_alloc || !library.mem_free || !library.window_register ||
-      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy || ranks == 1 || ranks > kPeersMost)
-    return true;
-  if (library.mem_alloc(&nccl->memory, PeerBytes(ranks)) != ncclSuccess) nccl->memory = nullptr;
-  const bool done = nccl->memory && cudaMemset(nccl->memory, 0, PeerBytes(ranks)) == cudaSuccess &&
-                    cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice) == cudaSuccess;
-  (void)cudaGetLastError();
-  return done;
+  if (cudaMalloc(&words, bytes) != cudaSuccess) return false;
+  FindWords<<<1, (unsigned)size>>>(nccl->window, words);
+  const bool found =
+    cudaGetLastError() == cudaSuccess && cudaMemcpy(nccl->peers.words, words, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+  (void)cudaFree(words);
+  return found;
 }
 
 /* Whether each of the ranks is on this machine and its GPU can write to the others, which NCCL tells of its communicator. */
@@ -266,7 +302,20 @@ static ncclResult_t InitRank(const ncclUniqueId &id, int size, int rank, ncclCom
   return library.comm_init_rank(comm, size, id, rank);
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL *nccl, PetscBool *memory, char why[])
+PetscErrorCode NCCLHasWindows_CUDA(PetscBool *has)
+{
+  PetscFunctionBegin;
+  *has = PETSC_FALSE;
+  #if defined(FINEPC_NCCL_DIRECT)
+  const Library &library = TheLibrary();
+  *has = (PetscBool)(library.version == NCCL_VERSION_CODE && library.mem_alloc && library.mem_free && library.window_register &&
+                     library.window_deregister && library.dev_comm_create && library.dev_comm_destroy);
+  #endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCLSharing sharing, NCCL *nccl,
+                               PetscBool *memory, char why[])
 {
   ncclUniqueId common;
 
@@ -278,59 +327,67 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
     Describe(result, nullptr, why);
     nccl->comm = nullptr; /* a communicator that was not made is not destroyed */
     (void)cudaGetLastError();
-  }
-  #if defined(FINEPC_NCCL_DIRECT)
-  else if (!AllocatePeers(nccl, size))
+  } else if (!AllocatePeers(nccl, sharing, size))
     PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
-  #endif
   *memory = (PetscBool)(nccl->memory != nullptr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLRegister_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size, PetscBool *done)
+PetscErrorCode NCCLRegister_CUDA(NCCL *nccl, [[maybe_unused]] PetscMPIInt size, NCCLShared *shared, PetscBool *done)
 {
   PetscFunctionBegin;
   *done = PETSC_FALSE;
   #if defined(FINEPC_NCCL_DIRECT)
-  *done = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
-                                                   NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
-                      nccl->window);
-  (void)cudaGetLastError();
+  if (nccl->sharing == NCCL_SHARES_WINDOWS)
+    *done = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
+                                                     NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
+                        nccl->window);
   #endif
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode NCCLConnect_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size, [[maybe_unused]] PetscMPIInt rank,
-                                PetscBool *done)
-{
-  PetscFunctionBegin;
-  *done = PETSC_FALSE;
-  #if defined(FINEPC_NCCL_DIRECT)
-  RankPeers *const peers = &nccl->peers;
-  const size_t     bytes = (size_t)size * sizeof(uint4 *);
-  uint4          **words = nullptr;
-  if (AreTogether(nccl, size, rank) && cudaMalloc(&words, bytes) == cudaSuccess) {
-    FindWords<<<1, (unsigned)size>>>(nccl->window, words);
-    *done        = (PetscBool)(cudaGetLastError() == cudaSuccess &&
-                        cudaMemcpy(peers->words, words, bytes, cudaMemcpyDeviceToHost) == cudaSuccess);
-    peers->ranks = size;
-    peers->rank  = rank;
-    peers->own   = (uint4 *)nccl->memory;
-    peers->turn  = (unsigned *)(peers->own + PeerWords(size));
+  if (nccl->sharing == NCCL_SHARES_IPC) {
+    PetscCall(NCCLDeviceName_CUDA(shared->gpu, sizeof(shared->gpu)));
+    *done = (PetscBool)(cudaIpcGetMemHandle((cudaIpcMemHandle_t *)shared->memory, nccl->memory) == cudaSuccess);
   }
-  (void)cudaFree(words);
   (void)cudaGetLastError();
-  #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLDisconnect_CUDA([[maybe_unused]] NCCL *nccl)
+PetscErrorCode NCCLConnect_CUDA(NCCL *nccl, PetscMPIInt size, PetscMPIInt rank, const NCCLShared shared[], PetscBool *done)
+{
+  RankPeers *const peers = &nccl->peers;
+
+  PetscFunctionBegin;
+  *done = PETSC_FALSE;
+  #if defined(FINEPC_NCCL_DIRECT)
+  if (nccl->sharing == NCCL_SHARES_WINDOWS && AreTogether(nccl, size, rank)) *done = (PetscBool)FindPeers(nccl, size);
+  #endif
+  if (nccl->sharing == NCCL_SHARES_IPC) {
+    *done = PETSC_TRUE;
+    for (PetscMPIInt r = 0; r < size && *done; r++) {
+      if (r == rank) peers->words[r] = (uint4 *)nccl->memory;
+      else *done = (PetscBool)OpenPeer(nccl, shared[r], &peers->words[r]);
+    }
+  }
+  (void)cudaGetLastError();
+  if (!*done) PetscFunctionReturn(PETSC_SUCCESS);
+  peers->ranks = size;
+  peers->rank  = rank;
+  peers->own   = (uint4 *)nccl->memory;
+  peers->turn  = (unsigned *)(peers->own + PeerWords(size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Memory that is shared by IPC lives until NCCLDestroy_CUDA(), since the others may still have it open. */
+PetscErrorCode NCCLDisconnect_CUDA(NCCL *nccl)
 {
   PetscFunctionBegin;
+  nccl->peers = RankPeers{};
+  for (void *memory : nccl->opened) (void)cudaIpcCloseMemHandle(memory);
+  nccl->opened.clear();
+  (void)cudaGetLastError(); /* the program may have reset the device */
   #if defined(FINEPC_NCCL_DIRECT)
   const Library &library = TheLibrary();
 
-  nccl->peers = RankPeers{};
+  if (nccl->sharing != NCCL_SHARES_WINDOWS) PetscFunctionReturn(PETSC_SUCCESS);
   if (nccl->window) PetscCall(Check(library.window_deregister(nccl->comm, nccl->window), nccl));
   nccl->window = nullptr;
   if (nccl->memory) PetscCall(Check(library.mem_free(nccl->memory), nccl));
@@ -344,8 +401,11 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
   PetscFunctionBegin;
   if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (!(*nccl)->held) {
-    if ((*nccl)->comm && (all || !(*nccl)->window)) PetscCall(NCCLDisconnect_CUDA(*nccl));
+    const bool ipc = (*nccl)->sharing == NCCL_SHARES_IPC, window = !ipc && (*nccl)->peers.ranks;
+    if (ipc || ((*nccl)->comm && (all || !window))) PetscCall(NCCLDisconnect_CUDA(*nccl));
     if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
+    if (ipc && (*nccl)->comm && all) (void)cudaFree((*nccl)->memory); /* the others, too, have closed it, unless one has failed */
+    (void)cudaGetLastError();
     delete *nccl;
   }
   *nccl = nullptr;

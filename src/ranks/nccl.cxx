@@ -76,10 +76,33 @@ static PetscErrorCode OnAll(MPI_Comm comm, PetscBool *done)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* How the GPUs share memory: the same on all ranks. */
+static PetscErrorCode FindSharing(MPI_Comm comm, NCCLSharing *sharing)
+{
+  MPI_Comm    machine;
+  PetscBool   windows;
+  PetscMPIInt size, here;
+
+  PetscFunctionBegin;
+  PetscCall(NCCLHasWindows_CUDA(&windows));
+  PetscCall(OnAll(comm, &windows));
+  *sharing = NCCL_SHARES_WINDOWS;
+  if (windows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+  PetscCallMPI(MPI_Comm_size(machine, &here));
+  PetscCallMPI(MPI_Comm_free(&machine));
+  PetscBool together = (PetscBool)(here == size);
+  PetscCall(OnAll(comm, &together));
+  *sharing = together ? NCCL_SHARES_IPC : NCCL_SHARES_NOTHING;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The communicator of NCCL, or the reason why there is none. `memory` is whether this rank has some for the others to write to. */
 static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory, char why[])
 {
   char        id[kNCCLId] = "", gpu[kGroupText] = "";
+  NCCLSharing sharing;
   PetscBool   share;
   PetscMPIInt rank, size;
 
@@ -95,7 +118,8 @@ static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory
   PetscCall(NCCLAgree(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Bcast(id, (PetscMPIInt)kNCCLId, MPI_BYTE, 0, comm));
-  PetscCall(NCCLCreate_CUDA(id, size, rank, *nccl, memory, why));
+  PetscCall(FindSharing(comm, &sharing));
+  PetscCall(NCCLCreate_CUDA(id, size, rank, sharing, *nccl, memory, why));
   PetscCall(NCCLAgree(comm, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -103,18 +127,22 @@ static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory
 /* The GPUs write to one another if all of them have memory for it, and can. */
 static PetscErrorCode Share(MPI_Comm comm, NCCL *nccl, PetscBool done)
 {
-  PetscMPIInt rank, size;
+  std::vector<NCCLShared> shared;
+  NCCLShared              mine{};
+  PetscMPIInt             rank, size;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCall(OnAll(comm, &done));
   if (done) {
-    PetscCall(NCCLRegister_CUDA(nccl, size, &done));
+    PetscCall(NCCLRegister_CUDA(nccl, size, &mine, &done));
     PetscCall(OnAll(comm, &done));
   }
   if (done) {
-    PetscCall(NCCLConnect_CUDA(nccl, size, rank, &done));
+    shared.resize(size);
+    PetscCallMPI(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, shared.data(), sizeof(mine), MPI_BYTE, comm));
+    PetscCall(NCCLConnect_CUDA(nccl, size, rank, shared.data(), &done));
     PetscCall(OnAll(comm, &done));
   }
   if (!done) PetscCall(NCCLDisconnect_CUDA(nccl));

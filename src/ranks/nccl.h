@@ -61,18 +61,25 @@ PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[]);
 /* What tells the GPU of this rank from others of the same machine: the address on the bus. */
 PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length);
 PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
+/* How the GPUs of one machine get memory of one another, by which kernels make sums and exchanges themselves. */
+enum NCCLSharing {
+  NCCL_SHARES_NOTHING,
+  NCCL_SHARES_IPC,     /* by CUDA's interprocess communication, between GPUs that each rank sees and that NVLink connects */
+  NCCL_SHARES_WINDOWS, /* by NCCL's windows, where the library has exactly the version of the header */
+};
+PetscErrorCode NCCLHasWindows_CUDA(PetscBool *);
+/* All ranks call it with the id of one of them. *memory says whether this rank has memory to share in this way. */
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCLSharing, NCCL *, PetscBool *memory,
+                               char why[]);
 /*
-   All ranks call it with the id of one of them. *memory says whether this rank has memory to share: it has none where its library
-   is of another version than the header, which may be so on one rank alone.
+   Share that memory: the first where all ranks have some, the second where the first was done on all of them, with what it gave on
+   each. *done says whether it was; where it was not on some rank, all ranks disconnect.
 */
-PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL *, PetscBool *memory, char why[]);
-/*
-   Give the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves: the first where all
-   ranks have some, the second where the first was done on all of them. *done says whether it was; where it was not on some rank,
-   all ranks disconnect.
-*/
-PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt size, PetscBool *done);
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, PetscBool *done);
+struct NCCLShared {
+  char memory[64], gpu[kNCCLText]; /* what opens the memory by IPC, and NCCLDeviceName_CUDA() */
+};
+PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt size, NCCLShared *, PetscBool *done);
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, const NCCLShared[], PetscBool *done);
 PetscErrorCode NCCLDisconnect_CUDA(NCCL *);
 /*
    Waits for the other ranks, which destroy theirs, if all of them have one. Leaves it as it is where a graph still has operations

@@ -66,7 +66,14 @@ static PetscErrorCode SharePeers(NCCL *nccl, PetscMPIInt size, PetscMPIInt rank)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt size, PetscMPIInt rank, NCCL *nccl, PetscBool *memory, char why[])
+PetscErrorCode NCCLHasWindows_CUDA(PetscBool *has)
+{
+  *has = PETSC_FALSE;
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt size, PetscMPIInt rank, NCCLSharing, NCCL *nccl, PetscBool *memory,
+                               char why[])
 {
   PetscMPIInt all;
 

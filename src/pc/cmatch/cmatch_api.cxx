@@ -676,7 +676,7 @@ PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
   NCCL, NVIDIA's library for communication between GPUs, the exchanges are part of the CUDA graph of the cycle, and the host is not
   involved; `KSPCGFUSED` then includes the cycle in the graph of its iterations. In the set-up, too, rows and lists go from GPU to
   GPU by NCCL, while MPI carries counts. With MPI alone the host takes part in every exchange. Both give the same values to the last
-  bit. On one machine, with the NCCL that finepc was built with, the kernels of a cycle write to the other GPUs directly.
+  bit. On one machine whose GPUs NVLink connects, the kernels of a cycle write to the other GPUs directly.
 
   NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
   separate GPU for each rank. If one of these is missing, `PC_CMATCH_COMMUNICATION_AUTO` uses MPI; if NCCL was requested, the set-up
