@@ -465,9 +465,8 @@ static PetscErrorCode Connect_FSAI(PC pc, PCLocalPhase *phase)
 
 /* ------------------------------------------- apply -------------------------------------------- */
 
-/* G^T G is symmetric, and `transpose` does not matter. */
-static PetscErrorCode Apply_FSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
-                                 LocalInt ldy, PetscLogDouble *flops)
+PetscErrorCode PCApply_FSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
+                            PetscLogDouble *flops)
 {
   PetscFunctionBegin;
   PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
@@ -482,7 +481,8 @@ static PetscErrorCode Reserve_FSAI(PC pc, PetscBool, LocalInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute, PetscErrorCode (*gather)(PC, PCLocalPhase *))
+PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute, PC_Local::Apply apply,
+                                   PetscErrorCode (*gather)(PC, PCLocalPhase *))
 {
   PetscFunctionBegin;
   fsai->columns_at_once = kInverseColumns;
@@ -490,7 +490,7 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
   fsai->extend          = Extend;
   fsai->connect         = Connect_FSAI;
   fsai->reserve         = Reserve_FSAI;
-  PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply_FSAI));
+  PetscCall(PCLocalSetOperations(pc, fsai, compute, apply));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

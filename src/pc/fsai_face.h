@@ -97,8 +97,12 @@ struct FSAIGivenPattern {
 PetscErrorCode PCFSAIGetGivenPattern(PC, const CSRView *A, const char setter[], FSAIGivenPattern *);
 PetscErrorCode PCFSAIRestoreGivenPattern(FSAIGivenPattern *);
 
+/* The `apply` of PC_Local. G^T G is symmetric, and `transpose` does not matter. */
+PetscErrorCode PCApply_FSAI(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                            LocalInt ldy, PetscLogDouble *flops);
+
 /* Gives the PC the operations that set up and apply. */
-PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorCode (*gather)(PC, PCLocalPhase *));
+PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PC_Local::Apply, PetscErrorCode (*gather)(PC, PCLocalPhase *));
 
 /* Composes the methods that all of these types have, or takes them and the user's pattern away if `compose` is false. */
 PetscErrorCode PCFSAICompose(PC, const char get_factors[], const char set_pattern[], PetscBool compose);

@@ -145,7 +145,7 @@ static bool DependsOnValues_AFSAI(PC pc)
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
-static PetscErrorCode ComputeRows_AFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
+static PetscErrorCode ComputeFactor_AFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_AFSAI        *afsai   = (PC_AFSAI *)pc->data;
   PCInverse       *M       = &afsai->inverse;
@@ -174,7 +174,7 @@ static PetscErrorCode ComputeOnRows_AFSAI(PC pc, const CSRView *A, PCLocalOutcom
   const PC_AFSAI *afsai = (const PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIComputeOnRows(pc, A, "PCAFSAI", afsai->reuse_pattern, DependsOnValues_AFSAI, ComputeRows_AFSAI, outcome));
+  PetscCall(PCFSAIComputeOnRows(pc, A, "PCAFSAI", afsai->reuse_pattern, DependsOnValues_AFSAI, ComputeFactor_AFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -207,6 +207,14 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalComputeOnSymmetricRows(pc, pc->pmat, OneSided::LEAVE_OUT, ComputeOnRows_AFSAI, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApply_AFSAI(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                                    PetscScalar *Y, LocalInt ldy, PetscLogDouble *flops)
+{
+  PetscFunctionBegin;
+  PetscCall(PCApply_FSAI(pc, transpose, columns, X, ldx, Y, ldy, flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -290,7 +298,7 @@ static PetscErrorCode Compose_AFSAI(PC pc, PetscBool compose)
 static PetscErrorCode Create_AFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), PCSetUp_AFSAI, Gather_AFSAI));
+  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), PCSetUp_AFSAI, PCApply_AFSAI, Gather_AFSAI));
   ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_AFSAI, PC>;
   pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
   pc->ops->view                        = Entry<PCView_AFSAI>;

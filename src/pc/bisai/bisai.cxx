@@ -370,7 +370,7 @@ static PetscErrorCode Compose_BISAI(PC pc, PetscBool compose)
 static PetscErrorCode Create_BISAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), PCSetUp_BISAI, BISAIApply));
+  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), PCSetUp_BISAI, PCApply_BISAI));
   ((PC_Local *)pc->data)->columns_at_once = kBSRColumns;
   ((PC_Local *)pc->data)->reserve         = BISAIReserve;
   ((PC_Local *)pc->data)->copy_options    = CopyOptionTable<PC_BISAI, PC>;

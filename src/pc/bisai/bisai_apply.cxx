@@ -103,8 +103,8 @@ PetscErrorCode BISAIReserve(PC pc, PetscBool transpose, LocalInt columns)
    Computes Y = NU NL X, or Y = NL^T NU^T X with transpose, in the memory of the factors. With sweeps, each triangle is
    B = sum_k (I - N T)^k N instead of N. B^T is the same sum of N^T and T^T, so that the same loop serves for the transpose.
 */
-PetscErrorCode BISAIApply(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
-                          LocalInt ldy, PetscLogDouble *flops)
+PetscErrorCode PCApply_BISAI(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                             LocalInt ldy, PetscLogDouble *flops)
 {
   PC_BISAI        *bisai = (PC_BISAI *)pc->data;
   const size_t     bs2   = (size_t)bisai->bs * bisai->bs;

@@ -106,7 +106,7 @@ PetscErrorCode BISAINeedVectors(PC_BISAI *, LocalInt columns);
 PetscErrorCode BISAIReserve(PC, PetscBool transpose, LocalInt columns);
 
 /* Y = M^{-1} X, or Y = M^{-T} X with transpose: the `apply` of PC_Local, for at most kBSRColumns columns. */
-PetscErrorCode BISAIApply(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
-                          LocalInt ldy, PetscLogDouble *flops);
+PetscErrorCode PCApply_BISAI(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                             LocalInt ldy, PetscLogDouble *flops);
 
 PetscErrorCode PCView_BISAI(PC, PetscViewer);

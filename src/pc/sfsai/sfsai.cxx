@@ -134,7 +134,7 @@ static bool DependsOnValues_SFSAI(PC pc)
 }
 
 /* Computes the rows of the factor, on the old pattern with reuse_pattern if there is one. */
-static PetscErrorCode ComputeRows_SFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
+static PetscErrorCode ComputeFactor_SFSAI(PC pc, const CSRView *A, PetscBool reuse_pattern)
 {
   PC_SFSAI        *sfsai   = (PC_SFSAI *)pc->data;
   PCInverse       *M       = &sfsai->inverse;
@@ -168,7 +168,7 @@ static PetscErrorCode ComputeOnRows_SFSAI(PC pc, const CSRView *A, PCLocalOutcom
   const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIComputeOnRows(pc, A, "PCSFSAI", sfsai->reuse_pattern, DependsOnValues_SFSAI, ComputeRows_SFSAI, outcome));
+  PetscCall(PCFSAIComputeOnRows(pc, A, "PCSFSAI", sfsai->reuse_pattern, DependsOnValues_SFSAI, ComputeFactor_SFSAI, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,6 +198,14 @@ static PetscErrorCode PCSetUp_SFSAI(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalComputeOnSymmetricRows(pc, pc->pmat, OneSided::LEAVE_OUT, ComputeOnRows_SFSAI, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApply_SFSAI(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                                    PetscScalar *Y, LocalInt ldy, PetscLogDouble *flops)
+{
+  PetscFunctionBegin;
+  PetscCall(PCApply_FSAI(pc, transpose, columns, X, ldx, Y, ldy, flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -289,7 +297,7 @@ static PetscErrorCode Create_SFSAI(PC pc)
   PetscFunctionBegin;
   sfsai->params.pattern_event = FinePC_SFSAIPattern;
   sfsai->params.values_event  = FinePC_SFSAIValues;
-  PetscCall(PCFSAISetOperations(pc, sfsai, PCSetUp_SFSAI, Gather_SFSAI));
+  PetscCall(PCFSAISetOperations(pc, sfsai, PCSetUp_SFSAI, PCApply_SFSAI, Gather_SFSAI));
   ((PC_Local *)pc->data)->copy_options = CopyOptionTable<PC_SFSAI, PC>;
   pc->ops->setfromoptions              = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view                        = Entry<PCView_SFSAI>;
