@@ -34,7 +34,7 @@ __device__ LocalInt Partner(const CSRView &A, LocalInt i, LocalInt k, LocalInt c
   return apart > guess - begin || apart < guess - last || A.j[guess - apart] != i ? Place(A, column, i) : guess - apart;
 }
 
-/* What is rounding beside the diagonal entry of a row. */
+/* What is rounding, compared with the diagonal entry of a row. */
 __device__ PetscReal Noise(const CSRView &A, LocalInt row)
 {
   const LocalInt k = Place(A, row, row);

@@ -107,9 +107,9 @@ static PetscErrorCode TrueResidual_CGFused(KSP ksp, CGTrueResidual *norms)
 }
 
 /*
-   Whether the residual of the solution has the norm that the recurrence has left, as far as the two can be told without M: they
-   differ by little. A norm with M may not see what is left of a residual, and make much of what it sees, so that r is taken to be
-   no larger a part of b than that norm is of the first one.
+   Whether the residual of the solution has the norm that the recurrence has left, as far as the two can be compared without M:
+   they differ by little. A norm with M may not see what is left of a residual, and make much of what it sees, so that r is taken to
+   be no larger a part of b than that norm is of the first one.
 */
 static bool IsThatOfRecurrence_CGFused(KSP ksp, const CGTrueResidual &norms)
 {

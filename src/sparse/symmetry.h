@@ -9,8 +9,8 @@
 
 /*
    a_ij and a_ji count as equal if they differ by at most kSymmetry of the larger one, or by at most kSymmetryNoise of a_ii, which
-   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively. The CUDA twin scales A to a unit
-   diagonal and adds up its entries with random weights: if the sums above and below the diagonal differ by no more than
+   is rounding: couplings that are tiny compared with the diagonal entry may differ by much, relatively. The CUDA twin scales A to a
+   unit diagonal and adds up its entries with random weights: if the sums above and below the diagonal differ by no more than
    kSymmetryOfSums of the root of the sum of squares it does not look at pairs, of which few small ones among many may differ by
    more.
 */
@@ -18,7 +18,7 @@ constexpr PetscReal kSymmetry = 1e-8, kSymmetryNoise = 1e-14, kSymmetryOfSums = 
 
 /* Entries that are not finite are not counted. */
 struct CSRSymmetry {
-  PetscInt64 one_sided; /* couplings a_ij for which a_ji is zero or not stored, where a_ij is more than rounding beside a_ii */
+  PetscInt64 one_sided; /* couplings a_ij above rounding, compared with a_ii, for which a_ji is zero or not stored */
   PetscInt64 unequal;   /* pairs of entries, none of them zero, that differ */
   PetscReal  largest;   /* the largest |a_ij - a_ji| / max(|a_ij|, |a_ji|) of these pairs */
   PetscInt64 foreign;   /* couplings of the kind of `one_sided` among rows that other ranks count */

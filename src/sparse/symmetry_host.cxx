@@ -12,7 +12,7 @@ PetscErrorCode CSRSymmetry_Host(const CSRView *A, LocalInt first, PetscScalar *v
 {
   const PetscScalar *const a = A->a;
   std::vector<LocalInt>    next(A->i, A->i + A->n); /* the first entry of each row that was not met yet */
-  std::vector<PetscReal>   noise(A->n, 0);          /* what is rounding beside the diagonal entry of each row */
+  std::vector<PetscReal>   noise(A->n, 0);          /* what is rounding, compared with the diagonal entry of each row */
 
   const auto alone = [&](LocalInt row, LocalInt k) {
     if (!(PetscAbsScalar(a[k]) > noise[row]) || !std::isfinite(a[k])) return;

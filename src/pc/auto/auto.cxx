@@ -274,7 +274,7 @@ int AUTOBestLeft(const PC_AUTO *s, bool limited)
   return best;
 }
 
-/* The candidate that the course of the solve has told, or the first one that has not been tried in this solve; then those that
+/* The candidate that the course of the solve calls for, or the first one that has not been tried in this solve; then those that
  * were left, those to fall back to, those that were left at their limit, and those that have failed before. */
 static int NextOf(PC_AUTO *s)
 {
@@ -313,13 +313,13 @@ static PetscErrorCode Probe_AUTO(PC pc)
 /* Those steps come before a set-up that costs something. One that costs nothing may be followed by a solver that takes them. */
 static PetscErrorCode ProbeBeforeSetUp(PC pc)
 {
-  PC_AUTO  *s    = (PC_AUTO *)pc->data;
-  const int told = s->next;
+  PC_AUTO  *s          = (PC_AUTO *)pc->data;
+  const int called_for = s->next;
 
   PetscFunctionBegin;
   if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
   const int next = NextOf(s);
-  s->next        = told;
+  s->next        = called_for;
   if (next >= 0 && s->records[next].candidate.set_up > 0) PetscCall(Probe_AUTO(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

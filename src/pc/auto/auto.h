@@ -109,7 +109,7 @@ struct PC_AUTO {
   std::vector<AUTOCandidate> given;         /* by a test, in the place of the rules' */
   int                        acting = -1;   /* index in records */
   int                        usual  = -1;   /* while another one is on trial: the one that was acting */
-  int                        next   = -1;   /* the one that is to follow, where the course of a solve has told */
+  int                        next   = -1;   /* the one that is to follow, if the course of a solve calls for one */
   MatPattern                 nonzeros;
   AUTOCounts                 counts;
   bool                       free = true; /* the solver takes preconditioners that are not symmetric, or is not known */

@@ -504,7 +504,7 @@ PetscErrorCode AUTOLookAtAll(Mat A, AUTOProperties *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the program has told the matrix about itself goes before what is seen. */
+/* What the program has set as properties of the matrix takes precedence over what is seen. */
 static PetscErrorCode Conclude(Mat A, AUTOProperties *p)
 {
   PetscBool known, is;

@@ -133,7 +133,7 @@ PetscErrorCode PCCMATCHShareCoordinates(PC pc, MatGroup *g, PC of_leader)
   PetscCall(UsesCoordinates(pc, g, &dimension, &uses));
   if (uses) PetscCall(AgreeOnError(comm, PutCoordinates(cmatch, g), "bring the coordinates of its nodes"));
   PetscCall(RankGroupMeet(&g->group));
-  if (g->group.Leads()) { /* without any, those of before are forgotten */
+  if (g->group.Leads()) { /* without coordinates it forgets those of an earlier set-up */
     const PetscInt nodes = uses ? g->all / dimension : 0;
     if (uses || ((const PC_CMATCH *)of_leader->data)->dimension)
       code = PCSetCoordinates(of_leader, PetscMax(dimension, 1), nodes, g->b);

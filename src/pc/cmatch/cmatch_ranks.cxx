@@ -255,7 +255,10 @@ NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscI
     next.rows     = level.all;
     next.unknowns = unknowns;
   }
-  /* Rows of products are not known yet. Without M, which is what says most of them, rows count alone. */
+  /*
+     The rows of the products are not known yet. Their entries are guessed from those of M on the aggregates; where there is no such
+     M, only the number of rows counts.
+  */
   if (next.transfer != CMATCH_MATCHED)
     next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
   else if (params.coarsening != PC_CMATCH_MATCHING) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
