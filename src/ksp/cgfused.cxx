@@ -148,21 +148,6 @@ static PetscErrorCode Confirm_CGFused(KSP ksp, PetscBool own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What FusedCheckSizes() checks of work vectors, of their copies. */
-PetscErrorCode CGFusedCheckArrays(KSP ksp)
-{
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  PetscInt           rows;
-
-  PetscFunctionBegin;
-  PetscCall(VecGetLocalSize(ksp->vec_rhs, &rows));
-  PetscCheck(!cg->copies.arrays || cg->copies.array_rows == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
-             ": call KSPReset() before it gets a matrix of another size",
-             rows, cg->copies.array_rows);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The options, of which one is kept as it was given: its default depends on the number of ranks. */
 static PetscErrorCode CopyOptions_CGFused(KSP from, KSP to)
 {

@@ -43,6 +43,21 @@ static PetscErrorCode NeedArrays_CGFused(KSP_CGFused *cg, LocalInt n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What FusedCheckSizes() checks of work vectors, of their copies. */
+PetscErrorCode CGFusedCheckArrays(KSP ksp)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscInt           rows;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(ksp->vec_rhs, &rows));
+  PetscCheck(!cg->copies.arrays || cg->copies.array_rows == rows, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows on this rank, but the KSP was set up for %" LocalInt_FMT
+             ": call KSPReset() before it gets a matrix of another size",
+             rows, cg->copies.array_rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The array of that number among the copies. */
 static PetscScalar *Copy_CGFused(const KSP_CGFused *cg, int number)
 {

@@ -59,11 +59,6 @@ static PetscErrorCode MakeRoom_FSAI(PC pc, const CSRView *A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-LocalInt PCFSAIFirst(const PC_FSAI *fsai)
-{
-  return fsai->distributed ? fsai->halo.First() : 0;
-}
-
 PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;

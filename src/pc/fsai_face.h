@@ -79,7 +79,10 @@ PetscErrorCode PCFSAIComputeOnRows(PC, const CSRView *A, const char type[], Pets
 size_t PCFSAIKeptBytes(const PC_FSAI *);
 
 /* The first row of A that belongs to this rank. */
-LocalInt PCFSAIFirst(const PC_FSAI *);
+inline LocalInt PCFSAIFirst(const PC_FSAI *fsai)
+{
+  return fsai->distributed ? fsai->halo.First() : 0;
+}
 
 /* What the user's functions for a pattern do. */
 PetscErrorCode PCFSAISetPattern(PC, Mat);
