@@ -232,7 +232,7 @@ static PetscObjectId NumberOf_CGColumns(const CGColumnsWork *work, const Exchang
 }
 
 /* Room for the exchange of one operator, whose rows with entries are those of one column. */
-static PetscErrorCode MakeRoom(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
+static PetscErrorCode MakeRoom_CGColumns(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
 {
   Neighbours wide;
 
@@ -255,9 +255,9 @@ static PetscErrorCode MakeRoom(CGColumnsWork *work, const CGGhosts &of_one, cons
 PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
 {
   PetscFunctionBegin;
-  PetscCall(MakeRoom(work, op->ghosts, exchanges->of[0], &work->ghosts));
-  PetscCall(MakeRoom(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
-  PetscCall(MakeRoom(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts, exchanges->of[0], &work->ghosts));
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -129,7 +129,7 @@ static PetscErrorCode Set(CUDSS *solver, int parameter, int value, const char do
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Prepare(CUDSS *solver)
+static PetscErrorCode Prepare_CUDSS(CUDSS *solver)
 {
   const CUDSSLibrary &api = solver->api;
 
@@ -151,7 +151,7 @@ PetscErrorCode CUDSSCreate_CUDA(CUDSS **solver)
   PetscCall(DeviceFound_CUDA(&found));
   PetscCheck(found, PETSC_COMM_SELF, PETSC_ERR_SUP, "cuDSS needs an NVIDIA GPU, and there is none");
   *solver                   = new CUDSS();
-  const PetscErrorCode code = Prepare(*solver);
+  const PetscErrorCode code = Prepare_CUDSS(*solver);
   if (code) (void)CUDSSDestroy_CUDA(solver);
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -573,7 +573,7 @@ PetscErrorCode LaunchPieces(const BSR &W, const BSRVectors &v, LocalInt mean, bo
 
 /* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
 template <typename S, int BlockSize, int Columns>
-PetscErrorCode Multiply(const BSR &W, const BSRVectors &v, bool early, cudaStream_t stream)
+PetscErrorCode Multiply_BSR(const BSR &W, const BSRVectors &v, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if constexpr (BlockSize == 0) {
@@ -615,8 +615,8 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const BSRVectors
     if (v.z) now.z += (size_t)c * v.ldz;
     now.y += (size_t)c * v.ldy;
     return WithBlockSize(W->bs, [&](auto size) {
-      return W->precision == FINEPC_SINGLE ? Multiply<float, size, at_once>(*W, now, early, stream)
-                                           : Multiply<double, size, at_once>(*W, now, early, stream);
+      return W->precision == FINEPC_SINGLE ? Multiply_BSR<float, size, at_once>(*W, now, early, stream)
+                                           : Multiply_BSR<double, size, at_once>(*W, now, early, stream);
     });
   };
   LocalInt c = 0;

@@ -17,7 +17,7 @@ constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
 /*
-   The mean row lengths up to which Multiply() gives a row to one thread, to 2 lanes, to 8 lanes that load 4 entries ahead, and
+   The mean row lengths up to which Multiply_CSR() gives a row to one thread, to 2 lanes, to 8 lanes that load 4 entries ahead, and
    to 8 lanes that load 8 entries ahead.
 */
 constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
@@ -262,8 +262,8 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, LocalIn
    with few loads ahead from there on.
 */
 template <typename S>
-PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                        PetscScalar *Y, LocalInt ldy)
+PetscErrorCode Multiply_CSR(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                            PetscScalar *Y, LocalInt ldy)
 {
   const LocalInt mean = W.nnz / W.rows;
 
@@ -418,8 +418,8 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar 
 {
   PetscFunctionBegin;
   if (!W->rows || !columns) PetscFunctionReturn(PETSC_SUCCESS);
-  if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy));
-  else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy));
+  if (W->precision == FINEPC_SINGLE) PetscCall(Multiply_CSR<float>(*W, unit, d, columns, X, ldx, Y, ldy));
+  else PetscCall(Multiply_CSR<double>(*W, unit, d, columns, X, ldx, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

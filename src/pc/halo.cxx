@@ -20,7 +20,7 @@ namespace
 
 /* What this rank does alone in a step, whose error is agreed upon afterwards. */
 template <typename Part>
-PetscErrorCode Alone(const Part &part)
+PetscErrorCode Alone_Halo(const Part &part)
 {
   PetscErrorCode (*const call)(const Part *) = [](const Part *p) { return (*p)(); };
   return CallGuarded(call, &part);
@@ -113,7 +113,7 @@ private:
   PetscErrorCode Step(const Part &part, bool *more = nullptr)
   {
     PetscFunctionBegin;
-    PetscCall(PCLocalPhaseStep(phase_, HaloCheckMemory(Alone(part), Size()), more));
+    PetscCall(PCLocalPhaseStep(phase_, HaloCheckMemory(Alone_Halo(part), Size()), more));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -123,7 +123,7 @@ private:
                              std::vector<HaloList> *received, bool *more = nullptr)
   {
     PetscFunctionBegin;
-    const PetscErrorCode code = Alone(part);
+    const PetscErrorCode code = Alone_Halo(part);
     PetscCall(HaloSendLists(phase_, code, Size(), senders, send, received, more));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -688,7 +688,7 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, PetscErrorCode code, const Hal
   PetscInt                *counts = nullptr;
 
   PetscFunctionBegin;
-  const PetscErrorCode listed = Alone([&] {
+  const PetscErrorCode listed = Alone_Halo([&] {
     for (const HaloList &list : send) {
       PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
       to.push_back(list.rank);
@@ -708,7 +708,7 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, PetscErrorCode code, const Hal
     PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
                                      (void *)&counts));
   phase->outcome->exchanging    = false;
-  const PetscErrorCode prepared = Alone([&] {
+  const PetscErrorCode prepared = Alone_Halo([&] {
     received->clear();
     for (PetscMPIInt k = 0; k < froms; k++) expected.push_back({from[k], {counts[k]}});
     for (const HaloList &list : expected) received->push_back({list.rank, std::vector<PetscInt>(list.numbers[0])});

@@ -87,7 +87,7 @@ PetscErrorCode Dot(const Estimate &of, const std::vector<double> &x, const std::
 }
 
 /* y = A x, for which x gets the entries of ghosts */
-PetscErrorCode Multiply(const Estimate &of, std::vector<double> *x, std::vector<double> *y)
+PetscErrorCode Multiply_CMATCHFSAI(const Estimate &of, std::vector<double> *x, std::vector<double> *y)
 {
   CMATCHExpanded *A = of.A;
   const LocalInt  n = (LocalInt)A->d.size();
@@ -130,14 +130,14 @@ PetscErrorCode LargestEigenvalue(const Estimate &of, PetscReal *lambda)
   std::fill(A.p.begin(), A.p.end(), 0.);
   for (LocalInt i = 0; i < n; i++)
     A.q[i] = (double)(int32_t)CMATCHMix(CMATCHSeed(of.first + i), CMATCHSeed(of.first + i + 7)) * 0x1p-31 * std::sqrt(A.d[i]);
-  PetscCall(Multiply(of, &A.q, &A.r));
+  PetscCall(Multiply_CMATCHFSAI(of, &A.q, &A.r));
   for (LocalInt step = 0;; step++) {
     PetscCall(CSRMultiply_Host(&of.factor->W, PETSC_TRUE, A.d.data(), 1, A.r.data(), n, A.q.data(), n));
     PetscCall(CSRMultiply_Host(&of.factor->Wt, PETSC_TRUE, nullptr, 1, A.q.data(), n, A.z.data(), n));
     PetscCall(Dot(of, A.r, A.z, &rz[step]));
     if (step == steps || !(rz[step] > 0)) break;
     for (LocalInt i = 0; i < n; i++) A.p[i] = A.z[i] + (step ? rz[step] / rz[step - 1] : 0) * A.p[i];
-    PetscCall(Multiply(of, &A.p, &A.q));
+    PetscCall(Multiply_CMATCHFSAI(of, &A.p, &A.q));
     PetscCall(Dot(of, A.p, A.q, &pq[step]));
     if (!(pq[step] > 0)) break;
     for (LocalInt i = 0; i < n; i++) A.r[i] -= rz[step] / pq[step] * A.q[i];

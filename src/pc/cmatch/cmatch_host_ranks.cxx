@@ -454,7 +454,8 @@ private:
 };
 
 template <typename T>
-PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHStats *stats, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+PetscErrorCode Create_CMATCHHostRanks(const CMATCHParams *params, PetscBool keep, CMATCHStats *stats, CMATCHHierarchy **H,
+                                      CMATCHRanksSetUp **setup)
 {
   PetscFunctionBegin;
   PetscCall(CMATCHCreate_Host<T>(params, keep, H));
@@ -481,7 +482,7 @@ PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *params, PetscBool keep
 {
   PetscFunctionBegin;
   *stats = CMATCHStats{};
-  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(params, keep, stats, H, setup));
-  else PetscCall(Create<double>(params, keep, stats, H, setup));
+  if (params->precision == FINEPC_SINGLE) PetscCall(Create_CMATCHHostRanks<float>(params, keep, stats, H, setup));
+  else PetscCall(Create_CMATCHHostRanks<double>(params, keep, stats, H, setup));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -355,8 +355,8 @@ private:
 };
 
 template <typename T>
-PetscErrorCode Create(const CMATCHParams &params, const CMATCHModes &modes, PetscBool keep, PetscBool work, CMATCHStats *stats,
-                      CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+PetscErrorCode Create_CMATCHNodesHostRanks(const CMATCHParams &params, const CMATCHModes &modes, PetscBool keep, PetscBool work,
+                                           CMATCHStats *stats, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
 {
   PetscFunctionBegin;
   auto made = std::make_unique<SetUp<T>>(modes, keep, work, stats);
@@ -372,7 +372,8 @@ PetscErrorCode CMATCHNodesRanksCreate_Host(const CMATCHParams *params, const CMA
 {
   PetscFunctionBegin;
   *stats = CMATCHStats{};
-  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(*params, *modes, keep, work, stats, H, setup));
-  else PetscCall(Create<double>(*params, *modes, keep, work, stats, H, setup));
+  if (params->precision == FINEPC_SINGLE)
+    PetscCall(Create_CMATCHNodesHostRanks<float>(*params, *modes, keep, work, stats, H, setup));
+  else PetscCall(Create_CMATCHNodesHostRanks<double>(*params, *modes, keep, work, stats, H, setup));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -126,7 +126,7 @@ void Alone(const RanksSetUp &s, PetscErrorCode (*step)(Parameters...), Arguments
 }
 
 /* Ends the set-up on these ranks if one of them has failed. */
-PetscErrorCode Agree(RanksSetUp *s, MPI_Comm comm)
+PetscErrorCode Agree_CMATCHRanks(RanksSetUp *s, MPI_Comm comm)
 {
   int failed = s->HasFailed();
 
@@ -138,7 +138,7 @@ PetscErrorCode Agree(RanksSetUp *s, MPI_Comm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Deliver(RanksSetUp *s, LocalInt l, Delivery *delivery)
+PetscErrorCode Deliver_CMATCHRanks(RanksSetUp *s, LocalInt l, Delivery *delivery)
 {
   PetscFunctionBegin;
   s->outcome->exchanging = true;
@@ -267,7 +267,7 @@ NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscI
 }
 
 /* Aggregates of all ranks, and who has the rows of the next level. */
-PetscErrorCode Match(RanksSetUp *s, LocalInt l, NextLevel *next)
+PetscErrorCode Match_CMATCHRanks(RanksSetUp *s, LocalInt l, NextLevel *next)
 {
   const CMATCHRanksLevel &level = s->ranks->level[l];
   const bool coarsens     = (PetscReal)level.all * UnknownsOf(*s->H, l) > CoarseSize(*s->H) && l + 1 < s->H->params.max_levels;
@@ -312,7 +312,7 @@ PetscErrorCode ShareWithGhosts(RanksSetUp *s, LocalInt l, Delivery *delivery)
 }
 
 /* All ranks of a level find what its smoother needs. */
-PetscErrorCode Estimate(RanksSetUp *s, LocalInt l)
+PetscErrorCode Estimate_CMATCHRanks(RanksSetUp *s, LocalInt l)
 {
   PetscFunctionBegin;
   s->outcome->exchanging = true;
@@ -324,7 +324,7 @@ PetscErrorCode Estimate(RanksSetUp *s, LocalInt l)
 /* ----------------------------------------- prolongator ---------------------------------------- */
 
 /* Rows of P go to the ranks that have them as ghosts. */
-PetscErrorCode Prolong(RanksSetUp *s, LocalInt l, Delivery *delivery)
+PetscErrorCode Prolong_CMATCHRanks(RanksSetUp *s, LocalInt l, Delivery *delivery)
 {
   const Neighbours  &ghosts = s->ranks->level[l].halo.lists;
   const MPI_Datatype value  = s->ranks->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
@@ -391,7 +391,7 @@ void ListSent(const CMATCHLevel &shown, const std::vector<PetscInt> &begin, CMAT
 }
 
 /* Contributions to rows of the product, and rows of M if whole rows are gathered, are made and packed. */
-PetscErrorCode Multiply(RanksSetUp *s, LocalInt l, const std::vector<PetscInt> *begin, ExchangedRows *rows)
+PetscErrorCode Multiply_CMATCHRanks(RanksSetUp *s, LocalInt l, const std::vector<PetscInt> *begin, ExchangedRows *rows)
 {
   CMATCHRanksLevel &level = s->ranks->level[l];
 
@@ -500,16 +500,16 @@ PetscErrorCode SendRows(RanksSetUp *s, LocalInt l, const NextLevel *next)
 
   PetscFunctionBegin;
   rows.kinds = !s->keep && s->ranks->level[l].gathered && matches ? 2 : 1;
-  Alone(*s, Multiply, s, l, &next->begin, &rows);
+  Alone(*s, Multiply_CMATCHRanks, s, l, &next->begin, &rows);
   if (!s->keep) PetscCall(FindSenders(s, l, &rows));
   Alone(*s, PrepareRows, s, l, &rows, &numbers, &delivery);
-  PetscCall(Agree(s, s->ranks->level[l].comm));
+  PetscCall(Agree_CMATCHRanks(s, s->ranks->level[l].comm));
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   if (!s->keep) {
-    PetscCall(Deliver(s, l, &numbers));
+    PetscCall(Deliver_CMATCHRanks(s, l, &numbers));
     std::copy(rows.number.begin(), rows.number.end(), s->ranks->level[l].receive.rows.begin());
   }
-  PetscCall(Deliver(s, l, &delivery));
+  PetscCall(Deliver_CMATCHRanks(s, l, &delivery));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -569,21 +569,21 @@ PetscErrorCode MakeLevel(RanksSetUp *s, LocalInt l)
 
   PetscFunctionBegin;
   if (!s->keep) {
-    PetscCall(Match(s, l, &next));
+    PetscCall(Match_CMATCHRanks(s, l, &next));
     if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
     Alone(*s, NumberAggregates, s, l, next.first_coarse, &numbers);
   }
   if (s->H->nodes) Alone(*s, ShareWithGhosts, s, l, &numbers);
   if (!s->keep || s->H->nodes) {
-    PetscCall(Agree(s, comm));
+    PetscCall(Agree_CMATCHRanks(s, comm));
     if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Deliver(s, l, &numbers));
+    PetscCall(Deliver_CMATCHRanks(s, l, &numbers));
   }
-  if (s->H->nodes) PetscCall(Estimate(s, l));
-  Alone(*s, Prolong, s, l, &prolongator);
-  PetscCall(Agree(s, comm));
+  if (s->H->nodes) PetscCall(Estimate_CMATCHRanks(s, l));
+  Alone(*s, Prolong_CMATCHRanks, s, l, &prolongator);
+  PetscCall(Agree_CMATCHRanks(s, comm));
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Deliver(s, l, &prolongator));
+  PetscCall(Deliver_CMATCHRanks(s, l, &prolongator));
   PetscCall(SendRows(s, l, &next));
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   Alone(*s, MakeNext, s, l, &ghost);
@@ -600,7 +600,7 @@ PetscErrorCode EndLevels(RanksSetUp *s, LocalInt l, bool alone)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Close(RanksSetUp *s)
+PetscErrorCode Close_CMATCHRanks(RanksSetUp *s)
 {
   PetscFunctionBegin;
   PetscCall(s->twin->Close(s->ranks->keep_work));
@@ -633,12 +633,12 @@ PetscErrorCode CMATCHRanksMakeLevels(PCLocalPhase *phase, CMATCHHierarchy *H, CM
   }
   /* a level has the ranks of the level above or fewer, so that none waits for one that waits for another level */
   if (CMATCHHasFactors(H->params)) {
-    PetscCall(Agree(&s, ranks->level[0].comm));
+    PetscCall(Agree_CMATCHRanks(&s, ranks->level[0].comm));
     phase->outcome->exchanging = true;
     if (!s.stopped) PetscCall(s.twin->ScaleFactors());
     phase->outcome->exchanging = false;
   }
-  if (!s.stopped) Alone(s, Close, &s);
+  if (!s.stopped) Alone(s, Close_CMATCHRanks, &s);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
