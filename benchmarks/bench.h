@@ -41,6 +41,7 @@ struct System {
   PetscInt    grid[3]  = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
   PetscInt    boxes[3] = {1, 1, 1}; /* that the grid is cut into, and numbered one after the other */
   PetscReal   contrast = 1.;
+  PetscReal   flat     = 1.;       /* of elastic elements: so many times as long as high */
   PetscReal   shell[2] = {0., 0.}; /* shell2d: thickness, bed */
   PetscInt    fields   = 1;        /* block3d7, block2d7, euler2d, shell2d: unknowns of a grid point */
   Mat         A        = nullptr;

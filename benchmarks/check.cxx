@@ -279,7 +279,7 @@ static PetscErrorCode CheckRigidMotions(const System &s, PetscBool *ok)
       s.A, 0.,
       [&](PetscInt row) {
         const PetscInt  node = row / 3, component = row % 3;
-        const PetscReal p[3] = {(PetscReal)(node % nx + 1), (PetscReal)(node / nx % ny), (PetscReal)(node / (nx * ny))};
+        const PetscReal p[3] = {s.flat * (node % nx + 1), s.flat * (node / nx % ny), (PetscReal)(node / (nx * ny))};
 
         if (mode < 3) return component == mode ? 1. : 0.;
         const int axis = mode - 3; /* rotation: u = e_axis x p */

@@ -760,9 +760,10 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentGrid(fields, 4, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
-    PetscCall(ArgumentReal(fields, 4, 1., &first));
-    PetscCheck(system->contrast > 0. && first > 0., comm, PETSC_ERR_USER_INPUT, "The contrast and flat must be positive");
-    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, first, kind == "elasticity3d_tets", &system->A));
+    PetscCall(ArgumentReal(fields, 4, 1., &system->flat));
+    PetscCheck(system->contrast > 0. && system->flat > 0., comm, PETSC_ERR_USER_INPUT, "The contrast and flat must be positive");
+    PetscCall(
+      MatCreateElasticity(comm, backend, grid, system->contrast, cube, system->flat, kind == "elasticity3d_tets", &system->A));
   } else if (kind == "block3d7" || kind == "block2d7") {
     const PetscInt dim = kind == "block3d7" ? 3 : 2;
 
