@@ -245,10 +245,11 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   the energy of the stretch between them, with one more sweep on the finest level if there are more than three modes. The
   prolongator is made of the modes on each aggregate, smoothed by block Jacobi, and cut to four blocks per node, with a correction
   so that the cut does not change how it maps the modes. The smoother is block Jacobi with the Chebyshev polynomial of
-  `PCCMATCHSetDegree()`, at least 2 with the default smoother, scaled by an estimate of the largest eigenvalue. With `sfsai` and
-  `afsai` it is the same polynomial of a factored sparse approximate inverse of all unknowns of the level, with sfsai in full
-blocks: it takes a half or less of the iterations where elements are flat or long, and few less elsewhere. With `mis2` or `pcg`, and
-on several ranks that have parts of nodes, the hierarchy is one of single rows, and the view says why.
+  `PCCMATCHSetDegree()`, at least 2 with the default smoother, scaled by an estimate of the largest eigenvalue. With `sfsai` or
+  `afsai` it is the same polynomial in a factored sparse approximate inverse of all unknowns of the level, with full blocks for
+  `sfsai`. Where elements are flat or long this takes fewer iterations, with `afsai` a third or less, and the set-up takes many
+  times as long. With `mis2` or `pcg`, and on several ranks that have parts of nodes, the hierarchy is one of single rows, and the
+  view says why.
 
   In a hierarchy of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of
   `MatSetNullSpace()`, or the constants if nothing is attached to the matrix or the null space has the constants. An entry of w that
