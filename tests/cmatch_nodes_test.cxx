@@ -217,6 +217,15 @@ TEST_CASE("cmatch: the cycle on nodes is symmetric and positive", "[cmatch][node
       CHECK(std::fabs(Dot(Mx, y) - Dot(x, My)) <= 1e-13 * Dot(Mx, x));
       CHECK(Dot(Mx, x) > 0);
       CHECK(Iterations(body.A, M, x) <= (degree == 1 && smoother != PC_CMATCH_L1JACOBI ? 20 : 12));
+      if (smoother != PC_CMATCH_CHEBYSHEV) continue;
+      params.coarsening  = PC_CMATCH_MIS2;
+      params.coarse_size = 5;
+      const Nodes  around(body, params);
+      const Vector ax = around.Apply(x), ay = around.Apply(y);
+      REQUIRE(around.H->levels >= 3);
+      CHECK(std::fabs(Dot(ax, y) - Dot(x, ay)) <= 1e-13 * Dot(ax, x));
+      CHECK(Dot(ax, x) > 0);
+      CHECK(Iterations(body.A, around, x) <= (degree == 1 ? 24 : 14));
     }
 }
 
@@ -363,12 +372,16 @@ struct Problem {
   int         most;       /* iterations of the study with a random right-hand side, and 2 */
   double      complexity; /* at most */
   PetscInt    coarse_size = 300;
+
+  PCCMATCHCoarsening coarsening = PC_CMATCH_MATCHING;
 };
 
 void CheckIterations(const Problem &problem)
 {
-  const Body  body = problem.body.ny ? MakeBody(problem.body) : Tetrahedra(problem.body.nx);
-  const Nodes M(body, Params(FINEPC_SINGLE, problem.coarse_size));
+  const Body   body   = problem.body.ny ? MakeBody(problem.body) : Tetrahedra(problem.body.nx);
+  CMATCHParams params = Params(FINEPC_SINGLE, problem.coarse_size);
+  params.coarsening   = problem.coarsening;
+  const Nodes M(body, params);
   CAPTURE(problem.name);
   REQUIRE(M.stats.failure == CMATCH_OK);
   const int count = Iterations(body.A, M, RandomVector(body.load.size(), 42));
@@ -390,6 +403,14 @@ TEST_CASE("cmatch: iterations of elasticity on nodes", "[cmatch][nodes]")
   /* whose soft bending modes are lost if A is rounded before the product: 44 iterations, and 131 with a smaller last level */
   CheckIterations({"beam 256x4x4", {256, 4, 4}, 24, 1.55});
   CheckIterations({"beam 256x4x4, three levels", {256, 4, 4}, 66, 1.55, 100});
+}
+
+TEST_CASE("cmatch: iterations of elasticity on nodes around an independent set", "[cmatch][nodes]")
+{
+  CheckIterations({"cube 16", {16, 16, 16}, 15, 1.15, 300, PC_CMATCH_MIS2});
+  CheckIterations({"plate 32", {32, 33, 3}, 22, 1.1, 300, PC_CMATCH_MIS2});
+  CheckIterations({"plane stress 48", {48, 48, 0}, 14, 1.3, 100, PC_CMATCH_MIS2});
+  CheckIterations({"tetrahedra 16", {16, 0, 0}, 20, 1.5, 300, PC_CMATCH_MIS2});
 }
 
 TEST_CASE("cmatch: iterations of larger elasticity on nodes", "[cmatch][nodes][.nightly]")
@@ -916,6 +937,13 @@ TEST_CASE("cmatch: the block size is that of the matrix, or that of the option",
     const double rounding = Contains(precision, "single") ? 1e-5 : 1e-12;
     CHECK(Difference(applied(MatOf(body, MATSBAIJ), precision), applied(A, precision)) <= rounding);
   }
+  const MatObject       uneven = CreateMat(Poisson(7, 5), MATAIJ);
+  std::vector<PetscInt> sizes(17, 2);
+  sizes[0] = 3;
+  MUST(MatSetVariableBlockSizes(uneven, (PetscInt)sizes.size(), sizes.data()));
+  const PCObject of_uneven = MakePC(uneven, CMATCH());
+  MUST(PCSetUp(of_uneven));
+  CHECK(Contains(ViewText((PC)of_uneven), "nodes have the same number of unknowns each"));
   Errors         errors;
   const PCObject seven = MakePC(CreateMat(Poisson(7, 5), MATAIJ), CMATCH(), "-@block_size 2");
   CHECK(PCSetUp(seven) == PETSC_ERR_ARG_SIZ);

@@ -314,6 +314,21 @@ TEST_CASE("cmatch: twins of nodes, their options and ends", "[cmatch][nodes][gpu
   Compare(WithModes("all alone", Coupled(1, 1, 3), 3, 3), Params(FINEPC_SINGLE, 1));
 }
 
+TEST_CASE("cmatch: twins of nodes around an independent set", "[cmatch][nodes][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const System systems[] = {Of("brick", MakeBody({9, 8, 10})), Of("rectangle", MakeBody({23, 22, 0})),
+                            Of("rows left in", WithRowsLeft(MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false}), 1e3)),
+                            WithModes("five unknowns", Coupled(12, 13, 5), 5, 5), WithModes("hub", WithHub(26, 27, 2), 2, 2)};
+  for (const FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+    for (const System &system : systems) {
+      CMATCHParams params = Params(precision, 5);
+      params.coarsening   = PC_CMATCH_MIS2;
+      params.strength     = precision == FINEPC_SINGLE ? 0.25 : 0;
+      Compare(system, params);
+    }
+}
+
 TEST_CASE("cmatch: twins of nodes with wide rows", "[cmatch][nodes][gpu]")
 {
   NEEDS_DEVICE();

@@ -835,7 +835,7 @@ TEST_CASE("cmatch: the view says why a matrix of blocks has a hierarchy of rows"
   for (const Kind &kind : CMATCH().kinds()) {
     CAPTURE(kind.name);
     const MatObject A  = kind.Create(Grid());
-    const PCObject  pc = MakePC(A, CMATCH(), "-@coarsening mis2"), scalar = MakePC(kind.Create(Blocks(Plate())), CMATCH());
+    const PCObject  pc = MakePC(A, CMATCH(), "-@coarse pcg"), scalar = MakePC(kind.Create(Blocks(Plate())), CMATCH());
     MUST(PCSetUp(scalar));
     MUST(PCSetUp(pc)); /* It may fail, since the blocks are not symmetric. */
     CHECK(Contains(ViewText((PC)pc), "the matrix has blocks, but the hierarchy is one of single rows, since "));

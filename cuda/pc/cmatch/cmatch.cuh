@@ -406,6 +406,10 @@ struct CMATCHFound {
 PetscErrorCode CMATCHFindAggregates(CMATCHSetup *, CMATCHTransfer, CMATCHLevel *L, CMATCHFound *);
 PetscErrorCode CMATCHKeepRows(CMATCHSetup *, const CMATCHRows &, CMATCHArena::Mark);
 
+/* The numbers of the entries with each key, ascending; an entry with the key -1 is in no list. `list` [count], start [lists + 1] */
+PetscErrorCode CMATCHListByKeys(CMATCHSetup *, LocalInt count, const LocalInt *key, LocalInt lists, LocalInt *start,
+                                LocalInt *list);
+
 /*
    What differs between the matching of rows and that of nodes: which vertices are in no aggregate, the size of aggregates, which is
    limited for rows on large levels, and the diagonal of nodes, which is the sum of their positive weights. The sweeps end where
@@ -420,7 +424,7 @@ struct CMATCHSweeps {
   PetscReal            each, enough;
 };
 
-/* The aggregates of n nodes, in the graph s->rows, and the graph of these. */
+/* The aggregates of n nodes, in the graph s->rows, and the graph of these; with mis2 `count` has no meaning. */
 PetscErrorCode CMATCHMatchNodes(CMATCHSetup *, const CMATCHSweeps &, LocalInt n, LocalInt *aggregate, CMATCHFound *);
 void           CMATCHAdopt(const CMATCHParams &, CMATCHTransfer, const CMATCHFound &, CMATCHLevel *L);
 

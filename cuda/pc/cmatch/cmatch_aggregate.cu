@@ -8,6 +8,28 @@
 namespace
 {
 
+/* ------------------------------------------- lists -------------------------------------------- */
+
+__global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
+{
+  const long long at = GridThread();
+  if (at < count) number[at] = (LocalInt)at;
+}
+
+/* Where the entries of each list begin; those of no list are behind all of them. */
+__global__ void __launch_bounds__(kBlockSize) FindStarts(LocalInt count, LocalInt lists, const unsigned *sorted, LocalInt *start)
+{
+  const long long list = GridThread();
+  if (list > lists) return;
+  LocalInt begin = 0, end = count;
+  while (begin < end) {
+    const LocalInt middle = begin + (end - begin) / 2;
+    if (sorted[middle] < (unsigned)list) begin = middle + 1;
+    else end = middle;
+  }
+  start[list] = begin;
+}
+
 /* -------------------------------------------- steps ------------------------------------------- */
 
 /* Calls f(lanes of a row) */
@@ -129,10 +151,9 @@ PetscErrorCode TakeMadeRows(CMATCHSetup *s, LocalInt n, size_t entries, MadeRows
 }
 
 /* The operator of the aggregates of a sweep, of type V: of nodes double, until their diagonal is known. */
-template <typename V>
-PetscErrorCode AddUp(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, ProductRows<V> *out)
+template <typename Left, typename V>
+PetscErrorCode AddUp(CMATCHSetup *s, const Left &left, const Sweep &w, LocalInt aggregates, ProductRows<V> *out)
 {
-  const MemberList        left{made->leader, {w.mate, w.slot}};
   const AggregatedEntries right{w.M, w.aggregate, aggregates};
   const double            mean = (double)w.M.room / w.M.n;
   const auto              room = [&](size_t entries, auto *more) {
@@ -157,22 +178,23 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, Ma
   ProductRows<float> out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, false};
 
   PetscFunctionBegin;
-  PetscCall(AddUp(s, w, aggregates, made, &out));
+  PetscCall(AddUp(s, MemberList{made->leader, {w.mate, w.slot}}, w, aggregates, &out));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
   *M = CMATCHRows{aggregates, made->start, made->length, out.j, out.a, made->d, (size_t)s->seen.entries, w.M.foreign};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The graph of the aggregates of a sweep. */
-PetscErrorCode AddUpGraph(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
+/* The graph of the aggregates of a sweep, or of an independent set. */
+template <typename Left>
+PetscErrorCode AddUpGraph(CMATCHSetup *s, const Left &left, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
 {
   ProductRows<double> out{made->start, made->length, made->j, nullptr, made->diagonal, made->entries, nullptr, false};
   const auto          mark = s->arena.mark();
 
   PetscFunctionBegin;
   PetscCall(s->arena.Take(made->entries, &out.a));
-  PetscCall(AddUp(s, w, aggregates, made, &out));
+  PetscCall(AddUp(s, left, w, aggregates, &out));
   PetscCheck(out.room == made->entries, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A graph has more edges than the one before");
   RoundGraph<kGraphGroup>
     <<<BlocksFor((long long)aggregates * kGraphGroup), kBlockSize, 0, s->stream>>>(aggregates, out, made->a, made->d);
@@ -218,7 +240,8 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, const CMATCHSweeps &sweeps, L
     FinePCCheckLaunch();
     if (sweep) ComposeAggregates<<<BlocksFor(rows), kBlockSize, 0, s->stream>>>(rows, w.aggregate, aggregate);
     FinePCCheckLaunch();
-    PetscCall(nodes ? AddUpGraph(s, w, *aggregates, &next, &M) : AddUpRows(s, w, *aggregates, &next, &M));
+    PetscCall(nodes ? AddUpGraph(s, MemberList{next.leader, {w.mate, w.slot}}, w, *aggregates, &next, &M)
+                    : AddUpRows(s, w, *aggregates, &next, &M));
     sizes  = next.size;
     w.size = next.size;
     w.room = next.room;
@@ -250,28 +273,49 @@ PetscErrorCode RowsOfLevel(CMATCHSetup *s, const CMATCHLevel &L, CMATCHRows *M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
+/* The graph of the aggregates of nodes around the roots of an independent set. */
+PetscErrorCode AddUpAroundRoots(CMATCHSetup *s, Sweep w, LocalInt aggregates, CMATCHRows *M)
 {
-  const LocalInt n      = L->n;
-  const int      blocks = BlocksFor(n);
-  LocalInt      *next = nullptr, *size = nullptr;
-  Independent    v{};
-  CMATCHRows     M;
+  LocalInt *start = nullptr, *member = nullptr;
+  MadeRows  made;
 
   PetscFunctionBegin;
-  PetscCall(RowsOfLevel(s, *L, &M));
+  PetscCall(s->arena.Take((size_t)aggregates + 1, &start));
+  PetscCall(s->arena.Take(w.M.n, &member));
+  PetscCall(CMATCHListByKeys(s, w.M.n, w.aggregate, aggregates, start, member));
+  PetscCall(TakeMadeRows(s, aggregates, w.M.room, &made));
+  PetscCall(AddUpGraph(s, RootList{start, member}, w, aggregates, &made, M));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same around the roots of an independent set, of the vertices of M. */
+PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, const CMATCHSweeps &sweeps, const CMATCHRows &M, LocalInt *aggregate,
+                                         CMATCHFound *found)
+{
+  LocalInt *const aggregates = &found->coarse;
+  const LocalInt  n          = M.n;
+  const int       blocks     = BlocksFor(n);
+  const bool      nodes      = sweeps.alone;
+  LocalInt       *next = nullptr, *size = nullptr;
+  Independent     v{};
+
+  PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &v.s));
+  v.s.aggregate = aggregate;
   PetscCall(s->arena.Take(n, &v.key));
   PetscCall(s->arena.Take(n, &v.state));
   PetscCall(s->arena.Take(n, &v.near));
   PetscCall(s->arena.Take(n, &next));
-  PetscCall(WithGroup((double)L->nnz / n, [&](auto group) {
+  if (nodes) {
+    OpenNodes<<<blocks, kBlockSize, 0, s->stream>>>(v.s, sweeps.alone, sweeps.all);
+    FinePCCheckLaunch();
+  }
+  PetscCall(WithGroup((double)M.room / n, [&](auto group) {
     const int row_blocks = BlocksFor((long long)n * group);
     PetscFunctionBegin;
-    FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
+    if (!nodes) FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
-    KeepStrongEdges<group>
-      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{CMATCHStrength(*s->params, L->all), true, true, false, 0});
+    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{sweeps.strength, !nodes, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -299,9 +343,10 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
   if (!*aggregates) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(s->arena.Take(*aggregates, &size));
   PetscCallCUDA(cudaMemsetAsync(size, 0, *aggregates * sizeof(LocalInt), s->stream));
-  NumberIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v, L->aggregate, size);
+  NumberIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v, aggregate, size);
   CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, size, s->report);
   FinePCCheckLaunch();
+  if (nodes) PetscCall(AddUpAroundRoots(s, v.s, *aggregates, &found->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -320,6 +365,29 @@ PetscErrorCode CountFound(CMATCHSetup *s, LocalInt n, LocalInt *aggregate, CMATC
 }
 
 } // namespace
+
+PetscErrorCode CMATCHListByKeys(CMATCHSetup *s, LocalInt count, const LocalInt *key, LocalInt lists, LocalInt *start,
+                                LocalInt *list)
+{
+  const auto mark   = s->arena.mark();
+  unsigned  *sorted = nullptr;
+  LocalInt  *number = nullptr;
+  int        bits   = 1;
+
+  PetscFunctionBegin;
+  while ((1ll << bits) <= (long long)lists) bits++; /* all bits, which -1 has, are behind the keys */
+  PetscCall(s->arena.Take(count, &sorted));
+  PetscCall(s->arena.Take(count, &number));
+  CountUp<<<BlocksFor(count), kBlockSize, 0, s->stream>>>(count, number);
+  FinePCCheckLaunch();
+  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, (const unsigned *)key, sorted, number, list, count, 0, bits, s->stream);
+  }));
+  FindStarts<<<BlocksFor((long long)lists + 1), kBlockSize, 0, s->stream>>>(count, lists, sorted, start);
+  FinePCCheckLaunch();
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* The rows go to the back of the arena, where those of the level before have been. What was taken after `mark` is not needed. */
 PetscErrorCode CMATCHKeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mark mark)
@@ -348,13 +416,14 @@ PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMA
     found->largest                 = 1;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
-  else {
-    /* of all ranks, as if the others had as many aggregates for their rows */
-    const CMATCHSweeps sweeps{s->params->sweeps,        CMATCHStrength(*s->params, L->all), L->all >= kCMATCHSmall, nullptr, 0,
-                              (PetscReal)L->all / L->n, (PetscReal)s->params->coarse_size};
-    PetscCall(AggregateByMatching(s, sweeps, L->n, L->aggregate, found));
-  }
+  /* of all ranks, as if the others had as many aggregates for their rows */
+  const CMATCHSweeps sweeps{s->params->sweeps,        CMATCHStrength(*s->params, L->all), L->all >= kCMATCHSmall, nullptr, 0,
+                            (PetscReal)L->all / L->n, (PetscReal)s->params->coarse_size};
+  if (s->params->coarsening == PC_CMATCH_MIS2) {
+    CMATCHRows M;
+    PetscCall(RowsOfLevel(s, *L, &M));
+    PetscCall(AggregateByIndependentSet(s, sweeps, M, L->aggregate, found));
+  } else PetscCall(AggregateByMatching(s, sweeps, L->n, L->aggregate, found));
   PetscCall(CountFound(s, L->n, L->aggregate, found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -364,7 +433,8 @@ PetscErrorCode CMATCHMatchNodes(CMATCHSetup *s, const CMATCHSweeps &sweeps, Loca
   PetscFunctionBegin;
   *found = CMATCHFound{};
   PetscCallCUDA(cudaMemsetAsync(&s->report->smallest_aggregate, kCMATCHNoneByte, sizeof(LocalInt), s->stream));
-  PetscCall(AggregateByMatching(s, sweeps, n, aggregate, found));
+  if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, sweeps, s->rows, aggregate, found));
+  else PetscCall(AggregateByMatching(s, sweeps, n, aggregate, found));
   PetscCall(CountFound(s, n, aggregate, found));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

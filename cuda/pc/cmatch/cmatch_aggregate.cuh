@@ -494,6 +494,18 @@ struct MemberList {
   }
 };
 
+/* Members in lists of any length */
+struct RootList {
+  const LocalInt *start, *member;
+
+  __device__ int  Count(LocalInt a) const { return (int)(start[a + 1] - start[a]); }
+  __device__ void Get(LocalInt a, int t, LocalInt *k, double *value) const
+  {
+    *k     = member[start[a] + t];
+    *value = 1;
+  }
+};
+
 /* The row of a vertex, with the aggregates for columns, its diagonal entry first; vertices of other ranks are behind these. */
 struct AggregatedEntries {
   CMATCHRows      M;

@@ -1,7 +1,5 @@
 /* The hierarchy of nodes on the GPU: the tentative prolongator, the prolongator and its transpose. */
 
-#include <cub/cub.cuh>
-
 #include "cmatch_nodes_products.cuh"
 
 namespace
@@ -12,51 +10,6 @@ constexpr int    kGroup     = 8; /* lanes that have the columns of a block */
 constexpr int    kGroups    = kWarpSize / kGroup;
 constexpr int    kRowBlock  = 128;              /* threads of a block for rows of P */
 constexpr size_t kWideBytes = (size_t)64 << 20; /* of the tables of rows that do not fit */
-
-/* ------------------------------------------- lists -------------------------------------------- */
-
-__global__ void __launch_bounds__(kBlockSize) CountUp(LocalInt count, LocalInt *number)
-{
-  const long long at = GridThread();
-  if (at < count) number[at] = (LocalInt)at;
-}
-
-/* Where the entries of each list begin; those of no list are behind all of them. */
-__global__ void __launch_bounds__(kBlockSize) FindStarts(LocalInt count, LocalInt lists, const unsigned *sorted, LocalInt *start)
-{
-  const long long list = GridThread();
-  if (list > lists) return;
-  LocalInt begin = 0, end = count;
-  while (begin < end) {
-    const LocalInt middle = begin + (end - begin) / 2;
-    if (sorted[middle] < (unsigned)list) begin = middle + 1;
-    else end = middle;
-  }
-  start[list] = begin;
-}
-
-/* The numbers of the entries with each key, ascending; an entry with the key -1 is in no list. `list` [count], start [lists + 1] */
-PetscErrorCode ListByKeys(CMATCHSetup *s, LocalInt count, const LocalInt *key, LocalInt lists, LocalInt *start, LocalInt *list)
-{
-  const auto mark   = s->arena.mark();
-  unsigned  *sorted = nullptr;
-  LocalInt  *number = nullptr;
-  int        bits   = 1;
-
-  PetscFunctionBegin;
-  while ((1ll << bits) <= (long long)lists) bits++; /* all bits, which -1 has, are behind the keys */
-  PetscCall(s->arena.Take(count, &sorted));
-  PetscCall(s->arena.Take(count, &number));
-  CountUp<<<BlocksFor(count), kBlockSize, 0, s->stream>>>(count, number);
-  FinePCCheckLaunch();
-  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
-    return cub::DeviceRadixSort::SortPairs(memory, bytes, (const unsigned *)key, sorted, number, list, count, 0, bits, s->stream);
-  }));
-  FindStarts<<<BlocksFor((long long)lists + 1), kBlockSize, 0, s->stream>>>(count, lists, sorted, start);
-  FinePCCheckLaunch();
-  s->arena.Release(mark);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* ------------------------------------- tentative prolongator ---------------------------------- */
 
@@ -434,7 +387,7 @@ PetscErrorCode MakeTentative(CMATCHNodesSetup *t, double *Q)
   PetscFunctionBegin;
   PetscCall(s->arena.Take((size_t)L.coarse + 1, &start));
   PetscCall(s->arena.Take(L.n, &member));
-  PetscCall(ListByKeys(s, L.n, L.aggregate, L.coarse, start, member));
+  PetscCall(CMATCHListByKeys(s, L.n, L.aggregate, L.coarse, start, member));
   FactorGram<K, M><<<BlocksFor((long long)L.coarse * kWarpSize), kBlockSize, 0, s->stream>>>(L.coarse, L.k, t->N->m, start, member,
                                                                                              t->B, L.B_c, s->report);
   Tentative<K, M><<<BlocksFor((long long)L.n * L.k), kBlockSize, 0, s->stream>>>(L.n, L.k, t->N->m, L.aggregate, t->B, L.B_c, Q);
@@ -500,7 +453,7 @@ PetscErrorCode CMATCHNodesRestriction(CMATCHNodesSetup *t, LocalInt rows)
 
   PetscFunctionBegin;
   if (!L.n) PetscCallCUDA(cudaMemsetAsync(L.R_i, 0, sizeof(LocalInt), s->stream));
-  else if (!t->keep) PetscCall(ListByKeys(s, slots, L.P_j, rows, L.R_i, L.R_j));
+  else if (!t->keep) PetscCall(CMATCHListByKeys(s, slots, L.P_j, rows, L.R_i, L.R_j));
   PetscCall(CMATCHReportNumber(s, L.R_i + rows, &s->report->P_nnz));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

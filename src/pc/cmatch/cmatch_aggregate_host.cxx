@@ -30,10 +30,12 @@
    c_ik of the row, and, if that allows, among its used edges. Vertices of other ranks stay single in all sweeps.
 
    With mis2 an aggregate is instead a root and its neighbours, where the roots are a maximal set of vertices that are more than two
-   edges apart. The other vertices join their heaviest neighbour's aggregate.
+   edges apart. The other vertices join their heaviest neighbour's aggregate. Of rows, each level is coarsened by its own operator;
+   of nodes, the next level has P^T M P, as after a sweep of matching.
 */
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cmatch_host.h"
 
@@ -128,10 +130,15 @@ std::vector<LocalInt> Match(const CMATCHGraph &M, const std::vector<float> &c)
   return mate;
 }
 
+/* The members of each aggregate, in the order in which their rows are added up. */
+struct CMATCHMemberLists {
+  std::vector<LocalInt> start{0}, list;
+};
+
 /* What a sweep has made of the vertices. */
 struct Sweep {
   std::vector<LocalInt> aggregate; /* [n] */
-  std::vector<LocalInt> members;   /* [coarse][kCMATCHMembers] leader, mate, and those that joined by round, -1 for none */
+  CMATCHMemberLists     members;   /* leader, mate, and those that joined by round */
   LocalInt              coarse, joined;
 };
 
@@ -146,6 +153,7 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
   std::vector<LocalInt> leader(n), slot(n, 0), load(n, 0), accepted(n);
   std::vector<float>    key(n);
   Sweep                 sweep{std::vector<LocalInt>(n, -1), {}, 0, 0};
+  std::vector<LocalInt> members;
 
   for (LocalInt i = 0; i < n; i++) {
     leader[i] = mate[i] >= 0 ? PetscMin(i, mate[i]) : i;
@@ -178,35 +186,38 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
   }
   for (LocalInt i = 0; i < n; i++)
     if (slot[i] == 0 && !left[i]) sweep.aggregate[i] = sweep.coarse++;
-  sweep.members.assign((size_t)sweep.coarse * kCMATCHMembers, -1);
+  members.assign((size_t)sweep.coarse * kCMATCHMembers, -1);
   for (LocalInt i = 0; i < n; i++) {
     if (left[i]) continue;
-    sweep.aggregate[i]                                                   = sweep.aggregate[leader[i]];
-    sweep.members[(size_t)sweep.aggregate[i] * kCMATCHMembers + slot[i]] = i;
+    sweep.aggregate[i]                                             = sweep.aggregate[leader[i]];
+    members[(size_t)sweep.aggregate[i] * kCMATCHMembers + slot[i]] = i;
+  }
+  for (LocalInt at = 0; at < (LocalInt)members.size(); at++) {
+    if (members[at] >= 0) sweep.members.list.push_back(members[at]);
+    if ((at + 1) % kCMATCHMembers == 0) sweep.members.start.push_back((LocalInt)sweep.members.list.size());
   }
   return sweep;
 }
 
 /*
-   P^T M P for the aggregates of a sweep, without the columns of vertices that are left. The diagonal of nodes is instead the sum of
-   the positive weights of the row.
+   P^T M P for aggregates, without the columns of vertices that are left. The diagonal of nodes is instead the sum of the positive
+   weights of the row.
 */
-CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep, bool nodes)
+CMATCHGraph Contract(const CMATCHGraph &M, const std::vector<LocalInt> &aggregate, const CMATCHMemberLists &members, bool nodes)
 {
-  const LocalInt  n = M.n();
+  const LocalInt  n = M.n(), aggregates = (LocalInt)members.start.size() - 1;
   CMATCHGraph     coarse;
-  CMATCHSparseRow row(sweep.coarse + M.foreign);
+  CMATCHSparseRow row(aggregates + M.foreign);
 
   coarse.foreign = M.foreign;
   coarse.i.push_back(0);
-  for (LocalInt c = 0; c < sweep.coarse; c++) {
+  for (LocalInt c = 0; c < aggregates; c++) {
     double diagonal = 0;
-    for (LocalInt slot = 0; slot < kCMATCHMembers; slot++) {
-      const LocalInt i = sweep.members[(size_t)c * kCMATCHMembers + slot];
-      if (i < 0) continue;
+    for (LocalInt at = members.start[c]; at < members.start[c + 1]; at++) {
+      const LocalInt i = members.list[at];
       diagonal += (double)M.d[i];
       for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const LocalInt to = M.j[k] < n ? sweep.aggregate[M.j[k]] : sweep.coarse + M.j[k] - n;
+        const LocalInt to = M.j[k] < n ? aggregate[M.j[k]] : aggregates + M.j[k] - n;
         if (to == c) diagonal += (double)M.a[k];
         else if (to >= 0) row.At(to) += (double)M.a[k];
       }
@@ -246,8 +257,8 @@ CMATCHAggregation Sweeps(const CMATCHMatching &matching, std::vector<char> left,
       for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++)
         if (c[k] > 0 && size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
     const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
-    CMATCHGraph coarse = Contract(*M, sweep, matching.nodes);
-    *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
+    CMATCHGraph coarse = Contract(*M, sweep.aggregate, sweep.members, matching.nodes);
+    *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members.list) +
                                                  vertices * (8 * sizeof(LocalInt) + sizeof(float) + 1));
     *M                 = std::move(coarse);
     result.joined += sweep.joined;
@@ -273,8 +284,13 @@ CMATCHAggregation Sweeps(const CMATCHMatching &matching, std::vector<char> left,
 /* The aggregates of rows; of all ranks, the sweeps end as if the others had as many for their rows. */
 CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
-  const CMATCHMatching matching{params.sweeps, CMATCHStrength(params, all), all >= kCMATCHSmall,
-                                false,         (PetscReal)all / M->n(),     (PetscReal)params.coarse_size};
+  const CMATCHMatching matching{params.coarsening,
+                                params.sweeps,
+                                CMATCHStrength(params, all),
+                                all >= kCMATCHSmall,
+                                false,
+                                (PetscReal)all / M->n(),
+                                (PetscReal)params.coarse_size};
   LocalInt             count;
   std::vector<char>    left = LeftRows(*M, &count);
 
@@ -283,35 +299,66 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all,
 
 /* -------------------------------------- independent sets -------------------------------------- */
 
-/* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
-CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, const CMATCHGraph &M, size_t *work_bytes)
+/*
+   A maximal independent set of distance 2, in the order of a hash: in each round those undecided vertices are roots that are the
+   first ones within two edges. By rounding, an edge may be used in the row of one of its vertices alone; rows are looked at as they
+   are.
+*/
+std::vector<char> FindRoots(const CMATCHGraph &M, const std::vector<float> &c, std::vector<LocalInt> undecided)
 {
-  const LocalInt           n        = M.n();
-  const float              strength = CMATCHStrength(params, all);
-  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
-  const std::vector<char>  left = LeftRows(M, &result.left);
-  const std::vector<float> c    = Weights(M, strength, left);
+  const LocalInt        n    = M.n();
+  constexpr uint64_t    none = ~(uint64_t)0;
+  std::vector<char>     is_root(n, 0), near(n, 0), open(n, 0);
+  std::vector<uint64_t> key(n), least(n);
+
+  for (LocalInt i = 0; i < n; i++) key[i] = (uint64_t)CMATCHMix(i, i + 7) << 32 | (uint32_t)i;
+  for (LocalInt i : undecided) open[i] = 1;
+  while (!undecided.empty()) {
+    for (LocalInt i = 0; i < n; i++) {
+      least[i] = open[i] ? key[i] : none;
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
+        if (c[k] > 0 && open[M.j[k]]) least[i] = PetscMin(least[i], key[M.j[k]]);
+    }
+    for (LocalInt i : undecided) {
+      uint64_t first = least[i];
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
+        if (c[k] > 0) first = PetscMin(first, least[M.j[k]]);
+      is_root[i] = first == key[i];
+    }
+    for (LocalInt i : undecided) {
+      if (!is_root[i]) continue;
+      near[i] = 1;
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
+        if (c[k] > 0) near[M.j[k]] = 1;
+    }
+    std::vector<LocalInt> rest;
+    for (LocalInt i : undecided) {
+      bool covered = near[i];
+      for (LocalInt k = M.i[i]; k < M.i[i + 1] && !covered; k++) covered = c[k] > 0 && near[M.j[k]];
+      open[i] = !covered;
+      if (!covered) rest.push_back(i);
+    }
+    undecided.swap(rest);
+  }
+  return is_root;
+}
+
+/* Aggregates around the roots of a maximal independent set. */
+CMATCHAggregation RootAggregates(float strength, const std::vector<char> &left, const CMATCHGraph &M, size_t *work_bytes)
+{
+  const LocalInt           n = M.n();
+  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, (LocalInt)std::count(left.begin(), left.end(), (char)1), 0};
+  const std::vector<float> c = Weights(M, strength, left);
   std::vector<LocalInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
-  std::vector<char>        near(n, 0);         /* roots and their neighbours */
 
   if (result.left == n) return result;
   for (LocalInt i = 0; i < n; i++)
     if (!left[i]) order.push_back(i);
-  std::sort(order.begin(), order.end(), [](LocalInt i, LocalInt j) {
-    const uint32_t key_i = CMATCHMix(i, i + 7), key_j = CMATCHMix(j, j + 7);
-    return key_i != key_j ? key_i < key_j : i < j;
-  });
+  const std::vector<char> is_root = FindRoots(M, c, order);
   for (LocalInt i : order) {
-    bool free = !near[i];
-    for (LocalInt k = M.i[i]; k < M.i[i + 1] && free; k++) free = !(c[k] > 0 && near[M.j[k]]);
-    if (!free) continue;
-    root[i] = i;
-    near[i] = 1;
-    for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
-      if (!(c[k] > 0)) continue;
-      near[M.j[k]] = 1;
-      if (root[M.j[k]] < 0) root[M.j[k]] = i;
-    }
+    if (is_root[i]) root[i] = i;
+    for (LocalInt k = M.i[i]; k < M.i[i + 1] && root[i] < 0; k++)
+      if (c[k] > 0 && is_root[M.j[k]]) root[i] = M.j[k];
   }
   for (int pass = 0; pass < 2; pass++) {
     const std::vector<LocalInt> before = root;
@@ -338,11 +385,28 @@ CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, con
 
 CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
-  return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, all, *M, work_bytes)
-                                             : MatchingAggregates(params, all, M, work_bytes);
+  LocalInt count;
+
+  if (params.coarsening == PC_CMATCH_MIS2) return RootAggregates(CMATCHStrength(params, all), LeftRows(*M, &count), *M, work_bytes);
+  return MatchingAggregates(params, all, M, work_bytes);
 }
 
 CMATCHAggregation CMATCHMatch_Host(const CMATCHMatching &matching, std::vector<char> left, CMATCHGraph *M, size_t *work_bytes)
 {
-  return Sweeps(matching, std::move(left), M, work_bytes);
+  if (matching.coarsening == PC_CMATCH_MATCHING) return Sweeps(matching, std::move(left), M, work_bytes);
+  CMATCHAggregation found = RootAggregates(matching.strength, left, *M, work_bytes);
+  if (!found.coarse) return found;
+  CMATCHMemberLists members;
+  members.start.resize((size_t)found.coarse + 1);
+  for (LocalInt a : found.aggregate)
+    if (a >= 0) members.start[a + 1]++;
+  std::partial_sum(members.start.begin(), members.start.end(), members.start.begin());
+  members.list.resize(members.start.back());
+  std::vector<LocalInt> at(members.start);
+  for (LocalInt i = 0; i < M->n(); i++)
+    if (found.aggregate[i] >= 0) members.list[at[found.aggregate[i]]++] = i;
+  CMATCHGraph coarse = Contract(*M, found.aggregate, members, matching.nodes);
+  *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(members.list) + CMATCHBytes(at));
+  *M                 = std::move(coarse);
+  return found;
 }

@@ -23,7 +23,8 @@
   Note:
   Matching combines two rows at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are all of about the same
   size. With `PC_CMATCH_MIS2` an aggregate consists of a row of an independent set of distance 2 and its strong neighbours, and the
-  aggregates are made in one step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
+  aggregates are made in one step. The strength, the prolongator, the coarse operators and the cycle are the same for both. It is
+  the same for the nodes of `PCCMATCHSetBlockSize()`, whose aggregates have some thirty nodes then.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCoarsening()`, `PCCMATCHCoarsening`, `PCCMATCHSetSweeps()`
 @*/

@@ -152,17 +152,18 @@ struct CMATCHAggregation {
 CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes);
 
 /*
-   What differs between the matching of rows and that of nodes: the size of aggregates of rows is limited on large levels, and the
-   diagonal of nodes is the sum of their positive weights. The sweeps end where `each` times the vertices are `enough`.
+   What differs between the aggregates of rows and those of nodes: the size of aggregates of rows is limited on large levels, and
+   the diagonal of nodes is the sum of their positive weights. The sweeps end where `each` times the vertices are `enough`.
 */
 struct CMATCHMatching {
-  PetscInt  sweeps;
-  float     strength;
-  bool      limited, nodes;
-  PetscReal each, enough;
+  PCCMATCHCoarsening coarsening;
+  PetscInt           sweeps;
+  float              strength;
+  bool               limited, nodes;
+  PetscReal          each, enough;
 };
 
-/* The aggregates of nodes, of which those marked in `left` are in none. */
+/* The aggregates of nodes, of which those marked in `left` are in none; M becomes the graph of the aggregates. */
 CMATCHAggregation CMATCHMatch_Host(const CMATCHMatching &, std::vector<char> left, CMATCHGraph *M, size_t *work_bytes);
 
 /* How well the aggregates of a level fit its values; the last level has none. */

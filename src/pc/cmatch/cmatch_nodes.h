@@ -209,7 +209,7 @@ inline PolynomialSteps CMATCHNodesSteps(const CMATCHParams &params)
 /* Whether the options are such that nodes have them; otherwise the hierarchy is one of rows. */
 inline bool CMATCHNodesPossible(const CMATCHParams &params)
 {
-  return params.coarsening == PC_CMATCH_MATCHING && params.coarse == PC_CMATCH_DENSE;
+  return params.coarse == PC_CMATCH_DENSE;
 }
 
 /*

@@ -14,16 +14,21 @@
 /* The block size, and why a hierarchy is one of rows nevertheless, as far as all ranks know. */
 static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
 {
-  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  PC_CMATCH      *cmatch = (PC_CMATCH *)pc->data;
+  PetscInt        blocks = 0;
+  const PetscInt *sizes;
 
   PetscFunctionBegin;
   *bs              = cmatch->block_size;
   cmatch->why_rows = nullptr;
-  if (!*bs) PetscCall(MatGetBlockSize(pc->pmat, bs));
+  if (!*bs) {
+    PetscCall(MatGetBlockSize(pc->pmat, bs));
+    if (*bs == 1) PetscCall(MatGetVariableBlockSizes(pc->pmat, &blocks, &sizes));
+    if (blocks) cmatch->why_rows = "nodes have the same number of unknowns each, see MatSetVariableBlockSizes()";
+  }
   if (*bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (*bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
-  else if (!CMATCHNodesPossible(cmatch->params))
-    cmatch->why_rows = "nodes have the coarsening matching and the coarsest level dense";
+  else if (!CMATCHNodesPossible(cmatch->params)) cmatch->why_rows = "nodes have a dense coarsest level";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

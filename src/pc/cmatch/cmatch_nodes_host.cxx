@@ -187,7 +187,8 @@ CMATCHAggregation CMATCHNodesAggregate_Host(LocalInt l, const CMATCHNodesSetUp<T
   for (LocalInt i = 0; i < n; i++) left[i] = s.alone[i] == all;
   /* Of all ranks, the sweeps end as if the others had as many aggregates for their nodes. */
   const PetscReal      each = (PetscReal)s.H->level[l].all / (PetscReal)PetscMax(n, 1);
-  const CMATCHMatching matching{CMATCHNodesSweeps(params, finest, s.N->m),
+  const CMATCHMatching matching{params.coarsening,
+                                CMATCHNodesSweeps(params, finest, s.N->m),
                                 CMATCHNodesStrength(params, finest),
                                 false,
                                 true,

@@ -19,6 +19,7 @@ static const Option<PC> kOptions[] = {
      Matching combines two rows at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are all of about the same
      size. With `PC_CMATCH_MIS2` an aggregate consists of a row of an independent set of distance 2 and its strong neighbours, and
      the aggregates are made in one step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
+     It is the same for the nodes of `PCCMATCHSetBlockSize()`, whose aggregates have some thirty nodes then.
 
      See also: `PCCMATCHSetSweeps()` */
   {"-pc_cmatch_coarsening", "how rows are put together to aggregates", "PCCMATCHSetCoarsening",
@@ -248,8 +249,8 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   `PCCMATCHSetDegree()`, at least 2 with the default smoother, scaled by an estimate of the largest eigenvalue. With `sfsai` or
   `afsai` it is the same polynomial in a factored sparse approximate inverse of all unknowns of the level, with full blocks for
   `sfsai`. Where elements are flat or long this takes fewer iterations, with `afsai` a third or less, and the set-up takes many
-  times as long. With `mis2` or `pcg`, and on several ranks that have parts of nodes, the hierarchy is one of single rows, and the
-  view says why.
+  times as long. With `pcg`, on several ranks that have parts of nodes, and where nodes have different numbers of unknowns
+  (`MatSetVariableBlockSizes()`), the hierarchy is one of single rows, and the view says why.
 
   In a hierarchy of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of
   `MatSetNullSpace()`, or the constants if nothing is attached to the matrix or the null space has the constants. An entry of w that
