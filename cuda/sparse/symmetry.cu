@@ -123,15 +123,28 @@ __global__ void __launch_bounds__(kBlockSize) AddValues(CSRView A, const float *
   if (threadIdx.x == 0) of_block = Values{};
   __syncthreads();
   if (row < A.n) {
-    const double own = scale[row];
-    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
-      const LocalInt j = A.j[k];
-      if (j == row) continue;
-      const unsigned weight = (unsigned)min(row, j) * 0x9e3779b1u + (unsigned)max(row, j) * 0x85ebca77u;
-      const double   scaled = A.a[k] * (own * (double)scale[j]);
-      const double   value  = fabs(scaled) <= 2 ? scaled * (double)((weight ^ weight >> 15) * 0x2c1b3c6du | 1u) : (double)nanf("");
-      mine.sum += row < j ? value : -value;
-      mine.squares += value * value;
+    constexpr int  kAhead = 4; /* entries that are asked for at once */
+    const double   own    = scale[row];
+    const LocalInt end    = A.i[row + 1];
+    for (LocalInt from = A.i[row] + threadIdx.x % GroupSize; from < end; from += kAhead * GroupSize) {
+      LocalInt  column[kAhead];
+      PetscReal entry[kAhead];
+#pragma unroll
+      for (int v = 0; v < kAhead; v++) {
+        const LocalInt k = from + v * GroupSize;
+        column[v]        = k < end ? A.j[k] : row;
+        entry[v]         = k < end ? A.a[k] : 0;
+      }
+#pragma unroll
+      for (int v = 0; v < kAhead; v++) {
+        const LocalInt j = column[v];
+        if (j == row) continue;
+        const unsigned weight = (unsigned)min(row, j) * 0x9e3779b1u + (unsigned)max(row, j) * 0x85ebca77u;
+        const double   scaled = entry[v] * (own * (double)scale[j]);
+        const double   value = fabs(scaled) <= 2 ? scaled * (double)((weight ^ weight >> 15) * 0x2c1b3c6du | 1u) : (double)nanf("");
+        mine.sum += row < j ? value : -value;
+        mine.squares += value * value;
+      }
     }
   }
   mine.sum     = GroupSum<kWarpSize>(mine.sum);

@@ -140,8 +140,9 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   std::vector<cudaGraphExec_t *> graphs;         /* of solvers, see CMATCHShareGraph() */
 
   /* of a hierarchy of nodes: what `nodes` shows, and operators in double precision while the next ones are made of them */
-  std::shared_ptr<CMATCHNodes> nodes_kept;
-  Buffer<char>                 nodes_work[2] = {Buffer<char>(&work_meter), Buffer<char>(&work_meter)};
+  std::shared_ptr<CMATCHNodes>  nodes_kept;
+  Buffer<char>                  nodes_work[2] = {Buffer<char>(&work_meter), Buffer<char>(&work_meter)};
+  std::vector<Buffer<LocalInt>> products; /* for refills the pattern of A P of each level: [n + 1] row starts, and columns */
 };
 
 /* -------------------------------------- work of a set-up -------------------------------------- */

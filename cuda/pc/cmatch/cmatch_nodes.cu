@@ -4,12 +4,12 @@
 #include "cmatch_fsai.cuh"
 #include "cmatch_nodes_pattern.cuh"
 #include "cmatch_nodes_rows.cuh"
+#include "search.cuh"
 #include "sparse/transfer.cuh"
 
 namespace
 {
 
-constexpr int kRowGroup  = 16; /* lanes that check a row of A */
 constexpr int kModeShift = 36; /* where a failure has the mode, above the row */
 
 /* The work memory that a set-up reserves, as a share of that for rows. Operators in double precision have memory of their own. */
@@ -17,33 +17,30 @@ constexpr double kWork = 0.4;
 
 /* ------------------------------------------- checks ------------------------------------------- */
 
-/* The first unusable row, and the largest diagonal entry. A group takes a row. */
-__global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, double sign, CMATCHReport *report)
+/*
+   The first row without a positive diagonal entry, and the largest of these. FillFinest() finds entries that are not finite, which
+   come first in a row. In most rows the diagonal entry is the one in the middle. A thread takes a row.
+*/
+__global__ void __launch_bounds__(kBlockSize) CheckDiagonals(CSRView A, double sign, CMATCHReport *report)
 {
-  __shared__ unsigned long long largest;
-  const LocalInt                row    = (LocalInt)(GridThread() / kRowGroup);
-  const int                     lane   = threadIdx.x % kRowGroup;
-  const bool                    mine   = row < A.n;
-  bool                          finite = true, stored = false, positive = false;
-  if (threadIdx.x == 0) largest = 0;
-  __syncthreads();
-  for (LocalInt e = mine ? A.i[row] + lane : 0; mine && e < A.i[row + 1]; e += kRowGroup) {
-    const double a = A.a[e];
-    finite         = finite && isfinite(a);
-    if (A.j[e] != row) continue;
-    stored   = true;
-    positive = sign * a > 0;
-    if (positive && isfinite(a)) atomicMax(&largest, (unsigned long long)__double_as_longlong(sign * a));
+  const LocalInt row     = (LocalInt)GridThread();
+  double         largest = 0;
+  if (row < A.n) {
+    const LocalInt begin = A.i[row], end = A.i[row + 1], middle = begin + (end - begin) / 2;
+    LocalInt       e = middle;
+    if (e >= end || A.j[e] != row) e = LowerBound(A.j, begin, end, row);
+    const bool   stored = e < end && A.j[e] == row;
+    const double a      = stored ? sign * A.a[e] : 0;
+    if (a > 0 && isfinite(a)) largest = a;
+    else {
+      const CMATCHFailure failure = !stored       ? CMATCH_DIAGONAL_MISSING
+                                    : isfinite(a) ? CMATCH_DIAGONAL_NOT_POSITIVE
+                                                  : CMATCH_NOT_FINITE;
+      atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, row, failure));
+    }
   }
-  finite   = GroupBallot<kRowGroup>(!finite) == 0;
-  stored   = GroupBallot<kRowGroup>(stored) != 0;
-  positive = GroupBallot<kRowGroup>(positive) != 0;
-  if (mine && lane == 0 && !(finite && positive)) {
-    const CMATCHFailure failure = !finite ? CMATCH_NOT_FINITE : !stored ? CMATCH_DIAGONAL_MISSING : CMATCH_DIAGONAL_NOT_POSITIVE;
-    atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, row, failure));
-  }
-  __syncthreads();
-  if (threadIdx.x == 0 && largest) atomicMax(&report->largest, largest);
+  largest = GroupMax<kWarpSize>(largest);
+  if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(&report->largest, (unsigned long long)__double_as_longlong(largest));
 }
 
 /* The first row with an entry that is not finite in columns of ghosts. A thread takes a row. */
@@ -99,6 +96,23 @@ struct NodeColumns {
   }
 };
 
+/* A slice of the operator, from A in double precision from block `base` on. Threads of a block have its unknowns, step by step. */
+template <typename T, int K>
+__device__ __forceinline__ void FillSlice(const CMATCHSlices<T> &to, LocalInt slice, const LocalInt *A_j, const double *A,
+                                          LocalInt base, LocalInt *slice_j)
+{
+  const LocalInt k = K ? K : to.k, unknowns = kCMATCHSlice * k, t = threadIdx.x % unknowns;
+  const LocalInt i = slice * kCMATCHSlice + t / k, r = t % k, start = to.start[slice];
+  T *const       value = (T *)to.a;
+  if (i >= to.n || threadIdx.x >= blockDim.x / unknowns * unknowns) return;
+  const LocalInt begin = to.A_i[i], count = to.A_i[i + 1] - begin;
+  for (LocalInt e = threadIdx.x / unknowns; e < count; e += blockDim.x / unknowns) {
+    if (r == 0) slice_j[(size_t)(start + e) * kCMATCHSlice + t / k] = A_j[begin + e];
+    for (LocalInt c = 0; c < k; c++)
+      value[((size_t)(start + e) * k + c) * unknowns + t] = (T)A[((size_t)(begin - base + e) * k + r) * k + c];
+  }
+}
+
 /* Where the finest level goes */
 struct Finest {
   LocalInt        k;
@@ -107,18 +121,21 @@ struct Finest {
   unsigned char  *alone;
 };
 
-/* The values of A, scaled, and which unknowns are alone; T is the precision of the hierarchy. A warp takes a node. */
+/* A row of the finest level, and what a warp has found in it: rows of the node with entries of a kind */
+struct FoundInNode {
+  unsigned other = 0, large = 0, not_finite = 0; /* than the diagonal one, too large, not finite */
+};
+
+/* The values of the blocks of node i, scaled, which begin at block_of. The work of a warp. */
 template <typename T, int K>
-__global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale, Finest to, CMATCHReport *report)
+__device__ __forceinline__ FoundInNode FillNode(const CSRView &A, double scale, const Finest &to, LocalInt i, double *block_of)
 {
   constexpr int  kAhead = 4;
-  const LocalInt k = K ? K : to.k, i = (LocalInt)(GridThread() / kWarpSize);
-  const int      lane = threadIdx.x % kWarpSize;
-  if (i >= A.n / k) return;
+  const LocalInt k      = K ? K : to.k;
+  const int      lane   = threadIdx.x % kWarpSize;
   const LocalInt begin = to.A_i[i], blocks = to.A_i[i + 1] - begin, start = A.i[i * k + min(lane, (int)k)];
   const LocalInt first = __shfl_sync(kFullWarp, start, 0), end = __shfl_sync(kFullWarp, start, (int)k);
-  unsigned       other = 0, wrong = 0; /* rows with other entries than the diagonal one, and with entries that are too large */
-  double *const  block_of = to.A + (size_t)begin * k * k;
+  FoundInNode    found;
   if (end - first != blocks * k * k) {
     for (LocalInt t = lane; t < blocks * k * k; t += kWarpSize) block_of[t] = 0;
     __syncwarp();
@@ -130,7 +147,7 @@ __global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale
     for (int v = 0; v < kAhead; v++) {
       const LocalInt e = from + v * kWarpSize + lane;
       column[v]        = e < end ? A.j[e] : -1;
-      value[v]         = e < end ? A.a[e] * scale : 0;
+      value[v]         = e < end ? A.a[e] : 0;
     }
 #pragma unroll
     for (int v = 0; v < kAhead; v++) {
@@ -143,20 +160,51 @@ __global__ void __launch_bounds__(kBlockSize) FillFinest(CSRView A, double scale
         row_start = other_start;
       }
       if (column[v] < 0) continue;
-      const LocalInt j     = column[v] / k;
-      LocalInt       block = min((e - row_start) / k, blocks - 1); /* of a row without gaps */
+      const LocalInt j      = column[v] / k;
+      const double   scaled = value[v] * scale;
+      LocalInt       block  = min((e - row_start) / k, blocks - 1); /* of a row without gaps */
       if (to.A_j[begin + block] != j) block = CMATCHFindBlock(to.A_i, to.A_j, i, j) - begin;
-      block_of[((size_t)block * k + r) * k + column[v] % k] = value[v];
-      if (!isfinite((T)value[v])) wrong |= 1u << r;
-      if (column[v] == i * k + r) to.diagonal[column[v]] = fabs(value[v]);
-      else if (value[v] != 0) other |= 1u << r;
+      block_of[((size_t)block * k + r) * k + column[v] % k] = scaled;
+      if (!isfinite((T)scaled)) (isfinite(value[v]) ? found.large : found.not_finite) |= 1u << r;
+      if (column[v] == i * k + r) to.diagonal[column[v]] = fabs(scaled);
+      else if (scaled != 0) found.other |= 1u << r;
     }
   }
-  other = __reduce_or_sync(kFullWarp, other);
-  wrong = __reduce_or_sync(kFullWarp, wrong);
-  if (lane != 0) return;
-  to.alone[i] = (unsigned char)(~other & ((1u << k) - 1));
-  if (wrong) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, i * k + __ffs((int)wrong) - 1, CMATCH_TOO_LARGE));
+  found.other      = __reduce_or_sync(kFullWarp, found.other);
+  found.large      = __reduce_or_sync(kFullWarp, found.large);
+  found.not_finite = __reduce_or_sync(kFullWarp, found.not_finite);
+  return found;
+}
+
+/*
+   The values of A, scaled, and which unknowns are alone; with `slice_j` its slices, too. T is the precision of the hierarchy. A
+   block takes a slice, a warp a node, whose blocks are in shared memory where there is room, so that all memory is written in its
+   order.
+*/
+template <typename T, int K>
+__global__ void __launch_bounds__(kCMATCHSlice *kWarpSize)
+  FillFinest(CSRView A, double scale, Finest to, bool in_shared, CMATCHSlices<T> slices, LocalInt *slice_j, CMATCHReport *report)
+{
+  extern __shared__ double of_slice[];
+  const LocalInt           k = K ? K : to.k, n = A.n / k, slice = (LocalInt)blockIdx.x;
+  const LocalInt           first = slice * kCMATCHSlice, last = min(first + kCMATCHSlice, n), i = first + threadIdx.x / kWarpSize;
+  const LocalInt           base   = to.A_i[first];
+  double *const            blocks = in_shared ? of_slice : to.A + (size_t)base * k * k;
+  if (i < n) {
+    const FoundInNode found = FillNode<T, K>(A, scale, to, i, blocks + (size_t)(to.A_i[i] - base) * k * k);
+    if (threadIdx.x % kWarpSize == 0) {
+      to.alone[i] = (unsigned char)(~found.other & ((1u << k) - 1));
+      if (found.large)
+        atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, i * k + __ffs((int)found.large) - 1, CMATCH_TOO_LARGE));
+      if (found.not_finite)
+        atomicMin(&report->failure,
+                  CMATCHFailureKey(kCMATCHStageCheck, i * k + __ffs((int)found.not_finite) - 1, CMATCH_NOT_FINITE));
+    }
+  }
+  __syncthreads();
+  if (in_shared)
+    for (int t = threadIdx.x; t < (to.A_i[last] - base) * k * k; t += blockDim.x) to.A[(size_t)base * k * k + t] = of_slice[t];
+  if (slice_j) FillSlice<T, K>(slices, slice, to.A_j, blocks, base, slice_j);
 }
 
 /* The same in columns of ghosts, when the others are there. A thread takes a node. */
@@ -197,20 +245,12 @@ __global__ void __launch_bounds__(kBlockSize) TakeDiagonal(CSRView A, double *to
   to[row] = a;
 }
 
-/* The slices of a level, from its operator in double precision. Threads of a block have the unknowns of a slice, step by step. */
+/* The slices of a level, from its operator in double precision. A block takes a slice. */
 template <typename T>
 __global__ void __launch_bounds__(kCMATCHSliceThreads)
-  FillSlices(CMATCHSlices<T> to, const LocalInt *A_j, const double *A, LocalInt *slice_j, T *value)
+  FillSlices(CMATCHSlices<T> to, const LocalInt *A_j, const double *A, LocalInt *slice_j)
 {
-  const LocalInt k = to.k, unknowns = kCMATCHSlice * k, t = threadIdx.x % unknowns, slice = (LocalInt)blockIdx.x;
-  const LocalInt i = slice * kCMATCHSlice + t / k, r = t % k, start = to.start[slice];
-  if (i >= to.n) return;
-  const LocalInt begin = to.A_i[i], count = to.A_i[i + 1] - begin;
-  for (LocalInt e = threadIdx.x / unknowns; e < count; e += blockDim.x / unknowns) {
-    if (r == 0) slice_j[(size_t)(start + e) * kCMATCHSlice + t / k] = A_j[begin + e];
-    for (LocalInt c = 0; c < k; c++)
-      value[((size_t)(start + e) * k + c) * unknowns + t] = (T)A[((size_t)(begin + e) * k + r) * k + c];
-  }
+  FillSlice<T, 0>(to, (LocalInt)blockIdx.x, A_j, A, 0, slice_j);
 }
 
 /* Exponents by which modes are scaled */
@@ -316,7 +356,7 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* -------------------------------------------- steps ------------------------------------------- */
 
-/* Checks A and finds its scale. */
+/* Checks the diagonal of A and finds its scale. */
 PetscErrorCode CheckMatrix(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
 {
   CMATCHSetup   *s        = t->s;
@@ -327,7 +367,7 @@ PetscErrorCode CheckMatrix(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
   PetscFunctionBegin;
   PetscCall(CMATCHBeginReport(s));
   if (n) {
-    CheckRows<<<BlocksFor((long long)n * kRowGroup), kBlockSize, 0, s->stream>>>(A.own, CMATCHSign(*s->params), s->report);
+    CheckDiagonals<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(A.own, CMATCHSign(*s->params), s->report);
     if (A.foreign.nnz) CheckForeign<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, A.foreign, s->report);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(s));
@@ -421,12 +461,14 @@ PetscErrorCode MakeGraph(CMATCHNodesSetup *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The values of the finest level */
+/* The values of the finest level, and its slices unless there are ghosts */
 PetscErrorCode Fill(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
 {
-  CMATCHSetup            *s      = t->s;
-  const CMATCHNodesLevel &L      = t->N->level[0];
-  const int               blocks = BlocksFor((long long)L.n * kWarpSize);
+  constexpr size_t        kMostShared = 48 << 10; /* bytes that a block has without asking for more */
+  CMATCHSetup            *s           = t->s;
+  const CMATCHNodesLevel &L           = t->N->level[0];
+  const size_t            of_slice    = sizeof(double) * kCMATCHSlice * L.k * L.k * s->H->device[0].longest;
+  const bool              in_shared   = of_slice <= kMostShared;
 
   PetscFunctionBegin;
   PetscCall(CMATCHForUnknowns(L.k, [&](auto k) {
@@ -435,7 +477,12 @@ PetscErrorCode Fill(CMATCHNodesSetup *t, const CMATCHNodesMatrix &A)
       using T = decltype(zero);
       const Finest to{L.k, L.A_i, L.A_j, t->A, t->diagonal, t->alone};
       PetscFunctionBegin;
-      FillFinest<T, k><<<blocks, kBlockSize, 0, s->stream>>>(A.own, s->H->scale, to, s->report);
+      t->sliced = !A.ghost;
+      FillFinest<T, k>
+        <<<CMATCHSliceCount(L.n), kCMATCHSlice * kWarpSize, in_shared ? of_slice : 0, s->stream>>>(A.own, s->H->scale, to,
+                                                                                                   in_shared, CMATCHSlices<T>(L),
+                                                                                                   t->sliced ? L.slice_j : nullptr,
+                                                                                                   s->report);
       if (A.foreign.nnz)
         FillForeign<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, A.foreign, A.columns, s->H->scale, to, s->report);
       FinePCCheckLaunch();
@@ -579,7 +626,6 @@ PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *t, const CMATCHNodesMatri
   t->N->coupled = 0;
   PetscCall(CheckMatrix(t, A));
   t->N->level[0].k = modes.k;
-  if (CMATCHHasFailed(s)) PetscFunctionReturn(PETSC_SUCCESS);
   if (!t->keep) PetscCall(CreateFinest(t, A, modes.k));
   const LocalInt  with_ghosts = n + s->H->level[0].ghosts * modes.k;
   const long long entries     = (long long)with_ghosts * modes.m;
@@ -628,12 +674,12 @@ PetscErrorCode CMATCHNodesMakeSlices(CMATCHNodesSetup *t)
   const CMATCHNodesLevel &L = t->Level();
 
   PetscFunctionBegin;
-  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!L.n || (!t->level && t->sliced)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    FillSlices<T><<<CMATCHSliceCount(L.n), CMATCHSliceBlock(L, s->H->processors), 0, s->stream>>>(CMATCHSlices<T>(L), L.A_j, t->A,
-                                                                                                  L.slice_j, (T *)L.A_a);
+    FillSlices<T>
+      <<<CMATCHSliceCount(L.n), CMATCHSliceBlock(L, s->H->processors), 0, s->stream>>>(CMATCHSlices<T>(L), L.A_j, t->A, L.slice_j);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -705,10 +751,12 @@ PetscErrorCode CMATCHNodesClose(CMATCHNodesSetup *t, bool keep_work)
     H->work.Free();
     H->report.Free();
     for (Buffer<char> &work : H->nodes_work) work.Free();
+    H->products.clear();
     PetscCall(CMATCHFreeFactorWork(H));
   }
   H->kept_bytes = H->work.bytes() + H->report.bytes() + H->nodes_work[0].bytes() + H->nodes_work[1].bytes();
   for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
+  for (const Buffer<LocalInt> &pattern : H->products) H->kept_bytes += pattern.bytes();
   if (!s->stats->failure) Count(H);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

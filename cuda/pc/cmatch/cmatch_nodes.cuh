@@ -21,7 +21,8 @@ struct CMATCHNodesSetup {
   CMATCHSetup *s;
   CMATCHNodes *N;
   bool         keep, work;
-  LocalInt     level = 0;
+  LocalInt     level  = 0;
+  bool         sliced = false; /* the finest level has its slices */
 
   double        *A        = nullptr; /* [blocks][k][k] */
   double        *B        = nullptr; /* [n][k][m] the modes, 0 where an unknown is alone; of ghosts, too, until there is a graph */

@@ -423,7 +423,7 @@ public:
       made->j = *j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    L_.wide += s_->seen.wide;
+    if (!t_->keep) L_.wide += s_->seen.wide;
     *count = (size_t)s_->seen.entries;
     PetscCall(s_->arena.Take(*count * m_ * m_, &made->a));
     SecondProduct<T> p{rows,  L_.k,    m_,          L_.R_i,  L_.R_j, (const T *)L_.P_a, AP_i_, AP_j_,
@@ -438,24 +438,51 @@ private:
   /* Warps that have a row of the next operator together. */
   int Warps(LocalInt rows) const { return rows > 24 * s_->H->processors ? 1 : rows > 2 * s_->H->processors ? 4 : kCoarseWarps; }
 
-  /* A P, in which P has so many columns. */
-  PetscErrorCode FindAP(LocalInt all_columns)
+  /* The pattern of A P, which is kept for refills. */
+  PetscErrorCode FindPatternOfAP(LocalInt all_columns, size_t *blocks)
   {
+    std::vector<Buffer<LocalInt>> &kept  = s_->H->products;
+    const size_t                   start = (size_t)L_.n + 1, level = t_->level;
+    const APColumns                columns{L_.A_i, L_.A_j, L_.P_j};
+    const double                   mean = kAPColumns * L_.blocks / L_.n;
+
     PetscFunctionBegin;
-    PetscCall(s_->arena.Take((size_t)L_.n + 1, &AP_i_));
-    const APColumns columns{L_.A_i, L_.A_j, L_.P_j};
-    const double    mean = kAPColumns * L_.blocks / L_.n;
-    PetscCall(FindPattern(s_, columns, L_.n, all_columns, mean, AP_i_, nullptr, [&](LocalInt blocks, LocalInt **j) {
+    while (kept.size() <= level) kept.emplace_back(&s_->H->work_meter);
+    Buffer<LocalInt> &own = kept[level];
+    if (!t_->keep) own.Free();
+    if (own.size()) {
+      *blocks = own.size() - start;
+      AP_i_   = own.data();
+      AP_j_   = own.data() + start;
+      PetscCall(CMATCHReadReport(s_));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(s_->arena.Take(start, &AP_i_));
+    PetscCall(FindPattern(s_, columns, L_.n, all_columns, mean, AP_i_, nullptr, [&](LocalInt count, LocalInt **j) {
       PetscFunctionBegin;
-      PetscCall(s_->arena.Take(blocks, j));
+      *blocks = (size_t)count;
+      if (t_->work) {
+        PetscCall(own.Allocate(start + count));
+        *j = own.data() + start;
+        PetscCallCUDA(cudaMemcpyAsync(own.data(), AP_i_, start * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s_->stream));
+      } else PetscCall(s_->arena.Take(count, j));
       AP_j_ = *j;
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    L_.wide += s_->seen.wide;
-    L_.P_blocks         = s_->seen.P_nnz;
-    L_.cut              = s_->seen.cut;
-    L_.dead             = s_->seen.dead;
-    const size_t blocks = (size_t)s_->seen.entries;
+    if (!t_->keep) L_.wide += s_->seen.wide;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* A P, in which P has so many columns. */
+  PetscErrorCode FindAP(LocalInt all_columns)
+  {
+    size_t blocks = 0;
+
+    PetscFunctionBegin;
+    PetscCall(FindPatternOfAP(all_columns, &blocks));
+    L_.P_blocks = s_->seen.P_nnz;
+    L_.cut      = s_->seen.cut;
+    L_.dead     = s_->seen.dead;
     PetscCall(s_->arena.Take(blocks * L_.k * m_, &AP_a_));
     const FirstProduct<T> p{L_.n, L_.k, m_, L_.A_i, L_.A_j, L_.P_j, t_->A, (const T *)L_.P_a, AP_i_, AP_j_, AP_a_};
     MultiplyAP<T, K, M><<<BlocksFor((long long)L_.n * kWarpSize, kAPBlock), kAPBlock, 0, s_->stream>>>(p);

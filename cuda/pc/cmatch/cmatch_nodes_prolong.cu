@@ -431,7 +431,7 @@ PetscErrorCode CMATCHNodesMakeRows(CMATCHNodesSetup *t, const double *Q)
     LocalInt wide = 0;
     PetscFunctionBegin;
     PetscCall((MakeAllRows<of_k, of_m>(s, p, s->H->device[t->level].longest, &wide)));
-    L.wide = wide;
+    if (!t->keep) L.wide = wide;
     PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
