@@ -24,7 +24,8 @@
    ascending j, instead of M; an edge with g_ij <= 0 is never used, but stays, and cancels others when rows are summed. When
    vertices are put together, g is summed as entries of M are, edges inside are left out, and d is summed anew from the new g. There
    is no limit of the size of aggregates, and no row is left for its diagonal. Sweeps and strength are those of CMATCHNodesSweeps()
-   and CMATCHNodesStrength().  The sweeps end early at CMATCHNodesCoarseSize() unknowns, and where no pair is found.
+   and CMATCHNodesStrength(). The sweeps end early at CMATCHNodesCoarseSize() unknowns, and where no pair is found. With mis2 there
+   are no sweeps, and the rows of an aggregate's nodes are summed in ascending order.
 
    Tentative prolongator. Of an aggregate, G = sum of B_i' B_i over its nodes i in ascending order, row r of the node by row
    (G_pq += B_i,rp B_i,rq, upper triangle), which CMATCHGramFactor() makes Bc = R of. Q_i by CMATCHTentativeRow().
