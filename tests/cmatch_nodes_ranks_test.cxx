@@ -183,8 +183,10 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
   for (const auto &problem : problems) {
     if (Ranks() > 4 && !problem.eight) continue;
     const Body body = AlongX(problem.of.ny ? MakeBody(problem.of) : Tetrahedra(problem.of.nx));
-    for (const std::string &options : {std::string(), kWide + std::string("-@precision double"),
-                                       kWide + std::string("-@smoother sfsai"), std::string("-@smoother afsai -@degree 2")}) {
+    for (const std::string &options :
+         {std::string(), kWide + std::string("-@precision double"), std::string("-@coarsening mis2 -@coarse_size 20 "),
+          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@smoother sfsai"),
+          std::string("-@smoother afsai -@degree 2")}) {
       /* factors of each rank's block save few iterations where the blocks are thin, or where borders cut stiff cells */
       const size_t smoother = options.find("-@smoother");
       if (Ranks() > 4 && smoother != std::string::npos) continue;
@@ -196,7 +198,8 @@ TEST_CASE("cmatch: nodes on several ranks take the iterations of one", "[cmatch]
         CAPTURE(problem.name, options, layout.name, alone);
         CHECK(solution.reason == KSP_CONVERGED_RTOL);
         CHECK(solution.true_residual <= 1.05e-8);
-        CHECK(solution.iterations <= alone + problem.more);
+        const PetscInt of_roots = Contains(options, "mis2") ? alone / 5 : 0; /* borders cut more of larger aggregates */
+        CHECK(solution.iterations <= alone + PetscMax(problem.more, of_roots));
         CHECK(HasNodes(PCOf(ksp)));
       }
     }

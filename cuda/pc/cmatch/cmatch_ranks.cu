@@ -618,7 +618,7 @@ public:
       PetscCallCUDA(cudaMemsetAsync(L.A_i, 0, sizeof(LocalInt), s.stream));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (Carries()) {
+    if (CMATCHCarriesGraph(*H)) {
       PetscCall(s.arena.TakeBack((size_t)n + (copied ? L.nnz : 0), {}, level_mark, &matched_d));
       if (copied) matched_a = matched_d + n;
     }
@@ -637,7 +637,7 @@ public:
     PetscCall(CMATCHCompleteLevel(&s, 0, diagonal, diagonal));
     PetscCall(CMATCHReadReport(&s));
     s.arena.Release(level_mark);
-    if (Carries())
+    if (CMATCHCarriesGraph(*H))
       s.rows = CMATCHRows{n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz, L.ghosts};
     CMATCHRecordFailure(&s);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -664,7 +664,7 @@ public:
     L.first_coarse = first_coarse;
     L.foreign      = 0;
     if (found.rows.n) PetscCall(CMATCHKeepRows(&s, found.rows, level_mark));
-    else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
+    else if (CMATCHCarriesGraph(*H) && transfer != CMATCH_PASSED) s.rows.n = 0;
     s.arena.Release(level_mark);
     PetscCall(ShareNumbers(L.n, L, send, halo));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -690,7 +690,7 @@ public:
     if (!keep) {
       PetscCall(TakeColumns(of));
       PetscCall(ShareColumns(L.n, L, send.size(), list, columns));
-      if (Carries()) PetscCall(PlaceM(L, of.met));
+      if (CMATCHCarriesGraph(*H)) PetscCall(PlaceM(L, of.met));
     }
     PetscCall(PackValues(1, send.size(), list, L.width * value, L.P_a, &values->packed));
     values->ghosts = (char *)L.P_a + own * value;
@@ -744,7 +744,7 @@ public:
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     H->level[l + 1].first = next.first;
-    if (!keep && Carries()) PetscCall(MergeM(l, next, ghost, ghosts, false));
+    if (!keep && CMATCHCarriesGraph(*H)) PetscCall(MergeM(l, next, ghost, ghosts, false));
     s.arena.Release(level_mark);
     PetscCall(CMATCHReadReport(&s));
     CMATCHRecordFailure(&s);
@@ -784,9 +784,6 @@ public:
   }
 
 private:
-  /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
-  bool Carries() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
-
   /* Foreign aggregates, from the entries that the columns of P have, `count`, which come into their order. */
   PetscErrorCode NumberForeignOf(CMATCHLevel *L, CMATCHLevelCUDA *of, LocalInt *count)
   {

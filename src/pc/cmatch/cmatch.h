@@ -425,6 +425,15 @@ struct CMATCHHierarchy {
   CMATCHNodes *nodes = nullptr; /* of a hierarchy of nodes, see cmatch_nodes.h; null for one of rows */
 };
 
+/*
+   Whether the matching's operator, or the graph of nodes, is carried from level to level. With mis2 each level of rows is coarsened
+   by its own operator.
+*/
+inline bool CMATCHCarriesGraph(const CMATCHHierarchy &H)
+{
+  return H.nodes || H.params.coarsening == PC_CMATCH_MATCHING;
+}
+
 /* The right-hand sides that a cycle on a GPU takes at once, and whether a hierarchy has such cycles. */
 constexpr LocalInt kCMATCHColumns = 8;
 inline bool        CMATCHTakesColumns(const CMATCHHierarchy &H)

@@ -265,7 +265,7 @@ public:
     if (!keep) H->several = 1;
     CMATCHShow_Host(0, H);
     now.keep = keep;
-    if (!keep && MatchesOnce()) now.M = CMATCHGraphOf_Host(L, now.sums.diagonal);
+    if (!keep && CMATCHCarriesGraph(*H)) now.M = CMATCHGraphOf_Host(L, now.sums.diagonal);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -277,7 +277,7 @@ public:
     PetscFunctionBegin;
     transfer   = how;
     H->several = l + 1;
-    next_M     = MatchesOnce() ? now.M : CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
+    next_M     = CMATCHCarriesGraph(*H) ? now.M : CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
     if (how == CMATCH_PASSED) {
       found = {std::vector<LocalInt>(n), n, 0, 0};
       for (LocalInt i = 0; i < n; i++) found.aggregate[i] = i;
@@ -289,7 +289,8 @@ public:
         next_M.i = {0};
       }
     }
-    *match = {found.coarse, found.left, MatchesOnce() && how != CMATCH_PASSED ? (PetscInt64)next_M.j.size() + found.coarse : 0};
+    *match = {found.coarse, found.left,
+              CMATCHCarriesGraph(*H) && how != CMATCH_PASSED ? (PetscInt64)next_M.j.size() + found.coarse : 0};
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -317,7 +318,7 @@ public:
     CMATCHProlongator_Host(keep, &level, &L);
     if (!keep) {
       NumberForeign(&level, &L);
-      if (MatchesOnce()) SendM(level.n, level, now.M);
+      if (CMATCHCarriesGraph(*H)) SendM(level.n, level, now.M);
       *columns = ShareColumns(level.n, level, L, send);
     }
     CMATCHRestriction_Host(level, &L);
@@ -403,7 +404,7 @@ public:
     }
     products.reset();
     now.sums = std::move(sums);
-    if (!keep && MatchesOnce()) now.M = NextM(level, column, L.add_i, false);
+    if (!keep && CMATCHCarriesGraph(*H)) now.M = NextM(level, column, L.add_i, false);
     const LocalInt bad = CMATCHComplete_Host(l + 1, H, &now.sums, &stats);
     CMATCHShow_Host(l + 1, H);
     H->level[l + 1].first = next.first;
@@ -440,9 +441,6 @@ public:
   }
 
 private:
-  /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
-  bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
-
   CMATCHHierarchyHost<T>            *H;
   CMATCHStats                       &stats;
   CMATCHProgress                     now;      /* of the level at hand */

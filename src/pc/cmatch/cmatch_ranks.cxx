@@ -240,7 +240,6 @@ PetscErrorCode ShareRows(RanksSetUp *s, LocalInt l, const NextSize &size, NextLe
 /* How the rows of all ranks become those of the next level, from what they have found. */
 NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscInt64 sum[])
 {
-  const CMATCHParams     &params   = s.H->params;
   const CMATCHRanksLevel &level    = s.ranks->level[l];
   const LocalInt          unknowns = UnknownsOf(*s.H, l);
   NextSize                next{CMATCH_MATCHED, (PetscInt)sum[COARSE], s.H->nodes ? s.H->nodes->m : 1, 0};
@@ -261,7 +260,7 @@ NextSize SizeOfNext(const RanksSetUp &s, LocalInt l, bool coarsens, const PetscI
   */
   if (next.transfer != CMATCH_MATCHED)
     next.entries = (PetscReal)sum[LEVEL_ENTRIES] / (PetscReal)PetscMax(level.all, 1) * (PetscReal)next.rows;
-  else if (params.coarsening != PC_CMATCH_MATCHING) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
+  else if (!CMATCHCarriesGraph(*s.H)) next.entries = kCMATCHGatherWidth * (PetscReal)next.rows;
   else next.entries = kCMATCHWidening * (PetscReal)sum[ENTRIES];
   return next;
 }
@@ -494,12 +493,11 @@ PetscErrorCode PrepareRows(RanksSetUp *s, LocalInt l, ExchangedRows *rows, Deliv
 /* Rows of the next level go to their owners. */
 PetscErrorCode SendRows(RanksSetUp *s, LocalInt l, const NextLevel *next)
 {
-  const bool    matches = s->H->params.coarsening == PC_CMATCH_MATCHING;
   ExchangedRows rows{};
   Delivery      numbers(PETSC_MEMTYPE_HOST), delivery(s->ranks->where, s->ranks->nccl, s->ranks->level[l].of_all);
 
   PetscFunctionBegin;
-  rows.kinds = !s->keep && s->ranks->level[l].gathered && matches ? 2 : 1;
+  rows.kinds = !s->keep && s->ranks->level[l].gathered && CMATCHCarriesGraph(*s->H) ? 2 : 1;
   Alone(*s, Multiply_CMATCHRanks, s, l, &next->begin, &rows);
   if (!s->keep) PetscCall(FindSenders(s, l, &rows));
   Alone(*s, PrepareRows, s, l, &rows, &numbers, &delivery);
