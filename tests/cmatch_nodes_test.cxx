@@ -823,6 +823,9 @@ TEST_CASE("cmatch: where the modes of nodes come from", "[cmatch][nodes][pc]")
     if (body.k == 3) CHECK(by_constants.iterations > by_modes.iterations + 4);
     CHECK(Contains(ViewText((KSP)near_null), of_modes + "the near null space\n"));
     CHECK(Contains(ViewText((KSP)near_null), "nodes matched by axial weights in " + std::string(m > 3 ? "4" : "3") + " sweeps"));
+    const KSPObject around = MakeKSP(with, CMATCH(), "-@coarsening mis2");
+    CHECK(Solve(around).reason == KSP_CONVERGED_RTOL);
+    CHECK(Contains(ViewText((KSP)around), "nodes around an independent set, by axial weights; at most 4 blocks"));
     CHECK(Contains(ViewText((KSP)coordinates), of_modes + "rigid body modes of the coordinates\n"));
     const std::string text = ViewText((KSP)nothing);
     CHECK(Contains(text, std::to_string(body.k) + " modes: the constants of each unknown\n"));

@@ -604,11 +604,17 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "for elasticity the rigid body modes save many iterations: MatNullSpaceCreateRigidBody() "
                                      "and MatSetNearNullSpace(), or PCSetCoordinates()\n"));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "nodes matched by %s in %" PetscInt_FMT " sweeps, %" PetscInt_FMT
-                                   " below the finest level; at most %" LocalInt_FMT " blocks in a row of the prolongator\n",
-                                   graphs[N->graph], CMATCHNodesSweeps(params, 0, N->m), CMATCHNodesSweeps(params, 1, N->m),
-                                   kCMATCHSlots));
+  if (params.coarsening == PC_CMATCH_MATCHING)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "nodes matched by %s in %" PetscInt_FMT " sweeps, %" PetscInt_FMT
+                                     " below the finest level; at most %" LocalInt_FMT " blocks in a row of the prolongator\n",
+                                     graphs[N->graph], CMATCHNodesSweeps(params, 0, N->m), CMATCHNodesSweeps(params, 1, N->m),
+                                     kCMATCHSlots));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "nodes around an independent set, by %s; at most %" LocalInt_FMT
+                                     " blocks in a row of the prolongator\n",
+                                     graphs[N->graph], kCMATCHSlots));
   PetscCall(
     PetscViewerASCIIPrintf(viewer, "smoother of nodes: %s, %s polynomial of degree %" LocalInt_FMT "\n",
                            CMATCHHasFactors(params) ? PCCMATCHSmoothers[params.smoother] : "block Jacobi",
