@@ -93,7 +93,7 @@ struct MetByA {
   }
   /* Lists the products of `count` blocks from o on, of whose columns lane after lane has one, or of the first ones of these: how
    * many. */
-  __device__ __forceinline__ int List(LocalInt o, int count, LocalInt J, LocalInt end, APList<K> *list) const
+  __device__ __forceinline__ int List(LocalInt o, int count, LocalInt J, LocalInt end, bool all, APList<K> *list) const
   {
     const int lane = threadIdx.x % kWarpSize;
     int       own[kARun<K>][kCMATCHSlots], terms = 0, at;
@@ -119,7 +119,7 @@ struct MetByA {
     }
 #pragma unroll
     for (int t = 0; t < kARun<K>; t++) terms += __popc(mine[t]);
-    const int fit = list->MakeRoom(count, o + lane, terms, &at);
+    const int fit = list->MakeRoom(count, o + lane, terms, all, start, __shfl_sync(kFullWarp, node[0], 0) * kCMATCHSlots, &at);
 #pragma unroll
     for (int s = 0; s < kCMATCHSlots; s++) {
 #pragma unroll
@@ -138,7 +138,7 @@ struct MetByA {
 
 /* A P. A warp takes a row. If that is long, its blocks of A are looked at again for each block of the result. */
 template <typename T, int K, int M>
-__global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p)
+__global__ void __launch_bounds__(kAPBlock, K == 2 || K == 3 ? 8 : 0) MultiplyAP(FirstProduct<T> p)
 {
   __shared__ typename APList<K>::Memory memory[kAPBlock / kWarpSize];
   const LocalInt                        k = K ? K : p.k, m = M ? M : p.m, i = (LocalInt)(GridThread() / kWarpSize);
@@ -155,12 +155,11 @@ __global__ void __launch_bounds__(kAPBlock) MultiplyAP(FirstProduct<T> p)
     const LocalInt J     = lane < count ? p.AP_j[o + lane] : -1;
     for (LocalInt start = begin; start < end; start += MetByA<K>::kBlocks) {
       if (is_long) met.Load(p, start, end);
-      fit = met.List(o, count, J, end, &list);
+      fit = met.List(o, count, J, end, start + MetByA<K>::kBlocks >= end, &list);
       list.Drain(
         TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)},
         [](LocalInt, TileSum *) {},
-        [&](LocalInt block, const TileSum &sum) { StoreTile(sum, k, m, p.AP_a + (size_t)block * k * m); },
-        start + MetByA<K>::kBlocks >= end);
+        [&](LocalInt block, const TileSum &sum) { StoreTile(sum, k, m, p.AP_a + (size_t)block * k * m); });
     }
   }
 }
@@ -227,13 +226,13 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
     MetByR        met(p, start, end, p.C_j[first]);
     CoarseList<K> list(memory, k);
     LocalInt      ahead = 0;
-    const auto    drain = [&](bool all) {
+    const auto    drain = [&] {
       list.Drain(
         TermBlocks<T>{p.P_a, m, 1, m, (unsigned)(k * m)}, TermBlocks<T>{p.AP_a, m, 1, m, (unsigned)(k * m)},
         [&](LocalInt o, TileSum *sum) {
           if (start > begin) LoadTile(p.C + (size_t)o * m * m, m, m, sum);
         },
-        [&](LocalInt o, const TileSum &sum) { StoreTile(sum, m, m, p.C + (size_t)o * m * m); }, all);
+        [&](LocalInt o, const TileSum &sum) { StoreTile(sum, m, m, p.C + (size_t)o * m * m); });
     };
     for (LocalInt o = first; o < last; o++) {
       if ((o - first) % kWarpSize == 0) ahead = o + lane < last ? p.C_j[o + lane] : -1;
@@ -245,7 +244,7 @@ __device__ __forceinline__ void AddUpCoarse(const SecondProduct<T> &p, LocalInt 
         list.Append(meets, met.entry[t], met.at[t]);
         if (meets) met.column[t] = ++met.at[t] < met.end[t] ? p.AP_j[met.at[t]] : LOCAL_INT_MAX;
       }
-      if (list.Close(o) || o + 1 == last) drain(o + 1 == last);
+      if (list.Close(o) || o + 1 == last) drain();
     }
   }
 }

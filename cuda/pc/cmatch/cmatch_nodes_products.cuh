@@ -81,9 +81,9 @@ struct TermBlocks {
 
 /*
    The sums of a warp, one after the other. The warp lists their terms, and adds them up when the list is full. Each sum has an
-   owner, which is a number that is not negative. The inner dimension of the blocks is k. The terms of an owner are in runs of as
-   many as fill whole steps of the matrix units; where the last run has too few, 0 times its last term stands for the others. There
-   is room for kMost terms with those, of which no more than kAtOnce come between two calls of Close().
+   owner. The inner dimension of the blocks is k. The terms of an owner are in runs of as many as fill whole steps of the matrix
+   units; where the last run has too few, 0 times some other term of the sum stands for the others. There is room for kMost terms
+   with those, of which no more than kAtOnce come between two calls of Close().
 */
 template <int K, int kMost, int kAtOnce>
 class TermList {
@@ -95,13 +95,13 @@ class TermList {
   };
   struct Run {
     LocalInt owner;
-    int      terms;
+    int      terms; /* negative in the last run of the owner, of which it is the complement */
   };
 
 public:
   struct Memory {
-    Term term[kMost];
-    Run  run[kMost / Of(K ? K : kDepth)];
+    Term term[kMost + (kAhead - 1) * Of(K ? K : 1)];
+    Run  run[kMost / Of(K ? K : kDepth) + kAhead - 1];
   };
 
   __device__ __forceinline__ TermList(Memory *memory, int known_k) : memory_(memory), k_(K ? K : known_k) { }
@@ -113,16 +113,19 @@ public:
     if (has) memory_->term[runs_ * Of(k_) + count_ + __popc(some & ((1u << Lane()) - 1u))] = {x, y};
     count_ += __popc(some);
   }
-  /* They are the owner's, which may have some before and get others next. True if the list has no room for more before a Drain().
-   */
+  /* They are the terms of the owner, who gets no others. True if the list has no room for more before a Drain(). */
   __device__ __forceinline__ bool Close(LocalInt owner)
   {
-    const int of = Of(k_), runs = max(1, (count_ + of - 1) / of);
-    if (count_ == 0 && Lane() == 0) memory_->term[runs_ * of] = {0, 0};
+    const int of = Of(k_), first = runs_ * of, runs = max(1, (count_ + of - 1) / of);
+    if (count_ < runs * of) {
+      __syncwarp(); /* the first term is there */
+      const Term other = count_ ? memory_->term[first] : Term{0, 0};
+      if (Lane() < runs * of - count_) memory_->term[first + count_ + Lane()] = other;
+    }
 #pragma unroll
     for (int t = 0; t < max(kRunsOfLane, 1); t++) {
       const int run = t * kWarpSize + Lane();
-      if (run < runs) memory_->run[runs_ + run] = {owner, min(count_ - run * of, of)};
+      if (run < runs) memory_->run[runs_ + run] = {owner, run + 1 < runs ? of : ~(count_ - run * of)};
     }
     runs_ += runs;
     count_ = 0;
@@ -130,9 +133,10 @@ public:
   }
   /*
      The same for owners that follow each other, in their order, of which lanes below `count` have one with so many terms each, if
-     the list is empty. Returns how many of the first ones have room. `*at` is where the terms of the lane's owner go by Put().
+     the list is empty; without `all` they may get others next. Returns how many of the first ones have room. `*at` is where the
+     terms of the lane's owner go by Put(). X_x Y_y is some term of the row.
   */
-  __device__ __forceinline__ int MakeRoom(int count, LocalInt owner, int terms, int *at)
+  __device__ __forceinline__ int MakeRoom(int count, LocalInt owner, int terms, bool all, LocalInt x, LocalInt y, int *at)
   {
     const int of = Of(k_), runs = Lane() < count ? max(1, (terms + of - 1) / of) : 0;
     int       upto = runs;
@@ -144,66 +148,78 @@ public:
     const int fit = __popc(__ballot_sync(kFullWarp, Lane() < count && upto * of <= kMost));
     *at           = (upto - runs) * of;
     if (Lane() < fit) {
-      for (int run = 0; run < runs; run++) memory_->run[upto - runs + run] = {owner, min(terms - run * of, of)};
-      if (terms == 0) memory_->term[*at] = {0, 0};
+      for (int run = 0; run + 1 < runs; run++) memory_->run[upto - runs + run] = {owner, of};
+      terms -= (runs - 1) * of;
+      memory_->run[upto - 1] = {owner, all ? ~terms : terms};
+      for (; terms < of; terms++) memory_->term[(upto - 1) * of + terms] = {x, y};
     }
     runs_ = __shfl_sync(kFullWarp, upto, fit - 1);
     return fit;
   }
   __device__ __forceinline__ void Put(int at, LocalInt x, LocalInt y) const { memory_->term[at] = {x, y}; }
 
-  /*
-     Adds up what is listed. An owner's sum begins with begin(owner, &sum), and end(owner, sum) gets it when there is one of another
-     owner, or with `last`.
-  */
+  /* Adds up what is listed. A sum begins with begin(owner, &sum), and end(owner, sum) gets it when all terms of the owner are in.
+   */
   template <typename X, typename Y, typename Begin, typename End>
-  __device__ __forceinline__ void Drain(const TermBlocks<X> &X_, const TermBlocks<Y> &Y_, Begin begin, End end, bool last)
+  __device__ __forceinline__ void Drain(const TermBlocks<X> &X_, const TermBlocks<Y> &Y_, Begin begin, End end)
   {
     const int of = Of(k_);
     const X  *first_x[kSteps];
     const Y  *first_y[kSteps];
-    int       number[kSteps];
+    int       term[kSteps], number[kSteps];
 #pragma unroll
     for (int v = 0; v < kSteps; v++) {
-      const int at = v * kDepth + Lane() % kDepth, t = at / k_, l = at - t * k_;
-      number[v]  = t;
+      const int at = v * kDepth + Lane() % kDepth, t = min(at / k_, of - 1), l = min(at - t * k_, k_ - 1);
+      number[v]  = at < of * k_ ? t : of;
       first_x[v] = X_.First(l);
       first_y[v] = Y_.First(l);
+      term[v]    = t * (int)sizeof(Term);
     }
     __syncwarp();
-    for (int at = 0; at < runs_; at += kAhead) {
-      X   of_x[kAhead][kSteps]; /* entries are asked for without a branch, and all of them at once */
+    if (runs_ % kAhead && Lane() < kAhead - 1) { /* runs that add nothing to the last sum */
+      memory_->run[runs_ + Lane()] = {0, 0};
+      for (int t = 0; t < of; t++) memory_->term[runs_ * of + t] = memory_->term[(runs_ - 1) * of];
+    }
+    static_assert(kAhead == 2, "or more than one run is missing");
+    __syncwarp();
+    const char *at_term = (const char *)memory_->term, *at_run = (const char *)memory_->run;
+    for (int left = runs_; left > 0; left -= kAhead) {
+      X   of_x[kAhead][kSteps]; /* all entries are asked for before one is needed */
       Y   of_y[kAhead][kSteps];
       Run run[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; a++) {
-        const int         r    = min(at + a, runs_ - 1);
-        const Term *const list = memory_->term + r * of;
-        run[a]                 = memory_->run[r];
-        const int last_one     = max(run[a].terms, 1) - 1;
+        run[a] = ((const Run *)at_run)[a];
 #pragma unroll
         for (int v = 0; v < kSteps; v++) {
-          const Term term = list[min(number[v], last_one)];
-          of_x[a][v]      = X_.At(first_x[v], term.x);
-          of_y[a][v]      = Y_.At(first_y[v], term.y);
+          const Term of_lane = *(const Term *)(at_term + term[v] + a * of * (int)sizeof(Term));
+          of_x[a][v]         = X_.At(first_x[v], of_lane.x);
+          of_y[a][v]         = Y_.At(first_y[v], of_lane.y);
         }
       }
+      at_term += kAhead * of * sizeof(Term);
+      at_run += kAhead * sizeof(Run);
+      __syncwarp(); /* so that the compiler leaves the loads before the products */
 #pragma unroll
       for (int a = 0; a < kAhead; a++) {
-        if (at + a >= runs_) break;
-        if (run[a].owner != owner_) {
-          if (owner_ >= 0) end(owner_, sum_);
-          owner_ = run[a].owner;
-          sum_   = TileSum();
-          begin(owner_, &sum_);
+        const int terms = run[a].terms < 0 ? ~run[a].terms : run[a].terms;
+        if (fresh_ && a < left) {
+          begin(run[a].owner, &sum_);
+          fresh_ = false;
         }
-        if (run[a].terms == 0) continue; /* no term at all */
+        if (terms < of || K == 0) {
 #pragma unroll
-        for (int v = 0; v < kSteps; v++) sum_.Add(number[v] < run[a].terms ? (double)of_x[a][v] : 0., (double)of_y[a][v]);
+          for (int v = 0; v < kSteps; v++)
+            if (number[v] >= terms) of_x[a][v] = 0;
+        }
+#pragma unroll
+        for (int v = 0; v < kSteps; v++) sum_.Add((double)of_x[a][v], (double)of_y[a][v]);
+        if (run[a].terms >= 0) continue;
+        end(run[a].owner, sum_);
+        sum_   = TileSum();
+        fresh_ = true;
       }
     }
-    if (last && owner_ >= 0) end(owner_, sum_);
-    if (last) owner_ = -1;
     runs_ = 0;
     __syncwarp(); /* the list has been used */
   }
@@ -214,7 +230,7 @@ private:
   Memory *const memory_;
   const int     k_;
   int           runs_ = 0, count_ = 0;
-  LocalInt      owner_ = -1;
+  bool          fresh_ = true; /* the sum has no term yet */
   TileSum       sum_;
 };
 

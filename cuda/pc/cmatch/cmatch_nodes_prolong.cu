@@ -144,7 +144,7 @@ __device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const Row
     list.Drain(
       TermBlocks<double>{p.A, k, k, 1, (unsigned)(k * k)}, TermBlocks<double>{p.Q, m, 1, m, (unsigned)(k * m)},
       [&](LocalInt place, TileSum *sum) { LoadTile(table.sum + (size_t)place * table.stride, k, m, sum); },
-      [&](LocalInt place, const TileSum &sum) { StoreTile(sum, k, m, table.sum + (size_t)place * table.stride); }, true);
+      [&](LocalInt place, const TileSum &sum) { StoreTile(sum, k, m, table.sum + (size_t)place * table.stride); });
   };
   for (LocalInt base = begin; base < end; base += kWarpSize) {
     const int      lane = threadIdx.x % kWarpSize;
@@ -161,7 +161,7 @@ __device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const Row
       left &= ~some;
     }
     if (!count) continue;
-    list.MakeRoom(count, owner, __popc(mine), &at); /* there is room for a run of each lane */
+    list.MakeRoom(count, owner, __popc(mine), true, base, __shfl_sync(kFullWarp, j, 0), &at); /* there is room for each lane */
     const int      of = max(number, 0), to = __shfl_sync(kFullWarp, at, of);
     const unsigned with = __shfl_sync(kFullWarp, mine, of);
     if (number >= 0) list.Put(to + __popc(with & ((1u << lane) - 1u)), e, j);
@@ -278,7 +278,7 @@ __device__ __forceinline__ bool MakeRow(const Prolong &p, LocalInt i, const RowT
    warp takes a row.
 */
 template <int K, int M>
-__global__ void __launch_bounds__(kRowBlock)
+__global__ void __launch_bounds__(kRowBlock, K == 2 || K == 3 ? 6 : 0)
   MakeRows(Prolong p, LocalInt rows, const LocalInt *list, char *tables, int bits, CMATCHReport *report)
 {
   __shared__ typename RowList<K>::Memory lists[kRowBlock / kWarpSize];
