@@ -140,6 +140,26 @@ HostMatrix Stars(LocalInt n, const std::vector<LocalInt> &lengths, LocalInt stri
   return FromRows(rows);
 }
 
+/* Each row of a graph becomes a node of k unknowns, and each entry a full block. It is as dominated by its diagonal as others. */
+HostMatrix WithNodes(const HostMatrix &graph, LocalInt k, std::uint64_t seed)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)graph.n * k);
+  Random                                                     random(seed);
+  for (LocalInt row = 0; row < graph.n * k; row++)
+    for (LocalInt e = graph.i[row / k]; e < graph.i[row / k + 1]; e++)
+      for (LocalInt column = graph.j[e] * k; column < std::min((graph.j[e] + 1) * k, row); column++) {
+        const double value = random.Between(-1, 1);
+        rows[row].emplace_back(column, value);
+        rows[column].emplace_back(row, value);
+      }
+  for (LocalInt row = 0; row < graph.n * k; row++) {
+    double sum = k == 1 && rows[row].empty();
+    for (const auto &entry : rows[row]) sum += std::fabs(entry.second);
+    rows[row].emplace_back(row, (1 + kDominance) * sum);
+  }
+  return FromRows(rows);
+}
+
 } // namespace
 
 /* As with aFSAI: [4 2; 2 16]: row 1 has P = {0}, g = -1/2, psi = 15. */
@@ -722,6 +742,113 @@ TEST_CASE("sfsai: pivots inside of a system, and values that are too large", "[s
     CHECK(G.stats.double_rows == (p.setup == FINEPC_SINGLE));
     CHECK(G.d == std::vector<double>{1 / 1e-60, 1 / 1e40});
   });
+}
+
+/*
+   The rows of a node have systems of which each begins with the one before. Where the pattern has but one row of each node, they
+   are solved on their own.
+*/
+TEST_CASE("sfsai: the rows of a node are those that they are without the others", "[sfsai]")
+{
+  const HostMatrix graph = RandomStencil(4, 3, 3, true, 33);
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions)
+      for (LocalInt k : {1, 2, 3, 5, 6, 13}) { /* 13 are more than share a system */
+        CAPTURE(backend.name, p.setup, p.factor, k);
+        const HostMatrix  A      = WithNodes(graph, k, 34 + k);
+        const SFSAIParams params = Params(p.setup, p.factor, 1);
+        const HostFactor  F      = ComputeFactor(A, params, backend.where);
+        const double      bound  = 64 * std::max(Unit(p.setup), Unit(p.factor));
+        LocalInt          wrong  = 0;
+        CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+        CHECK(ErrorOfEquations(A, F, params) <= 1);
+        for (LocalInt own = 0; own < k; own += std::max<LocalInt>(1, k / 4)) {
+          HostMatrix S;
+          S.n = A.n;
+          for (LocalInt row = 0; row < A.n; row++) {
+            for (LocalInt e = F.i[row]; e < F.i[row + 1] && row % k == own; e++) S.j.push_back(F.j[e]);
+            S.i.push_back(S.nnz());
+          }
+          S.a.assign(S.j.size(), NAN);
+          const HostFactor alone = ComputeFactor(A, params, backend.where, &S);
+          const auto       same  = [&](double x, double y) {
+            return backend.where == PETSC_MEMTYPE_HOST ? x == y : std::fabs(x - y) <= bound * std::max(1., std::fabs(y));
+          };
+          for (LocalInt row = own; row < A.n; row += k) {
+            wrong += !same(F.d[row], alone.d[row]);
+            for (LocalInt e = 0; e < F.Length(row); e++) wrong += !same(F.a[F.i[row] + e], alone.a[alone.i[row] + e]);
+          }
+        }
+        CHECK(wrong == 0);
+      }
+}
+
+/*
+   Six unknowns of a node share the columns 0 .. others - 1, and what comes before them in the node. All is scaled: the unknowns 0,
+   1, 4 and 5 are coupled with column 0 by 1/5, and 3 with 2 by c. Then 3 and what follows have a system with a bad pivot, whereas 2
+   and what comes before it are as good as with any c.
+*/
+TEST_CASE("sfsai: a bad pivot within a node is one of the rows behind it alone", "[sfsai]")
+{
+  const std::vector<LocalInt>                                others = {2, 9, 20, 40, 90, 150, 299}; /* one kind of system each */
+  const LocalInt                                             first = 400, k = 6, n = first + k * (LocalInt)others.size();
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> pattern(n);
+  for (LocalInt row = first; row < n; row++) {
+    const LocalInt node = (row - first) / k, u = (row - first) % k;
+    for (LocalInt column = 0; column < others[node]; column++) pattern[row].emplace_back(column, NAN);
+    for (LocalInt column = row - u; column < row; column++) pattern[row].emplace_back(column, NAN);
+  }
+  const HostMatrix S      = FromRows(pattern);
+  const auto       matrix = [&](double c) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+    const auto                                                 add = [&](LocalInt p, LocalInt q, double value) {
+      rows[p].emplace_back(q, value);
+      rows[q].emplace_back(p, value);
+    };
+    for (LocalInt row = 0; row < n; row++) rows[row].emplace_back(row, 1);
+    for (LocalInt row = first; row < n; row += k) {
+      for (LocalInt u : {0, 1, 4, 5}) add(row + u, 0, 0.2);
+      add(row + 3, row + 2, c);
+    }
+    return FromRows(rows);
+  };
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
+      for (double c : {0.25, 1 - 1e-6, 2.}) /* single precision cannot do the second, and double cannot do the third */
+        for (PetscReal postfilter : {0., 1e-4}) {
+          CAPTURE(backend.name, p.setup, c, postfilter);
+          SFSAIParams params     = Params(p.setup, p.factor);
+          params.postfilter      = postfilter;
+          const HostFactor F     = ComputeFactor(matrix(c), params, backend.where, &S);
+          const bool       lost  = c > 1;
+          LocalInt         wrong = 0;
+          for (LocalInt row = first; row < n; row++) {
+            const LocalInt node = (row - first) / k, u = (row - first) % k;
+            const bool     gone = lost && u > 2;
+            /* unknowns that are coupled with 0 before this one */
+            std::map<LocalInt, double> g;
+            double                     psi = 1;
+            if (!gone && (u == 0 || u == 1 || u > 3)) {
+              const double before = u == 0 ? 0 : u == 1 ? 1 : u == 4 ? 2 : 3, column = 0.2 / (1 - 0.04 * before);
+              g[0] = -column;
+              for (LocalInt v : {0, 1, 4})
+                if (v < u) g[row - u + v] = 0.2 * column;
+              psi = 1 - 0.2 * column;
+            }
+            if (!gone && u == 3) {
+              g[row - 1] = -c;
+              psi        = 1 - c * c;
+            }
+            wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-6);
+            wrong += F.Length(row) != (postfilter > 0 ? (LocalInt)g.size() : others[node] + u);
+            for (LocalInt e = F.i[row]; e < F.i[row + 1]; e++)
+              wrong += !(std::fabs(F.a[e] - (g.count(F.j[e]) ? g[F.j[e]] : 0)) <= 1e-6);
+          }
+          CHECK(wrong == 0);
+          const LocalInt nodes = (LocalInt)others.size();
+          CHECK(F.stats.diagonal_rows == (lost ? 3 * nodes : 0));
+          CHECK(F.stats.double_rows == (c > 0.5 && p.setup == FINEPC_SINGLE ? 3 * nodes : 0));
+        }
 }
 
 TEST_CASE("sfsai: unusable matrices are named by their first bad row", "[sfsai]")

@@ -21,6 +21,12 @@ constexpr PetscInt  kSFSAIAutomaticPower = 2;
 constexpr LocalInt  kSFSAIAutomaticCap   = 768;
 constexpr PetscReal kSFSAIUsualRow       = 200;
 
+/*
+   Rows of which each has the pattern of the one before and that row itself, such as those of a node, share the Cholesky factor of
+   the last one's system: at most so many, which is a multiple of most numbers of unknowns that a node may have.
+*/
+constexpr LocalInt kSFSAIMostShared = 12;
+
 struct SFSAIParams {
   PetscInt        power            = 2;   /* k of (3.9), the symbolic products, 0 .. kFSAILargestPower; 0 leaves the diagonal */
   PetscReal       prefilter        = 0.0; /* tau of (3.8), in [0, 1]; 0 keeps every stored entry */

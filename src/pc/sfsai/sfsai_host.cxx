@@ -26,6 +26,9 @@
 
      L y = A[P, i],   L^T g = -y,   l^2 = psi.
 
+   Where the pattern of row i + 1 is P_i and i + 1, as in the rows of a node with several unknowns, the factor of row i + 1 begins
+   with that of row i. Such rows are solved with one factor, which changes no bit of them.
+
    The postfilter takes away the entries of row i that are at most delta ||g_i||, (3.11). Then psi is computed again, from the
    entries that are left and in double. This is (3.13), where the rounding of g is a part of epsilon.
 
@@ -199,33 +202,41 @@ void ForLowerTriangle(const CSRView &A, const Arrays &w, LocalInt m, const Entry
   }
 }
 
-/*
-   Computes `value` and psi of the row i = P[m - 1]. An entry that the postfilter takes away becomes 0. `good` is false after a bad
-   pivot.
-*/
 template <typename T>
-PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, LocalInt m, const Arrays &w, PetscReal *psi, bool *good)
+constexpr PetscReal kSmallestPivot = sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble;
+
+/* M becomes the factor of A[P, P], scaled, of which so many pivots, from the first on, are good. */
+template <typename T>
+PetscErrorCode Factorize(const CSRView &A, LocalInt m, const Arrays &w, LocalInt *good)
 {
-  constexpr bool         in_single = sizeof(T) == sizeof(float);
-  constexpr PetscReal    smallest  = in_single ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble;
-  const LocalInt         last      = m - 1;
-  const PetscReal *const s = w.s, s_i = s[w.P[last]];
-  T *const M = (T *)w.M, *const g = (T *)w.g;
+  T *const M = (T *)w.M;
   LocalInt info;
 
   PetscFunctionBegin;
-  *good = false;
   std::fill(M, M + (size_t)m * m, (T)0);
   for (LocalInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* exactly 1, and not only up to rounding */
   ForLowerTriangle<T>(A, w, m, [&](LocalInt r, LocalInt c, T a) { M[r + (size_t)c * m] = a; });
   PetscCall(FactorSystem(m, M, &info));
-  if (info) PetscFunctionReturn(PETSC_SUCCESS);
-  for (LocalInt r = 0; r < m; r++)
-    if (!(PetscSqr(M[r + (size_t)r * m]) > (T)smallest)) PetscFunctionReturn(PETSC_SUCCESS);
+  const LocalInt done = info ? info - 1 : m;
+  for (*good = 0; *good < done && PetscSqr(M[*good + (size_t)*good * m]) > (T)kSmallestPivot<T>;) ++*good;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Computes `value` and psi of the row i = P[m - 1] with the factor of A[P, P] for all n columns P. An entry that the postfilter
+   takes away becomes 0. Returns whether the row is good.
+*/
+template <typename T>
+bool SolveRow(const CSRView &A, PetscReal postfilter, LocalInt m, LocalInt n, const Arrays &w, PetscReal *psi)
+{
+  const LocalInt         last = m - 1;
+  const PetscReal *const s = w.s, s_i = s[w.P[last]];
+  const T *const         M = (const T *)w.M;
+  T *const               g = (T *)w.g;
 
   g[last] = 1;
   for (LocalInt r = last; r-- > 0;) {
-    const T *const L_r = M + (size_t)r * m; /* column r of L */
+    const T *const L_r = M + (size_t)r * n; /* column r of L */
     T              sum = -L_r[last];
     for (LocalInt c = r + 1; c < last; c++) sum -= L_r[c] * g[c];
     g[r] = sum / L_r[r];
@@ -241,38 +252,60 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, LocalInt m, cons
   *psi = 0;
   for (LocalInt r = 0; r < m; r++) *psi += (PetscReal)g[r] * g[r];
   ForLowerTriangle<T>(A, w, m, [&](LocalInt r, LocalInt c, T a) { *psi += 2 * (PetscReal)g[r] * a * g[c]; });
-  *good = *psi > smallest;
+  bool good = *psi > kSmallestPivot<T>;
   for (LocalInt r = 0; r < last; r++) {
     w.value[r] = g[r] * s[w.P[r]] / s_i;
-    *good      = *good && std::isfinite((float)w.value[r]);
+    good       = good && std::isfinite((float)w.value[r]);
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return good;
 }
 
 /*
-   Computes `value` of row i, of which the m columns are P, i last, and 1 / psi in the place of a_ii in d: in single precision first
-   if the set-up is, then in double. A row that double cannot do keeps its diagonal.
+   Computes so many rows, the last of which has the m columns P, and of which each has those up to itself; d has their a_ii, which
+   become 1 / psi. They are computed in single precision first if the set-up is, then in double. A row that double cannot do keeps
+   its diagonal. store(row) is called when `value` is that of a row, of which 0 is the first.
 */
-PetscErrorCode ComputeRow(const CSRView &A, const SFSAIParams &params, PetscReal postfilter, LocalInt m, const Arrays &w,
-                          PetscReal *d_i, FSAIStats *stats)
+template <typename Store>
+PetscErrorCode ComputeRows(const CSRView &A, const SFSAIParams &params, LocalInt m, LocalInt rows, const Arrays &w, PetscReal *d,
+                           FSAIStats *stats, const Store &store)
 {
-  PetscReal psi  = 1;
-  bool      good = false;
+  bool     done[kSFSAIMostShared] = {};
+  LocalInt left                   = rows;
+
+  const auto finish = [&](LocalInt row, PetscReal psi) {
+    d[row] = 1 / (d[row] * psi);
+    store(row);
+  };
+  const auto attempt = [&](auto zero) {
+    using T = decltype(zero);
+    LocalInt good;
+
+    PetscFunctionBegin;
+    PetscCall(Factorize<T>(A, m, w, &good));
+    for (LocalInt row = 0; row < rows; row++) {
+      const LocalInt own = m - rows + row + 1; /* columns of the row */
+      PetscReal      psi;
+      if (done[row] || own > good || !SolveRow<T>(A, params.postfilter, own, m, w, &psi)) continue;
+      if (params.postfilter > 0) stats->dropped += (LocalInt)std::count(w.value, w.value + own - 1, 0);
+      finish(row, psi);
+      done[row] = true;
+      left--;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
 
   PetscFunctionBegin;
   for (LocalInt r = 0; r < m; r++) w.place[w.P[r]] = r;
   if (params.setup_precision == FINEPC_SINGLE && m <= kCholeskyLargest) {
-    PetscCall(SolveRow<float>(A, postfilter, m, w, &psi, &good));
-    if (!good) stats->double_rows++;
+    PetscCall(attempt(0.f));
+    stats->double_rows += left;
   }
-  if (!good) PetscCall(SolveRow<double>(A, postfilter, m, w, &psi, &good));
-  if (!good) {
-    stats->diagonal_rows++;
-    psi = 1;
-    std::fill(w.value, w.value + m, 0);
-  } else if (postfilter > 0) stats->dropped += (LocalInt)std::count(w.value, w.value + m - 1, 0);
+  if (left) PetscCall(attempt(0.));
+  stats->diagonal_rows += left;
+  std::fill(w.value, w.value + (left ? m : 0), 0);
+  for (LocalInt row = 0; row < rows; row++)
+    if (!done[row]) finish(row, 1);
   for (LocalInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
-  *d_i = 1 / (*d_i * psi);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -295,17 +328,31 @@ PetscErrorCode NeedWork(LocalInt n, LocalInt row, LocalInt m, PetscBool given, S
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The values of G and d, which is diag(A) before, on the pattern that G has. */
-PetscErrorCode ComputeValues(const CSRView &A, LocalInt first, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d,
+/* Whether the columns of a row are those of the row before and that row itself. LAPACK's factors are for one row each. */
+bool IsNested(const CSR &G, LocalInt first, LocalInt row)
+{
+  const LocalInt *const j = G.j + G.i[row], *const before = G.j + G.i[row - 1];
+  const LocalInt length = G.i[row] - G.i[row - 1];
+
+  return length + 2 <= kCholeskyLargest && G.i[row + 1] - G.i[row] == length + 1 && j[length] == first + row - 1 &&
+         std::equal(before, before + length, j);
+}
+
+/* The values of G and d, which is diag(A) before, on the pattern that G has. Nothing is filtered. */
+PetscErrorCode ComputeValues(const CSRView &A, LocalInt first, SFSAIParams params, const Arrays &w, CSR *G, PetscReal *d,
                              FSAIStats *stats)
 {
   PetscFunctionBegin;
-  for (LocalInt row = 0; row < G->rows; row++) {
-    const LocalInt begin = G->i[row], m = G->i[row + 1] - begin + 1;
-    std::copy(G->j + begin, G->j + G->i[row + 1], w.P);
-    w.P[m - 1] = first + row;
-    PetscCall(ComputeRow(A, params, 0, m, w, d + row, stats));
-    for (LocalInt r = 0; r < m - 1; r++) SetEntry(G, begin + r, w.value[r]);
+  params.postfilter = 0;
+  for (LocalInt row = 0, last; row < G->rows; row = last + 1) {
+    for (last = row; last + 1 < G->rows && last + 1 - row < kSFSAIMostShared && IsNested(*G, first, last + 1);) last++;
+    const LocalInt begin = G->i[last], m = G->i[last + 1] - begin + 1;
+    std::copy(G->j + begin, G->j + G->i[last + 1], w.P);
+    w.P[m - 1] = first + last;
+    PetscCall(ComputeRows(A, params, m, last - row + 1, w, d + row, stats, [&](LocalInt at) {
+      const LocalInt k = G->i[row + at], length = G->i[row + at + 1] - k;
+      for (LocalInt r = 0; r < length; r++) SetEntry(G, k + r, w.value[r]);
+    }));
     stats->max_row = PetscMax(stats->max_row, m);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -360,7 +407,7 @@ PetscErrorCode ComputeFiltered(const SFSAIRows &of, const PetscReal *s, SFSAIPar
   const auto   compute = [&](LocalInt row, PetscReal *d_i, FSAIStats *counts) {
     search.Find(first + row);
     std::copy(search.columns.begin(), search.columns.end(), w.P);
-    return ComputeRow(A, params, params.postfilter, (LocalInt)search.columns.size(), w, d_i, counts);
+    return ComputeRows(A, params, (LocalInt)search.columns.size(), 1, w, d_i, counts, [](LocalInt) { });
   };
 
   G_i.reserve(rows + 1);
