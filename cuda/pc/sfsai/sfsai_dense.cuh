@@ -8,6 +8,14 @@
 #include "buffer.cuh"
 #include "device/cusolver.cuh"
 
+/* The slots of the table that finds columns among the n of a system: a power of two, so that at most half of them are used. */
+__host__ __device__ constexpr int SlotsFor(int n)
+{
+  int slots = 2;
+  while (slots < 2 * n) slots *= 2;
+  return slots;
+}
+
 /* A row of G and the size of its system. */
 struct DenseRow {
   LocalInt row = 0, size = 0;
@@ -16,10 +24,11 @@ struct DenseRow {
 /* A system of n unknowns, column-major, and what solves it. */
 struct DenseSystem {
   LocalInt n;
-  double  *A;    /* [n * n] of which the lower triangle counts; then its Cholesky factor */
-  double  *y;    /* [n] the right-hand side, then the solution */
-  int     *P;    /* [n] the columns of A that the unknowns are */
-  int     *info; /* [2] of the factorization, 0 if every pivot is positive, and of the solution */
+  double  *A;     /* [n * n] of which the lower triangle counts; then its Cholesky factor */
+  double  *y;     /* [n] the right-hand side, then the solution */
+  int     *P;     /* [n] the columns of A that the unknowns are */
+  int     *slots; /* [SlotsFor(n)] of the table of these columns */
+  int     *info;  /* [2] of the factorization, 0 if every pivot is positive, and of the solution */
   void    *device_work;
   size_t   device_bytes, host_bytes;
 
@@ -53,6 +62,7 @@ public:
     layout->Place(&system->A, (size_t)n * n);
     layout->Place(&system->y, n);
     layout->Place(&system->P, n);
+    layout->Place(&system->slots, SlotsFor(n));
     layout->Place(&system->info, 2);
     layout->Place(&system->device_work, system->device_bytes);
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -11,7 +11,6 @@
 #pragma once
 
 #include "pc/fsai.cuh"
-#include "search.cuh"
 #include "sfsai_dense.cuh"
 #include "sparse/dense.cuh"
 #include "sparse/dense.h"
@@ -29,6 +28,7 @@ constexpr int kRegisterSize[] = {8, 16, 32};
 constexpr int kSharedSize[] = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory, of which the last takes what fits */
 constexpr int kRegisterBlock = 128;                   /* threads of a block of which every group takes a row */
 constexpr int kGatherGroup   = 8;                     /* lanes of a block that read a row of A together */
+constexpr int kGatherAhead   = 4;                     /* entries that such a lane asks for before it uses any */
 template <typename T>
 constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* blocks of kSystemThreads for which a processor has registers */
 static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
@@ -199,17 +199,26 @@ public:
   {
   }
 
-  /* y [n], P [n] and sum [kSums], all of the block. */
-  __device__ void Use(T *y, int *P, double *sum)
+  /* y [n], P [n], slots [SlotsFor(n)] and sum [kSums], all of the block. */
+  __device__ void Use(T *y, int *P, int *slots, double *sum)
   {
-    y_   = y;
-    P_   = P;
-    sum_ = sum;
+    y_     = y;
+    P_     = P;
+    slots_ = slots;
+    sum_   = sum;
   }
 
   __device__ void ReadColumns()
   {
-    for (int r = threadIdx.x; r < n_; r += blockDim.x) P_[r] = r == n_ - 1 ? (int)row_ : (int)task_.G_j[start_ - task_.base + r];
+    const LocalInt *columns = task_.G_j + (task_.G_i[row_] - task_.base);
+    for (unsigned h = threadIdx.x; h <= LastSlot(); h += blockDim.x) slots_[h] = kEmpty;
+    __syncthreads();
+    for (int r = threadIdx.x; r < n_; r += blockDim.x) {
+      const int column = r == n_ - 1 ? (int)row_ : (int)columns[r];
+      unsigned  h      = Slot(column);
+      while (atomicCAS(slots_ + h, kEmpty, r) != kEmpty) h = (h + 1) & LastSlot();
+      P_[r] = column;
+    }
   }
 
   /* Calls use(r, c, value) for the entries c < r of S A S over P; groups of lanes read the rows. */
@@ -217,13 +226,24 @@ public:
   __device__ void ForEachEntry(Visit visit) const
   {
     for (int r = threadIdx.x / kGatherGroup; r < n_; r += blockDim.x / kGatherGroup) {
-      const int    q   = P_[r];
-      const double s_q = task_.s[q];
-      for (LocalInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
-        const int column = (int)task_.A.j[k];
-        if (column >= q) break;
-        const int c = LowerBound<true>(P_, 0, r, column);
-        if (P_[c] == column) visit(r, c, (T)(task_.A.a[k] * s_q * task_.s[column]));
+      const int      q   = P_[r];
+      const double   s_q = task_.s[q];
+      const LocalInt end = task_.A.i[q + 1];
+      for (LocalInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < end; k += kGatherAhead * kGatherGroup) {
+        int    column[kGatherAhead], place[kGatherAhead];
+        double value[kGatherAhead];
+#pragma unroll
+        for (int e = 0; e < kGatherAhead; e++)
+          column[e] = k + e * kGatherGroup < end ? (int)task_.A.j[k + e * kGatherGroup] : INT_MAX;
+#pragma unroll
+        for (int e = 0; e < kGatherAhead; e++) place[e] = column[e] < q ? Find(column[e]) : kEmpty;
+#pragma unroll
+        for (int e = 0; e < kGatherAhead; e++)
+          value[e] = place[e] != kEmpty ? task_.A.a[k + e * kGatherGroup] * s_q * task_.s[column[e]] : 0;
+#pragma unroll
+        for (int e = 0; e < kGatherAhead; e++)
+          if (place[e] != kEmpty) visit(r, place[e], (T)value[e]);
+        if (column[kGatherAhead - 1] >= q) break;
       }
     }
   }
@@ -275,9 +295,24 @@ public:
     }
   }
 
-  static constexpr int kSums = 32; /* most warps of a block */
+  static constexpr int kEmpty = -1, kSums = 32; /* most warps of a block */
 
 protected:
+  /*
+     The place of a column in P, or kEmpty, from a table of slots with linear probing. A binary search in P takes as many steps as
+     its length has bits, each with the latency of shared memory.
+  */
+  __device__ int Find(int column) const
+  {
+    for (unsigned h = Slot(column);; h = (h + 1) & LastSlot()) {
+      const int r = slots_[h];
+      if (r == kEmpty || P_[r] == column) return r;
+    }
+  }
+  /* SlotsFor(n) - 1, and where the search for a column begins: columns that follow one another begin far apart. */
+  __device__ unsigned LastSlot() const { return ~0u >> __clz(2 * n_ - 1); }
+  __device__ unsigned Slot(int column) const { return (unsigned)column * 2654435769u >> __clz(2 * n_ - 1); }
+
   __device__ double BlockSum(double x)
   {
     x = GroupSum<kWarpSize>(x);
@@ -293,9 +328,10 @@ protected:
   const LocalInt   row_;
   const int        n_;
   const LocalInt   start_;
-  T               *y_   = nullptr;
-  int             *P_   = nullptr;
-  double          *sum_ = nullptr;
+  T               *y_     = nullptr;
+  int             *P_     = nullptr;
+  int             *slots_ = nullptr; /* places in P, or kEmpty */
+  double          *sum_   = nullptr;
 };
 
 /* A row whose system the block factorizes itself. */
@@ -308,14 +344,16 @@ public:
   static size_t SharedBytes(int n)
   {
     const int padded = Cholesky::Tiles(n) * kTile;
-    return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + Row::kSums * sizeof(double);
+    return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) +
+           Padded(SlotsFor(n) * sizeof(int)) + Row::kSums * sizeof(double);
   }
 
   __device__ BlockRow(const ValueTask &task, LocalInt row, char *shared, T *global) : Row(task, row), cholesky_(shared, n_, global)
   {
-    T *const   y = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
-    int *const P = (int *)((char *)y + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
-    Row::Use(y, P, (double *)((char *)P + Padded(n_ * sizeof(int))));
+    T *const   y     = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
+    int *const P     = (int *)((char *)y + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
+    int *const slots = (int *)((char *)P + Padded(n_ * sizeof(int)));
+    Row::Use(y, P, slots, (double *)((char *)slots + Padded(SlotsFor(n_) * sizeof(int))));
   }
 
   __device__ void Do()
@@ -363,7 +401,7 @@ __global__ void __launch_bounds__(kSystemThreads) SFSAIGatherDense(ValueTask tas
   const size_t       n = system.n;
   RowOfBlock<double> of_block(task, row);
 
-  of_block.Use(system.y, system.P, nullptr);
+  of_block.Use(system.y, system.P, system.slots, nullptr);
   of_block.ReadColumns();
   for (size_t r = threadIdx.x; r < n; r += blockDim.x) {
     system.A[r * (n + 1)] = 1;
@@ -392,7 +430,7 @@ __global__ void __launch_bounds__(kSystemThreads) SFSAIFinishDense(ValueTask tas
   const double l = system.A[n * n - 1];
   for (size_t r = threadIdx.x; r < n; r += blockDim.x) system.y[r] *= l * l;
   __syncthreads();
-  of_block.Use(system.y, system.P, sum);
+  of_block.Use(system.y, system.P, system.slots, sum);
   of_block.Finish();
 }
 
