@@ -783,6 +783,47 @@ TEST_CASE("sfsai: the rows of a node are those that they are without the others"
       }
 }
 
+/* With overlap the first rows of A belong to other ranks. The first own row may be any of a node. */
+TEST_CASE("sfsai: the rows of a node where the first rows of A are only read", "[sfsai]")
+{
+  const HostMatrix A = WithNodes(RandomStencil(4, 3, 3, true, 48), 6, 49);
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions)
+      for (LocalInt first : {1, 6, 50}) {
+        CAPTURE(backend.name, p.setup, p.factor, first);
+        const SFSAIParams params = Params(p.setup, p.factor, 1);
+        const HostFactor  F      = ComputeFactor(A, params, backend.where);
+        const CSRCopy     copy(A, backend.where);
+        const LocalInt    rows    = A.n - first;
+        const double      bound   = 64 * std::max(Unit(p.setup), Unit(p.factor));
+        const auto        compute = PetscMemTypeDevice(backend.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+        CSR               G       = {};
+        SFSAIWork         work    = {};
+        FSAIStats         stats   = {};
+        PetscReal        *d       = nullptr;
+        LocalInt          wrong   = 0;
+        MUST(ArrayCreate(rows * sizeof(PetscReal), backend.where, (void **)&d));
+        MUST(compute({&copy.view, first, nullptr}, &params, PETSC_FALSE, &G, d, &work, &stats));
+        REQUIRE((stats.failure == FSAI_OK && G.nnz == F.nnz() - F.i[first]));
+        std::vector<LocalInt>  j(G.nnz);
+        std::vector<PetscReal> own_d(rows), a(G.nnz);
+        MUST(ArrayCopy(j.data(), G.j, j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, backend.where));
+        MUST(ArrayCopy(own_d.data(), d, rows * sizeof(PetscReal), PETSC_MEMTYPE_HOST, backend.where));
+        if (p.factor == FINEPC_SINGLE) {
+          std::vector<float> single(G.nnz);
+          MUST(ArrayCopy(single.data(), G.a, single.size() * sizeof(float), PETSC_MEMTYPE_HOST, backend.where));
+          a.assign(single.begin(), single.end());
+        } else MUST(ArrayCopy(a.data(), G.a, a.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
+        CHECK(std::equal(j.begin(), j.end(), F.j.begin() + F.i[first]));
+        for (LocalInt row = 0; row < rows; row++) wrong += !(std::fabs(own_d[row] / F.d[first + row] - 1) <= bound);
+        for (LocalInt e = 0; e < G.nnz; e++) wrong += !(std::fabs(a[e] - F.a[F.i[first] + e]) <= bound);
+        CHECK(wrong == 0);
+        MUST(CSRDestroy(&G));
+        MUST(ArrayDestroy(backend.where, &work.data));
+        MUST(ArrayDestroy(backend.where, (void **)&d));
+      }
+}
+
 /*
    Six unknowns of a node share the columns 0 .. others - 1, and what comes before them in the node. All is scaled: the unknowns 0,
    1, 4 and 5 are coupled with column 0 by 1/5, and 3 with 2 by c. Then 3 and what follows have a system with a bad pivot, whereas 2
@@ -1176,6 +1217,41 @@ TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
       const HostMatrix T = LongRows(400, {longest, 1, longest});
       CompareTwins(RandomDense(400, 52), Params(p.setup, p.factor), &T);
     }
+  }
+}
+
+/* Blocks of unknowns of most numbers, with systems in registers, in shared and in global memory; a full matrix is one node. */
+TEST_CASE("sfsai twins: rows that share a system", "[sfsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    SFSAIParams params = Params(p.setup, p.factor, 1);
+    for (LocalInt k : {2, 3, 4, 5, 6, 8, 12, 17}) {
+      CAPTURE(k);
+      CompareTwins(WithNodes(RandomStencil(9, 1, 1, false, 700), k, 701), params);
+      CompareTwins(WithNodes(RandomStencil(3, 4, 2, true, 702), k, 703), params);
+    }
+    const HostMatrix A = WithNodes(RandomStencil(3, 3, 3, true, 704), 6, 705), full = RandomDense(320, 706);
+    CompareTwins(full, params);
+    params.postfilter = 0.05;
+    CompareTwins(A, params);
+    const HostFactor F = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
+    params.work_limit  = 1; /* chunks of as few rows as there can be */
+    CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), F));
+  }
+}
+
+/* The last rows have all columns. Only those that do without cuSOLVER share systems. */
+TEST_CASE("sfsai twins: rows that share a system and rows for cuSOLVER", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const LocalInt   n = kCholeskyLargest + 4;
+  const HostMatrix A = RandomGraph(n, 9, 97), S = LongRows(n, {n, n - 1, n - 2, n - 3, n - 4, n - 5, n - 6, n - 7});
+  for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
+    CAPTURE(p.setup, p.factor);
+    CompareTwins(A, Params(p.setup, p.factor), &S);
+    CHECK(ComputeFactor(A, Params(p.setup, p.factor), PETSC_MEMTYPE_CUDA, &S).stats.large_rows == 8);
   }
 }
 

@@ -1,7 +1,7 @@
 /*
    sFSAI on the GPU: the values of all rows of G on a pattern, whose systems are solved by sfsai_systems.cuh.
 
-   - Rows are bucketed by the size of their system with a radix sort that keeps their order.
+   - Rows whose systems are nested are found first. Systems are bucketed by their size with a radix sort that keeps their order.
    - With a postfilter G is computed in chunks of rows, so that the unfiltered G never is in memory as a whole. Where there are
      several chunks, each but the last is computed twice: for the lengths of its rows first, then for their entries, once G has its
      memory.
@@ -11,6 +11,7 @@
 #include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -21,34 +22,79 @@
 namespace
 {
 
+/* The largest systems of the classes by size, but for the last. */
 struct ClassLimits {
-  int largest[kClasses];
+  int largest[kSizeClasses];
 };
 
-/* The class of each row, which is its sort key, and the tally of the classes. */
-__global__ void SFSAIClasses(LocalInt items, const LocalInt *rows, LocalInt first, const LocalInt *G_i, ClassLimits limits,
-                             unsigned char *key, LocalInt *row_out, Tally *tally)
+/*
+   The states of rows first .. end - 1: whether they are nested, see sfsai_systems.cuh. Rows of A begin to be rows of G at `own`. A
+   thread takes a row, since the lengths alone tell of most rows that they are not.
+*/
+__global__ void SFSAIStates(LocalInt own, LocalInt first, LocalInt end, const LocalInt *G_i, const LocalInt *G_j, LocalInt base,
+                            unsigned char *state)
 {
-  __shared__ int count[kClasses], largest[kClasses];
+  const LocalInt row    = first + (LocalInt)GridThread();
+  bool           nested = (row - own) % kSFSAIMostShared != 0;
+  if (row >= end) return;
+  if (nested) {
+    const LocalInt  length = G_i[row] - G_i[row - 1];
+    const LocalInt *before = G_j + (G_i[row - 1] - base), *j = before + length;
+    nested = G_i[row + 1] - G_i[row] == length + 1 && j[length] == row - 1;
+    for (LocalInt k = 0; nested && k < length; k++) nested = j[k] == before[k];
+  }
+  state[row] = nested ? ROW_NESTED : 0;
+}
+
+/* Rows first .. first + items - 1, of which those that are bad alone are solved `again`. Without states no rows share a system. */
+struct RowsToSolve {
+  LocalInt             first, items;
+  const LocalInt      *G_i;
+  const unsigned char *state;
+  bool                 again;
+
+  __device__ int  Size(LocalInt row) const { return (int)(G_i[row + 1] - G_i[row]) + 1; }
+  __device__ bool Has(LocalInt row) const { return row >= first && row < first + items && (!again || state[row] & ROW_BAD); }
+  /* Whether the system of the next row solves a row, too. Systems of more than so many unknowns solve one row each. */
+  __device__ bool Joins(LocalInt row, int most) const
+  {
+    return state && Has(row) && Has(row + 1) && state[row + 1] & ROW_NESTED && Size(row + 1) <= most;
+  }
+};
+
+/* The classes of the systems, which are the sort keys of their last rows, how many rows they solve, and the tally of classes. */
+__global__ void SFSAIClasses(RowsToSolve rows, ClassLimits limits, unsigned char *key, LocalInt *row_out, unsigned char *shared,
+                             Tally *tally)
+{
+  __shared__ int count[kClasses], largest[kClasses], large;
 
   if (threadIdx.x < kClasses) count[threadIdx.x] = largest[threadIdx.x] = 0;
+  if (threadIdx.x == 0) large = 0;
   __syncthreads();
   const long long k = GridThread();
-  if (k < items) {
-    const LocalInt row  = rows ? rows[k] : first + (LocalInt)k;
-    const int      size = (int)(G_i[row + 1] - G_i[row]) + 1;
-    int            c    = 0;
-    while (c < kClasses - 1 && size > limits.largest[c]) c++;
+  if (k < rows.items) {
+    const LocalInt row  = rows.first + (LocalInt)k;
+    const int      most = limits.largest[kGlobalClass], size = rows.Size(row);
+    int            c = 0, solved = 0;
+    while (c < kDenseClass && size > limits.largest[c]) c++;
+    if (c >= kGlobalClass) atomicAdd(&large, 1);
+    if (!rows.Has(row) || rows.Joins(row, most)) c = kNoClass;
+    else {
+      for (solved = 1; rows.Joins(row - solved, most);) solved++;
+      if (solved > 1 && c < kRegisterClasses) c += kSizeClasses;
+      atomicAdd(count + c, 1);
+      atomicMax(largest + c, size);
+    }
     key[k]     = (unsigned char)c;
     row_out[k] = row;
-    atomicAdd(count + c, 1);
-    atomicMax(largest + c, size);
+    if (shared) shared[row] = (unsigned char)solved;
   }
   __syncthreads();
   if (threadIdx.x < kClasses && count[threadIdx.x]) {
-    atomicAdd(tally->rows + threadIdx.x, count[threadIdx.x]);
+    atomicAdd(tally->systems + threadIdx.x, count[threadIdx.x]);
     atomicMax(tally->largest + threadIdx.x, largest[threadIdx.x]);
   }
+  if (threadIdx.x == 0 && large) atomicAdd(&tally->large, large);
 }
 
 /* Copies what the postfilter has left of rows first .. end - 1 to G, whose i is there. */
@@ -99,8 +145,8 @@ public:
       PetscCall(pattern->CountRows());
       LocalInt in_shared = 0, in_blocks = 0, rows = 0;
       DenseRow dense;
-      PetscCall(LargestRow<BlockRow<double, true>>(kCholeskyLargest, &in_shared));
-      PetscCall(LargestRow<BlockRow<double, false>>(kCholeskyLargest, &in_blocks));
+      PetscCall(LargestRow<BlockSystem<double, true>>(kCholeskyLargest, &in_shared));
+      PetscCall(LargestRow<BlockSystem<double, false>>(kCholeskyLargest, &in_blocks));
       PetscCall(pattern->CountLonger(in_shared, &rows));
       if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
         const LocalInt largest = pattern->longest + 1;
@@ -164,18 +210,20 @@ private:
     layout.Place(&tally_, 1);
     layout.Place(&list_, A_.n);
     layout.Place(&sorted_, A_.n);
-    layout.Place(&bad_, A_.n);
+    layout.Place(&state_, A_.n);
+    layout.Place(&shared_, A_.n);
     layout.Place(&key_, A_.n);
     layout.Place(&sorted_key_, A_.n);
     scratch_.Place(&layout);
     layout.Place(&fsai_work_, FSAIWorkBytes_CUDA(A_.n));
     layout.Place(&systems_, systems_bytes);
     if (kept_.bytes < layout.bytes()) {
-      const PetscReal *const s      = s_; /* this set-up has begun, and these arrays keep what is in them */
-      const Tally *const     tally  = tally_;
-      const LocalInt *const  sorted = sorted_;
-      void                  *old    = kept_.data;
-      SFSAIWork              larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
+      const PetscReal *const     s      = s_; /* this set-up has begun, and these arrays keep what is in them */
+      const Tally *const         tally  = tally_;
+      const LocalInt *const      sorted = sorted_;
+      const unsigned char *const state = state_, *const shared = shared_;
+      void     *old = kept_.data;
+      SFSAIWork larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
 
       if (dense.size)
         PetscCall(SFSAICreateWork(larger.bytes, larger.where, dense.row, dense.size, S_ ? PETSC_TRUE : PETSC_FALSE, &larger));
@@ -185,7 +233,9 @@ private:
       if (s) {
         PetscCall(ArrayCopy_CUDA(s_, s, A_.n * sizeof(*s), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCall(ArrayCopy_CUDA(tally_, tally, sizeof(*tally), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-        PetscCall(ArrayCopy_CUDA(sorted_, sorted, sorted_items_ * sizeof(*sorted), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(sorted_, sorted, items_ * sizeof(*sorted), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(state_ + first_, state + first_, items_, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(shared_ + first_, shared + first_, items_, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCallCUDA(cudaStreamSynchronize(stream_));
       }
       PetscCall(ArrayDestroy_CUDA(&old));
@@ -245,18 +295,20 @@ private:
     task.length     = length ? length - own_ : nullptr;
     task.postfilter = length ? params_.postfilter : 0;
     task.single     = params_.factor_precision == FINEPC_SINGLE;
+    SFSAIStates<<<BlocksFor(end - first), kBlockSize, 0, stream_>>>(own_, own_ + first, own_ + end, task.G_i, j, base, state_);
+    FinePCCheckLaunch();
     if (params_.setup_precision == FINEPC_SINGLE) {
-      PetscCall(SolveRows<float>(task, nullptr, own_ + first, end - first));
+      PetscCall(SolveRows<float>(task, own_ + first, end - first, false));
       PetscCall(ReadTally());
-      const LocalInt items = (LocalInt)host_.bad_pivot;
-      stats_.double_rows += items;
-      if (items) {
+      const LocalInt bad = (LocalInt)host_.bad_pivot;
+      stats_.double_rows += bad;
+      if (bad) {
         PetscCallCUDA(cudaMemsetAsync(&tally_->bad_pivot, 0, sizeof(tally_->bad_pivot), stream_));
-        PetscCall(SolveRows<double>(task, bad_, 0, items));
+        PetscCall(SolveRows<double>(task, own_ + first, end - first, true));
         PetscCall(ReadTally());
       }
     } else {
-      PetscCall(SolveRows<double>(task, nullptr, own_ + first, end - first));
+      PetscCall(SolveRows<double>(task, own_ + first, end - first, false));
       PetscCall(ReadTally());
     }
     stats_.diagonal_rows = (LocalInt)host_.diagonal;
@@ -271,8 +323,8 @@ private:
     LocalInt in_shared = 0, in_blocks = 0;
 
     PetscFunctionBegin;
-    PetscCall((LargestRow<BlockRow<T, true>>(kCholeskyLargest, &in_shared)));
-    PetscCall((LargestRow<BlockRow<double, false>>(kCholeskyLargest, &in_blocks)));
+    PetscCall((LargestRow<BlockSystem<T, true>>(kCholeskyLargest, &in_shared)));
+    PetscCall((LargestRow<BlockSystem<double, false>>(kCholeskyLargest, &in_blocks)));
     for (int c = 0; c < kRegisterClasses; c++) limits->largest[c] = kRegisterSize[c];
     for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits->largest[c] = kSharedSize[c - kRegisterClasses];
     limits->largest[kGlobalClass - 1] = (int)in_shared;
@@ -280,58 +332,63 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The rows of a list, or rows first .. where it is null, class by class. */
+  /* Rows first .. first + items - 1, or those of them that are bad again, class by class. */
   template <typename T>
-  PetscErrorCode SolveRows(ValueTask task, const LocalInt *rows, LocalInt first, LocalInt items)
+  PetscErrorCode SolveRows(ValueTask task, LocalInt first, LocalInt items, bool again)
   {
     ClassLimits limits;
 
     PetscFunctionBegin;
     PetscCall(Classes<T>(&limits));
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, offsetof(Tally, bad_pivot), stream_));
-    SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
+    SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>({first, items, task.G_i, state_, again}, limits, key_, list_,
+                                                               shared_, tally_);
     FinePCCheckLaunch();
     PetscCall(scratch_.Run(SortRows(items)));
-    sorted_items_ = items;
+    first_ = first;
+    items_ = items;
     PetscCall(ReadTally());
     std::vector<DenseRow> dense;
-    PetscCall(ListDense(task.G_i, items, &dense));
+    PetscCall(ListDense(task.G_i, &dense));
     for (const DenseRow &row : dense) PetscCall(NeedSystems(0, 0, row));
-    PetscCall(NeedSystems(host_.rows[kGlobalClass], host_.largest[kGlobalClass], DenseRow{}));
+    PetscCall(NeedSystems(host_.systems[kGlobalClass], host_.largest[kGlobalClass], DenseRow{}));
     task.tally     = tally_;
-    task.bad       = bad_;
+    task.state     = state_;
+    task.shared    = shared_;
     task.s         = s_;
     LocalInt begin = 0;
     for (int c = 0; c < kClasses; c++) {
       task.rows    = sorted_ + begin;
-      task.items   = host_.rows[c];
+      task.items   = host_.systems[c];
       task.largest = host_.largest[c];
       begin += task.items;
       if (!task.items) continue;
       PetscCall(PetscLogGpuTimeBegin());
       switch (c) {
-      case 0: PetscCall((LaunchRegisters<T, kRegisterSize[0]>(task))); break;
-      case 1: PetscCall((LaunchRegisters<T, kRegisterSize[1]>(task))); break;
-      case 2: PetscCall((LaunchRegisters<T, kRegisterSize[2]>(task))); break;
+      case 0: PetscCall((LaunchRegisters<T, kRegisterSize[0], false>(task))); break;
+      case 1: PetscCall((LaunchRegisters<T, kRegisterSize[1], false>(task))); break;
+      case 2: PetscCall((LaunchRegisters<T, kRegisterSize[2], false>(task))); break;
+      case kSizeClasses: PetscCall((LaunchRegisters<T, kRegisterSize[0], true>(task))); break;
+      case kSizeClasses + 1: PetscCall((LaunchRegisters<T, kRegisterSize[1], true>(task))); break;
+      case kSizeClasses + 2: PetscCall((LaunchRegisters<T, kRegisterSize[2], true>(task))); break;
       case kGlobalClass: PetscCall((LaunchBlocks<T, false>(task))); break;
       case kDenseClass: PetscCall(SolveDense(task, dense)); break;
       default: PetscCall((LaunchBlocks<T, true>(task)));
       }
       PetscCall(PetscLogGpuTimeEnd());
     }
-    if (!rows) stats_.large_rows += host_.rows[kGlobalClass] + host_.rows[kDenseClass];
+    if (!again) stats_.large_rows += host_.large;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The rows of the last class, which are the last ones of sorted_, with their sizes. */
-  PetscErrorCode ListDense(const LocalInt *G_i, LocalInt items, std::vector<DenseRow> *dense)
+  /* The rows of the last class, which come after those of the other classes, with their sizes. */
+  PetscErrorCode ListDense(const LocalInt *G_i, std::vector<DenseRow> *dense)
   {
-    const LocalInt        count = host_.rows[kDenseClass];
+    const LocalInt begin = std::accumulate(host_.systems, host_.systems + kDenseClass, 0), count = host_.systems[kDenseClass];
     std::vector<LocalInt> rows(count);
 
     PetscFunctionBegin;
-    PetscCall(
-      ArrayCopy_CUDA(rows.data(), sorted_ + items - count, count * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(rows.data(), sorted_ + begin, count * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     for (LocalInt row : rows) {
       LocalInt ends[2];
       PetscCall(ArrayCopy_CUDA(ends, G_i + row, sizeof(ends), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
@@ -360,10 +417,10 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  template <typename T, int N>
+  template <typename T, int N, bool Several>
   PetscErrorCode LaunchRegisters(const ValueTask &task)
   {
-    const auto   kernel = SFSAISolveInRegisters<T, N>;
+    const auto   kernel = SFSAISolveInRegisters<T, N, Several>;
     const size_t bytes  = sizeof(GroupWork<T, N>) * (kRegisterBlock / N);
 
     PetscFunctionBegin;
@@ -377,7 +434,7 @@ private:
   PetscErrorCode LaunchBlocks(ValueTask &task)
   {
     const auto   kernel = SFSAISolveInBlocks<T, InShared>;
-    const size_t bytes  = BlockRow<T, InShared>::SharedBytes(task.largest);
+    const size_t bytes  = BlockSystem<T, InShared>::SharedBytes(task.largest);
     int          blocks = task.items;
 
     PetscFunctionBegin;
@@ -401,7 +458,7 @@ private:
   {
     const size_t      value_bytes = FinePCPrecisionBytes(params_.factor_precision), entry_bytes = sizeof(LocalInt) + value_bytes;
     const size_t      limit = params_.work_limit - std::min(params_.work_limit, pattern.PoolBytes());
-    const size_t      most  = std::max<size_t>(limit / entry_bytes, (size_t)pattern.longest);
+    const size_t      most  = std::max<size_t>(limit / entry_bytes, (size_t)pattern.longest * kSFSAIMostShared);
     const size_t      room  = std::min<size_t>(most, (size_t)pattern.nnz);
     LocalInt         *i = nullptr, *length = nullptr, *j = nullptr, end = 0, base = 0, nnz = 0;
     void             *a = nullptr;
@@ -475,8 +532,8 @@ private:
   {
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
-    SFSAIClasses<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_,
-                                                               tally_);
+    SFSAIClasses<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>({0, rows_, G_.i, nullptr, false}, ClassLimits{{INT_MAX}}, key_,
+                                                               list_, nullptr, tally_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     stats_.max_row = host_.largest[0];
@@ -490,7 +547,10 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The largest end with i[end] <= limit, but one row at least. */
+  /*
+     The largest end with i[end] <= limit, of which whole runs of kSFSAIMostShared rows are left: a chunk holds one at least, so
+     that the chunks have no influence on which rows share a system.
+  */
   PetscErrorCode EndOfChunk(const LocalInt *i, LocalInt first, PetscInt64 limit, LocalInt *end)
   {
     using Row            = thrust::counting_iterator<LocalInt>;
@@ -503,7 +563,10 @@ private:
 
     PetscFunctionBegin;
     *end = rows_;
-    if (!fits(rows_)) *end = std::max(*std::partition_point(Row(first + 1), Row(rows_), fits) - 1, first + 1);
+    if (!fits(rows_)) {
+      *end = *std::partition_point(Row(first + 1), Row(rows_), fits) - 1;
+      *end -= *end % kSFSAIMostShared;
+    }
     PetscCall(error);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -521,14 +584,14 @@ private:
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
   DenseSolver        dense_;
-  LocalInt           sorted_items_ = 0;
+  LocalInt           first_ = 0, items_ = 0; /* the rows that are being solved, of which state_ and shared_ are set */
 
   /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */
   Tally         *tally_  = nullptr;
-  LocalInt      *list_   = nullptr; /* [n] */
-  LocalInt      *sorted_ = nullptr; /* [n] rows by class; the first sorted_items_ are set */
-  LocalInt      *bad_    = nullptr; /* [n] */
+  LocalInt      *list_   = nullptr;                    /* [n] */
+  LocalInt      *sorted_ = nullptr;                    /* [n] rows by class; the first items_ are set */
+  unsigned char *state_ = nullptr, *shared_ = nullptr; /* [n] of ValueTask */
   unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
   CubScratch     scratch_;
   char          *fsai_work_ = nullptr;

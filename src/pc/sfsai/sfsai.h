@@ -41,7 +41,7 @@ struct SFSAIParams {
      Bytes for the work spaces whose size is a choice. With a postfilter these are the rows of G that are in memory before G has its
      own, together with the columns that the search has kept on the device. On the device there are besides, each of at most so many
      bytes: the columns that the search has kept if there is no postfilter, the tables of searches in global memory, and the systems
-     in global memory. Each holds one row at least.
+     in global memory. Each holds one row at least, and G kSFSAIMostShared.
   */
   size_t work_limit = (size_t)256 << 20;
 
