@@ -1,5 +1,4 @@
 #include "bench.h"
-#include "text.h"
 #include <cstdlib>
 #include <cstring>
 #include <set>

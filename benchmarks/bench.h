@@ -10,7 +10,6 @@
     options.cxx   the command line and the option sets
     bench.cxx     timing, main
     report.cxx    the results as Markdown and JSON
-    text.cxx      how Markdown and JSON are written
     bsrsv2.cxx    a preconditioner of cuSPARSE's
 */
 
@@ -52,11 +51,6 @@ struct System {
   PetscLogDouble             load_seconds    = 0.;
   PetscLogDouble             matmult_seconds = 0.;
   PetscLogDouble             matmult_bytes   = 0.;
-};
-
-/* The files that results go to, and the commit that they name */
-struct Output {
-  std::string commit, json_file, md_file;
 };
 
 /* A line of -sets */
@@ -148,8 +142,9 @@ struct Config {
   PetscBool                refill         = PETSC_FALSE;
   PetscBool                smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
   PetscBool                breakdown      = PETSC_FALSE;
-  std::string              coordinates; /* a file with those of the points, or empty */
-  Output                   output;
+  std::string              coordinates;        /* a file with those of the points, or empty */
+  std::string              json_file, md_file; /* for the results */
+  std::string              commit;             /* that they name */
 };
 
 /* systems.cxx */
@@ -212,9 +207,6 @@ extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, 
                                      void *ctx);
 /* the time that the bytes take at the copy bandwidth, divided by the time */
 extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds);
-
-/* text.cxx */
-extern PetscErrorCode OutputFromOptions(Output *output);
 
 /*
    bsrsv2.cxx, where PETSc has CUDA: registers -pc_type bsrsv2, for MATSEQBAIJCUDA. Does nothing where cuSPARSE no longer has

@@ -114,12 +114,15 @@ static PetscErrorCode ConfigFromOptions(Config *config)
 {
   char     *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
   PetscInt  n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char      choice[64] = "auto", coordinates[PETSC_MAX_PATH_LEN] = "";
+  char      choice[64] = "auto", coordinates[PETSC_MAX_PATH_LEN] = "", commit[256] = FINEPC_COMMIT;
+  char      json[PETSC_MAX_PATH_LEN] = "", md[PETSC_MAX_PATH_LEN] = "";
   PetscBool set_only, set_files, set_specs;
 
   PetscFunctionBeginUser;
-  PetscCall(OutputFromOptions(&config->output));
   PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "finepc benchmark", "");
+  PetscCall(PetscOptionsString("-json", "File for the results as JSON", "", json, json, sizeof(json), nullptr));
+  PetscCall(PetscOptionsString("-md", "File for the table in Markdown", "", md, md, sizeof(md), nullptr));
+  PetscCall(PetscOptionsString("-commit", "Commit to name in the results", "", commit, commit, sizeof(commit), nullptr));
   PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
   PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
   PetscCall(PetscOptionsStringArray("-only", "Labels to run out of the sets", "", labels, &n_labels, &set_only));
@@ -183,6 +186,9 @@ static PetscErrorCode ConfigFromOptions(Config *config)
   if (set_only)
     for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
   config->choice      = choice;
+  config->json_file   = json;
+  config->md_file     = md;
+  config->commit      = commit;
   config->coordinates = coordinates;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,12 +1,64 @@
 /*
-  The results as a Markdown table (to the screen, row by row, and to a file) and as JSON. Only rank 0 writes.
+  The results as a Markdown table (to the screen, row by row, and to a file) and as JSON, with the machine, the versions and the
+  commit. Only rank 0 writes.
 */
-#include "text.h"
+#include "bench.h"
 #include <algorithm>
+#include <cerrno>
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
-static const char kProgram[] = "finepc_bench";
+/* ------------------------------------------- text --------------------------------------------- */
+
+static std::string Format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static std::string Format(const char *format, ...)
+{
+  char         text[2048];
+  std::va_list args;
+
+  va_start(args, format);
+  std::vsnprintf(text, sizeof(text), format, args);
+  va_end(args);
+  return text;
+}
+
+/* a number, or an empty text where the number was not measured */
+static std::string Cell(const char *format, PetscLogDouble value, bool known)
+{
+  char text[64];
+
+  std::snprintf(text, sizeof(text), format, value);
+  return known ? text : "";
+}
+
+static std::string Now()
+{
+  const std::time_t now = std::time(nullptr);
+  char              text[64];
+
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+static std::string PetscVersionText()
+{
+  return Format("%d.%d.%d", PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, PETSC_VERSION_SUBMINOR);
+}
+
+static PetscMPIInt Ranks()
+{
+  PetscMPIInt size = 1;
+
+  (void)MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  return size;
+}
 
 /* --------------------------- what is derived from the measurements ---------------------------- */
 
@@ -64,12 +116,42 @@ static std::string Notes(const std::vector<std::string> &words)
 
 /* ------------------------------------------ Markdown ------------------------------------------ */
 
+struct Column {
+  const char *title;
+  int         width; /* negative: the cells are aligned to the left */
+};
+
 static const std::vector<Column> kColumns = {
   {"system", -20},  {"set", -16},          {"rows", 8},     {"nnz", 9},         {"first set-up ms", 15},
   {"set-up ms", 9}, {"refill ms", 9},      {"solve ms", 9}, {"total ms", 9},    {"its", 6},
   {"us/it", 8},     {"it floor %", 10},    {"density", 7},  {"complexity", 10}, {"apply us", 8},
   {"apply MB", 8},  {"apply floor %", 13}, {"true res", 8}, {"status", -8},     {"note", -4},
 };
+
+static std::string MarkdownHeader()
+{
+  std::string titles = "|", rule = "|";
+
+  for (const auto &column : kColumns) {
+    titles += Format(" %*s |", column.width, column.title);
+    rule += column.width < 0 ? ":" + std::string((size_t)(1 - column.width), '-') + "|"
+                             : std::string((size_t)(column.width + 1), '-') + ":|";
+  }
+  return titles + "\n" + rule + "\n";
+}
+
+static std::string MarkdownCells(const std::vector<std::string> &cells)
+{
+  std::string row = "|";
+
+  for (size_t k = 0; k < cells.size(); k++) {
+    std::string cell = cells[k];
+
+    std::replace(cell.begin(), cell.end(), '|', '/'); /* a bar would end the cell */
+    row += Format(" %*s |", kColumns[k].width, cell.c_str());
+  }
+  return row + "\n";
+}
 
 static std::string MarkdownRow(const Config &config, const System &system, const Result &result)
 {
@@ -78,34 +160,41 @@ static std::string MarkdownRow(const Config &config, const System &system, const
   const PetscLogDouble apply_floor     = FloorFraction(config.backend, result.apply_bytes, apply),
                        iteration_floor = FloorFraction(config.backend, result.iteration_bytes, per_iteration);
 
-  return MarkdownCells(kColumns, {
-                                   system.name,
-                                   result.set.label,
-                                   Format("%.0f", (double)system.rows),
-                                   Format("%.0f", (double)system.nnz),
-                                   Cell("%.2f", result.runs.empty() ? 0. : 1e3 * result.runs[0].setup, !result.runs.empty()),
-                                   Cell("%.2f", best ? 1e3 * best->setup : 0., best),
-                                   Cell("%.2f", 1e3 * ResultMinimum(result.refill), !result.refill.empty()),
-                                   Cell("%.2f", best ? 1e3 * best->solve : 0., best),
-                                   Cell("%.2f", best ? 1e3 * (best->setup + best->solve) : 0., best),
-                                   Cell("%.0f", best ? (double)best->iterations : 0., best),
-                                   Cell("%.1f", 1e6 * per_iteration, per_iteration > 0.),
-                                   Cell("%.0f", 100. * iteration_floor, iteration_floor > 0.),
-                                   Cell("%.2f", result.density, result.density > 0.),
-                                   Cell("%.2f", result.complexity, result.complexity > 0.),
-                                   Cell("%.1f", 1e6 * apply, apply > 0.),
-                                   Cell("%.1f", 1e-6 * result.apply_bytes, result.apply_bytes > 0. && apply > 0.),
-                                   Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
-                                   Cell("%.1e", best ? best->true_residual : 0., best),
-                                   result.status,
-                                   Notes({AboutEnergy(result), AboutColumns(config, result, per_iteration), result.note}),
-                                 });
+  return MarkdownCells({
+    system.name,
+    result.set.label,
+    Format("%.0f", (double)system.rows),
+    Format("%.0f", (double)system.nnz),
+    Cell("%.2f", result.runs.empty() ? 0. : 1e3 * result.runs[0].setup, !result.runs.empty()),
+    Cell("%.2f", best ? 1e3 * best->setup : 0., best),
+    Cell("%.2f", 1e3 * ResultMinimum(result.refill), !result.refill.empty()),
+    Cell("%.2f", best ? 1e3 * best->solve : 0., best),
+    Cell("%.2f", best ? 1e3 * (best->setup + best->solve) : 0., best),
+    Cell("%.0f", best ? (double)best->iterations : 0., best),
+    Cell("%.1f", 1e6 * per_iteration, per_iteration > 0.),
+    Cell("%.0f", 100. * iteration_floor, iteration_floor > 0.),
+    Cell("%.2f", result.density, result.density > 0.),
+    Cell("%.2f", result.complexity, result.complexity > 0.),
+    Cell("%.1f", 1e6 * apply, apply > 0.),
+    Cell("%.1f", 1e-6 * result.apply_bytes, result.apply_bytes > 0. && apply > 0.),
+    Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
+    Cell("%.1e", best ? best->true_residual : 0., best),
+    result.status,
+    Notes({AboutEnergy(result), AboutColumns(config, result, per_iteration), result.note}),
+  });
 }
 
 static std::string MarkdownPreamble(const Config &config)
 {
-  std::string text = MachineText(kProgram, config.backend, config.output);
+  const Backend &backend = config.backend;
+  const int      size    = Ranks();
+  std::string    text    = Format("finepc_bench: backend %s, %s", backend.cuda ? "cuda" : "host", backend.device.c_str());
 
+  if (backend.cuda && !backend.petsc) text += " (PETSc has no CUDA: matrices of the host are sent)";
+  if (!backend.driver.empty()) text += ", driver " + backend.driver;
+  text += Format(", %d %s", size, size == 1 ? "rank" : "ranks");
+  if (backend.copy_gbs > 0) text += Format(", copy %.0f GB/s", backend.copy_gbs);
+  text += Format(", PETSc %s, commit %s, %s.\n", PetscVersionText().c_str(), config.commit.c_str(), Now().c_str());
   if (config.smooth) text += "Here u = x (x - 1) y (y - 1) exp(x y) in the place of 1: ";
   text += Format("b = A 1 or the file's own, x0 = 0, true residual %g; ", (double)config.true_rtol);
   text +=
@@ -116,7 +205,7 @@ static std::string MarkdownPreamble(const Config &config)
 PetscErrorCode ReportHeader(const Config &config)
 {
   PetscFunctionBeginUser;
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s%s", MarkdownPreamble(config).c_str(), MarkdownHeader(kColumns).c_str()));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s%s", MarkdownPreamble(config).c_str(), MarkdownHeader().c_str()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -129,39 +218,41 @@ PetscErrorCode ReportRow(const Config &config, const System &system, const Resul
 
 /* -------------------------------------------- JSON -------------------------------------------- */
 
+using Json = nlohmann::ordered_json; /* its keys stay in the order in which they were added */
+
+/* Rounded to so many significant digits; numbers that are not finite become null in the file. */
+static double Rounded(double value, int digits = 9)
+{
+  return std::strtod(Format("%.*g", digits, value).c_str(), nullptr);
+}
+
+static Json RoundedAll(const std::vector<double> &values)
+{
+  Json json = Json::array();
+
+  for (const double value : values) json.push_back(Rounded(value, 6));
+  return json;
+}
+
 static Json TimingJson(const Timing &timing)
 {
-  Json json, later = Json::array();
+  Json later = Json::array(); /* the second solve with the same KSP, and those after it */
 
-  for (const auto &again : timing.later) {
-    Json one;
-
-    one["s"]          = Rounded(again.seconds);
-    one["iterations"] = again.iterations;
-    later.push_back(one);
-  }
-  json["setup_s"]       = Rounded(timing.setup);
-  json["solve_s"]       = Rounded(timing.solve);
-  json["solve_again_s"] = Rounded(timing.again);
-  json["later"]         = later; /* the second solve with the same KSP, and those after it */
-  json["iterations"]    = timing.iterations;
-  json["true_residual"] = Rounded(timing.true_residual);
-  json["reason"]        = KSPConvergedReasons[timing.reason];
-  return json;
+  for (const auto &again : timing.later) later.push_back({{"s", Rounded(again.seconds)}, {"iterations", again.iterations}});
+  return {{"setup_s", Rounded(timing.setup)},
+          {"solve_s", Rounded(timing.solve)},
+          {"solve_again_s", Rounded(timing.again)},
+          {"later", later},
+          {"iterations", timing.iterations},
+          {"true_residual", Rounded(timing.true_residual)},
+          {"reason", KSPConvergedReasons[timing.reason]}};
 }
 
 static Json EventsJson(const std::vector<Event> &events)
 {
   Json list = Json::array();
 
-  for (const auto &event : events) {
-    Json json;
-
-    json["name"]  = event.name;
-    json["count"] = event.count;
-    json["s"]     = Rounded(event.seconds);
-    list.push_back(json);
-  }
+  for (const auto &event : events) list.push_back({{"name", event.name}, {"count", event.count}, {"s", Rounded(event.seconds)}});
   return list;
 }
 
@@ -225,31 +316,62 @@ static Json ResultJson(const Config &config, const Result &result)
 
 static Json SystemJson(const Config &config, const SystemResults &entry)
 {
-  const System &system = entry.system;
-  Json          json, results = Json::array();
+  const System &system  = entry.system;
+  Json          results = Json::array();
 
   for (const auto &result : entry.results) results.push_back(ResultJson(config, result));
-  json["name"]                   = system.name;
-  json["kind"]                   = system.kind;
-  json["rows"]                   = system.rows;
-  json["nnz"]                    = (std::int64_t)system.nnz;
-  json["load_s"]                 = Rounded(system.load_seconds);
-  json["matmult_s"]              = Rounded(system.matmult_seconds);
-  json["matmult_bytes"]          = Rounded(system.matmult_bytes);
-  json["matmult_floor_fraction"] = Rounded(FloorFraction(config.backend, system.matmult_bytes, system.matmult_seconds));
-  json["results"]                = results;
-  return json;
+  return {{"name", system.name},
+          {"kind", system.kind},
+          {"rows", system.rows},
+          {"nnz", (std::int64_t)system.nnz},
+          {"load_s", Rounded(system.load_seconds)},
+          {"matmult_s", Rounded(system.matmult_seconds)},
+          {"matmult_bytes", Rounded(system.matmult_bytes)},
+          {"matmult_floor_fraction", Rounded(FloorFraction(config.backend, system.matmult_bytes, system.matmult_seconds))},
+          {"results", results}};
 }
 
 static Json ReportJson(const Config &config, const std::vector<SystemResults> &all)
 {
-  Json json = MachineJson(kProgram, config.backend, config.output), systems = Json::array();
+  Json systems = Json::array();
 
   for (const auto &entry : all) systems.push_back(SystemJson(config, entry));
-  json["true_rtol"] = Rounded(config.true_rtol);
-  json["repeats"]   = config.repeats;
-  json["systems"]   = systems;
-  return json;
+  return {{"program", "finepc_bench"},
+          {"date", Now()},
+          {"commit", config.commit},
+          {"petsc", PetscVersionText()},
+          {"backend", config.backend.cuda ? "cuda" : "host"},
+          {"device", config.backend.device},
+          {"driver", config.backend.driver},
+          {"ranks", Ranks()},
+          {"copy_GBps", Rounded(config.backend.copy_gbs)},
+          {"true_rtol", Rounded(config.true_rtol)},
+          {"repeats", config.repeats},
+          {"systems", systems}};
+}
+
+/*
+  Writes a file beside and gives it the name when all of it is there: the file that was there before stays until then. What is no
+  ordinary file, a terminal or a pipe, is written to as it is.
+*/
+static PetscErrorCode WriteFile(const std::string &path, const std::string &text)
+{
+  std::error_code   error;
+  const bool        link     = std::filesystem::is_symlink(path, error);
+  const std::string target   = link ? std::filesystem::weakly_canonical(path, error).string() : path;
+  const bool        ordinary = !std::filesystem::exists(target, error) || std::filesystem::is_regular_file(target, error);
+  const std::string beside   = ordinary ? target + ".new" : path;
+
+  PetscFunctionBeginUser;
+  errno                    = 0;
+  std::FILE *const file    = std::fopen(beside.c_str(), "w");
+  const bool       written = file && std::fputs(text.c_str(), file) >= 0;
+  const bool       closed  = file && !std::fclose(file);
+  const bool       named   = written && closed && (!ordinary || !std::rename(beside.c_str(), target.c_str()));
+  const int        why     = errno;
+  if (!named && file && ordinary) std::remove(beside.c_str());
+  PetscCheck(named, PETSC_COMM_SELF, PETSC_ERR_FILE_WRITE, "Cannot write \"%s\": %s", path.c_str(), std::strerror(why));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults> &all)
@@ -259,14 +381,16 @@ PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
   if (rank) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!config.output.json_file.empty()) PetscCall(WriteJson(config.output.json_file, ReportJson(config, all)));
-  if (!config.output.md_file.empty()) {
-    std::string text = MarkdownPreamble(config) + MarkdownHeader(kColumns);
+  if (!config.json_file.empty()) { /* bytes that are not UTF-8, such as those of an error message that was cut, are replaced */
+    PetscCall(WriteFile(config.json_file, ReportJson(config, all).dump(1, ' ', false, Json::error_handler_t::replace) + "\n"));
+  }
+  if (!config.md_file.empty()) {
+    std::string text = MarkdownPreamble(config) + MarkdownHeader();
 
     for (const auto &entry : all) {
       for (const auto &result : entry.results) text += MarkdownRow(config, entry.system, result);
     }
-    PetscCall(WriteFile(config.output.md_file, text));
+    PetscCall(WriteFile(config.md_file, text));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
