@@ -8,8 +8,11 @@
 #include <sstream>
 #include <petscdevice.h>
 
-/* Waits for the device: PETSc and finepc launch on the stream of the current device context, or on a stream of finepc's */
-static PetscErrorCode BackendSynchronize(const Backend &backend)
+/*
+   The time when every rank's device has nothing left to do: PETSc and finepc launch on the stream of the current device context, or
+   on a stream of finepc's.
+*/
+static PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
 {
   PetscFunctionBeginUser;
 #if defined(FINEPC_HAVE_CUDA)
@@ -21,16 +24,25 @@ static PetscErrorCode BackendSynchronize(const Backend &backend)
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
     PetscCall(PetscDeviceContextSynchronize(context));
   }
+  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
+  PetscCall(PetscTime(now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The time when every rank's device has nothing left to do */
-PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
+PetscErrorCode TimeCalls(const Backend &backend, const std::function<PetscErrorCode()> &call, PetscLogDouble *seconds,
+                         PetscInt calls, int batches)
 {
+  PetscLogDouble start, end;
+
   PetscFunctionBeginUser;
-  PetscCall(BackendSynchronize(backend));
-  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
-  PetscCall(PetscTime(now));
+  *seconds = PETSC_MAX_REAL;
+  for (int batch = 0; batch < batches; batch++) {
+    PetscCall(TimeSynchronized(backend, &start));
+    for (PetscInt k = 0; k < calls; k++) PetscCall(call());
+    PetscCall(TimeSynchronized(backend, &end));
+    *seconds = PetscMin(*seconds, (end - start) / (PetscLogDouble)calls);
+  }
+  PetscCallMPI(MPI_Bcast(seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -148,8 +160,8 @@ static PetscErrorCode BackendFindDevice(Backend *backend)
 /* Best of several copies of a vector far larger than the caches: bytes read + bytes written per second, all ranks together */
 static PetscErrorCode BackendMeasureCopy(Backend *backend)
 {
-  const PetscInt n    = (backend->cuda ? 256 : 64) * 1024 * 1024 / (PetscInt)sizeof(PetscScalar); /* per rank */
-  PetscLogDouble best = PETSC_MAX_REAL, start, end;
+  const PetscInt n = (backend->cuda ? 256 : 64) * 1024 * 1024 / (PetscInt)sizeof(PetscScalar); /* per rank */
+  PetscLogDouble seconds;
   PetscMPIInt    size;
   Vec            x, y;
 
@@ -157,8 +169,8 @@ static PetscErrorCode BackendMeasureCopy(Backend *backend)
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
 #if defined(FINEPC_HAVE_CUDA)
   if (backend->cuda && !backend->petsc) {
-    PetscCall(GPUTimeCopy(n * sizeof(PetscScalar), &best));
-    backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
+    PetscCall(GPUTimeCopy(*backend, n * sizeof(PetscScalar), &seconds));
+    backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / seconds * 1e-9;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 #endif
@@ -168,17 +180,10 @@ static PetscErrorCode BackendMeasureCopy(Backend *backend)
   PetscCall(VecDuplicate(x, &y));
   PetscCall(VecSet(x, 1.));
   PetscCall(VecSet(y, 2.));
-  for (int repeat = 0; repeat < 10; repeat++) {
-    const int batch = backend->cuda ? 10 : 1;
-
-    PetscCall(TimeSynchronized(*backend, &start));
-    for (int copy = 0; copy < batch; copy++) PetscCall(VecCopy(x, y));
-    PetscCall(TimeSynchronized(*backend, &end));
-    best = PetscMin(best, (end - start) / batch);
-  }
+  PetscCall(TimeCalls(*backend, [&]() { return VecCopy(x, y); }, &seconds, backend->cuda ? 10 : 1, 10));
   PetscCall(VecDestroy(&y));
   PetscCall(VecDestroy(&x));
-  backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
+  backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / seconds * 1e-9;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -171,29 +171,15 @@ static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscInt its
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Seconds of one call, from several batches, warm: the best batch counts. A slow call (host, large system) gets fewer calls. */
-template <typename Call>
-static PetscErrorCode TimeCalls(const Backend &backend, PetscInt calls, Call call, PetscLogDouble *seconds)
+/* Seconds of one call, warm, of the best of three batches. A slow call (host, large system) gets fewer calls. */
+static PetscErrorCode TimeWarmCalls(const Config &config, const std::function<PetscErrorCode()> &call, PetscLogDouble *seconds)
 {
   const PetscLogDouble budget = 1.; /* seconds per batch */
-  PetscLogDouble       start, end;
 
   PetscFunctionBeginUser;
-  for (int warm = 0; warm < 2; warm++) {
-    PetscCall(TimeSynchronized(backend, &start));
-    PetscCall(call());
-    PetscCall(TimeSynchronized(backend, &end));
-  }
-  calls = PetscMax(1, PetscMin(calls, (PetscInt)(budget / PetscMax(end - start, 1e-9))));
-  PetscCallMPI(MPI_Bcast(&calls, 1, MPIU_INT, 0, PETSC_COMM_WORLD));
-  *seconds = PETSC_MAX_REAL;
-  for (int batch = 0; batch < 3; batch++) {
-    PetscCall(TimeSynchronized(backend, &start));
-    for (PetscInt k = 0; k < calls; k++) PetscCall(call());
-    PetscCall(TimeSynchronized(backend, &end));
-    *seconds = PetscMin(*seconds, (end - start) / (PetscLogDouble)calls);
-  }
-  PetscCallMPI(MPI_Bcast(seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+  for (int warm = 0; warm < 2; warm++) PetscCall(TimeCalls(config.backend, call, seconds));
+  const PetscInt calls = PetscMax(1, PetscMin(config.applies, (PetscInt)(budget / PetscMax(*seconds, 1e-9))));
+  PetscCall(TimeCalls(config.backend, call, seconds, calls, 3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -204,7 +190,7 @@ static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
   PetscFunctionBeginUser;
   PetscCall(MatCreateVecs(system->A, &x, &y));
   PetscCall(VecSet(x, 1.));
-  PetscCall(TimeCalls(config.backend, config.applies, [&]() { return MatMult(system->A, x, y); }, &system->matmult_seconds));
+  PetscCall(TimeWarmCalls(config, [&]() { return MatMult(system->A, x, y); }, &system->matmult_seconds));
   system->matmult_bytes = MatMultBytes(system->rows, system->nnz);
   PetscCall(VecDestroy(&y));
   PetscCall(VecDestroy(&x));
@@ -278,6 +264,14 @@ struct TimeLimit {
   void                 *ctx     = nullptr;
   KSPTestDestroyFn     *destroy = nullptr;
 };
+
+static PetscErrorCode TimeLimitBegin(TimeLimit *limit)
+{
+  PetscFunctionBeginUser;
+  PetscCall(PetscTime(&limit->begin));
+  limit->next = 1;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode TimeLimitLook(TimeLimit *limit, PetscInt its)
 {
@@ -405,27 +399,27 @@ static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver, bool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode SolverSetUp(Solver *solver)
+static PetscErrorCode SolverSetUp(const Config &config, Solver *solver, PetscLogDouble *seconds)
 {
+  const auto set_up = [&]() {
+    PetscFunctionBeginUser;
+    PetscCall(KSPSetUp(solver->ksp));
+    PetscCall(KSPSetUpOnBlocks(solver->ksp));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
   PetscFunctionBeginUser;
-  PetscCall(KSPSetUp(solver->ksp));
-  PetscCall(KSPSetUpOnBlocks(solver->ksp));
+  PetscCall(TimeCalls(config.backend, set_up, seconds));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Solves from x = 0 */
 static PetscErrorCode SolverRun(const Config &config, Solver *solver, PetscLogDouble *seconds)
 {
-  PetscLogDouble start, end;
-
   PetscFunctionBeginUser;
   PetscCall(VecSet(solver->x, 0.));
-  PetscCall(TimeSynchronized(config.backend, &start));
-  solver->limit.begin = start;
-  solver->limit.next  = 1;
-  PetscCall(KSPSolve(solver->ksp, solver->b, solver->x));
-  PetscCall(TimeSynchronized(config.backend, &end));
-  *seconds = end - start;
+  PetscCall(TimeLimitBegin(&solver->limit));
+  PetscCall(TimeCalls(config.backend, [&]() { return KSPSolve(solver->ksp, solver->b, solver->x); }, seconds));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -468,18 +462,13 @@ static PetscErrorCode LogSetUp(const Config &config, Solver *solver, PetscLogDou
   PetscLogHandler handler;
   PetscLogState   state;
   PetscInt        events;
-  PetscLogDouble  start, end;
 
   PetscFunctionBeginUser;
   PetscCall(SolverCreateKSP(config, solver));
   PetscCall(PetscLogHandlerCreate(PETSC_COMM_WORLD, &handler));
   PetscCall(PetscLogHandlerSetType(handler, PETSCLOGHANDLERDEFAULT));
   PetscCall(PetscLogHandlerStart(handler));
-  PetscCall(TimeSynchronized(config.backend, &start));
-  PetscCall(SolverSetUp(solver));
-  PetscCall(TimeSynchronized(config.backend, &end));
-  *seconds = end - start;
-  PetscCallMPI(MPI_Bcast(seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+  PetscCall(SolverSetUp(config, solver, seconds));
   PetscCall(PetscLogHandlerGetState(handler, &state));
   PetscCall(PetscLogStateGetNumEvents(state, &events));
   for (PetscLogEvent event = 0; event < events; event++) {
@@ -525,7 +514,7 @@ static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result
 */
 static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result *result)
 {
-  PetscLogDouble start, end;
+  PetscLogDouble seconds;
   Timing         check;
 
   PetscFunctionBeginUser;
@@ -533,10 +522,8 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
     for (const PetscScalar factor : {2., 0.5}) {
       PetscCall(MatScale(solver->A, factor));
       PetscCall(KSPSetOperators(solver->ksp, solver->A, solver->A));
-      PetscCall(TimeSynchronized(config.backend, &start));
-      PetscCall(SolverSetUp(solver));
-      PetscCall(TimeSynchronized(config.backend, &end));
-      result->refill.push_back(end - start);
+      PetscCall(SolverSetUp(config, solver, &seconds));
+      result->refill.push_back(seconds);
     }
     PetscCall(TimeLimitLook(&solver->limit, 0));
   }
@@ -550,19 +537,16 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
 /* Joules of a call, the mean of those that take config.energy seconds together. */
 static PetscErrorCode MeanEnergy(const Config &config, const std::function<PetscErrorCode()> &call, PetscLogDouble *joules)
 {
-  PetscLogDouble begin, now, before, after;
+  PetscLogDouble before, after, seconds, spent = 0.;
   PetscInt       calls = 0;
 
   PetscFunctionBeginUser;
   PetscCall(EnergyUsed(config.backend, &before));
-  PetscCall(TimeSynchronized(config.backend, &begin));
   do {
-    PetscCall(call());
+    PetscCall(TimeCalls(config.backend, call, &seconds));
+    spent += seconds;
     calls++;
-    PetscCall(TimeSynchronized(config.backend, &now));
-    now -= begin;
-    PetscCallMPI(MPI_Bcast(&now, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD)); /* all ranks go on, or none */
-  } while (now < config.energy);
+  } while (spent < config.energy);
   PetscCall(EnergyUsed(config.backend, &after));
   *joules = before < 0. ? 0. : (after - before) / (PetscLogDouble)calls;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -579,7 +563,7 @@ static PetscErrorCode MeasureEnergy(const Config &config, Solver *solver, Result
     [&]() {
       PetscFunctionBeginUser;
       PetscCall(SolverCreateKSP(config, solver, false));
-      PetscCall(SolverSetUp(solver));
+      PetscCall(SolverSetUp(config, solver, &seconds));
       PetscFunctionReturn(PETSC_SUCCESS);
     },
     &result->setup_joules));
@@ -645,17 +629,13 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
     PetscCall(MatAssemblyEnd(*M, MAT_FINAL_ASSEMBLY));
   }
   for (PetscInt run = 0; run <= PetscMax(1, config.repeats) && !solver->limit.over; run++) {
-    PetscLogDouble start, end;
+    PetscLogDouble seconds;
 
-    PetscCall(TimeSynchronized(config.backend, &start));
-    solver->limit.begin = start;
-    solver->limit.next  = 1;
-    PetscCall(KSPMatSolve(solver->ksp, B, X));
-    PetscCall(TimeSynchronized(config.backend, &end));
+    PetscCall(TimeLimitBegin(&solver->limit));
+    PetscCall(TimeCalls(config.backend, [&]() { return KSPMatSolve(solver->ksp, B, X); }, &seconds));
     PetscCall(TimeLimitLook(&solver->limit, 0));
-    if (run) result->columns_seconds = result->columns_seconds > 0. ? PetscMin(result->columns_seconds, end - start) : end - start;
+    if (run) result->columns_seconds = result->columns_seconds > 0. ? PetscMin(result->columns_seconds, seconds) : seconds;
   }
-  PetscCallMPI(MPI_Bcast(&result->columns_seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
   PetscCall(KSPGetIterationNumber(solver->ksp, &result->columns_its));
   PetscCall(KSPGetConvergedReason(solver->ksp, &reason));
   PetscCall(ColumnsResidual(solver, B, X, config.columns, &result->columns_residual));
@@ -749,14 +729,10 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscCall(PetscTime(&solver->limit.end));
   solver->limit.end += config.set_limit > 0. ? config.set_limit : PETSC_MAX_REAL;
   for (PetscInt run = 0; run <= config.repeats && !solver->limit.over; run++) {
-    PetscLogDouble start, end;
-    Timing         timing;
+    Timing timing;
 
     PetscCall(SolverCreateKSP(config, solver));
-    PetscCall(TimeSynchronized(config.backend, &start));
-    PetscCall(SolverSetUp(solver));
-    PetscCall(TimeSynchronized(config.backend, &end));
-    timing.setup = end - start;
+    PetscCall(SolverSetUp(config, solver, &timing.setup));
     PetscCall(SolverSolve(config, solver, &timing));
     if (run == 0) PetscCall(MeasureMemory(config, before, result));
     if (run > 0 && solver->limit.over) break; /* half a run counts only where there is no other */
@@ -766,12 +742,9 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
 
       PetscCall(SolverSolve(config, solver, &again));
       if (solver->limit.over) break;
-      PetscCallMPI(MPI_Bcast(&again.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
       timing.later.push_back({again.solve, again.iterations});
     }
     if (!timing.later.empty()) timing.again = timing.later[0].seconds;
-    PetscCallMPI(MPI_Bcast(&timing.setup, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
-    PetscCallMPI(MPI_Bcast(&timing.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     result->runs.push_back(timing);
     if (!solver->limit.over) PetscCall(TimeLimitLook(&solver->limit, 0));
     if (run == 0 && config.repeats > 0 && !solver->limit.over && timing.setup + timing.solve > config.skip_above) {
@@ -811,8 +784,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
 
   if (solver->limit.over) PetscFunctionReturn(PETSC_SUCCESS);
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.applies > 0) {
-    PetscCall(
-      TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
+    PetscCall(TimeWarmCalls(config, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
   }
   if (last.reason > 0) PetscCall(FindCommunication(solver->ksp, result));
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));

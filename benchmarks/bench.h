@@ -189,10 +189,12 @@ extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backe
 /* gpu.cu: of several ranks of a machine that of this number has one of its GPUs, whose name is empty if there is none */
 extern PetscErrorCode GPUFind(PetscMPIInt rank, std::string *name);
 extern PetscErrorCode GPUSynchronize();
-extern PetscErrorCode GPUTimeCopy(size_t bytes, PetscLogDouble *seconds); /* the best of several copies there */
+extern PetscErrorCode GPUTimeCopy(const Backend &backend, size_t bytes, PetscLogDouble *seconds); /* the best of several there */
 extern PetscErrorCode GPUMemoryInUse(size_t *bytes);
 extern PetscErrorCode GPUBus(int length, char bus[]);
-extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
+/* Seconds of a call, of the best of several batches: between two times when no device has anything left to do, by rank 0's clock */
+extern PetscErrorCode TimeCalls(const Backend &backend, const std::function<PetscErrorCode()> &call, PetscLogDouble *seconds,
+                                PetscInt calls = 1, int batches = 1);
 /* bytes that this rank's process has in memory now, and that are taken on its device */
 extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes);
 /*

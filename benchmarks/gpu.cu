@@ -34,25 +34,22 @@ PetscErrorCode GPUSynchronize()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GPUTimeCopy(size_t bytes, PetscLogDouble *seconds)
+PetscErrorCode GPUTimeCopy(const Backend &backend, size_t bytes, PetscLogDouble *seconds)
 {
-  constexpr int  kRepeats = 10, kBatch = 10;
-  PetscLogDouble begin, end;
-  void          *from, *to;
+  constexpr int kBatches = 10, kCopies = 10;
+  void         *from, *to;
+
+  const auto copy = [&]() {
+    PetscFunctionBeginUser;
+    CheckCUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
 
   PetscFunctionBeginUser;
-  *seconds = PETSC_MAX_REAL;
   CheckCUDA(cudaMalloc(&from, bytes));
   CheckCUDA(cudaMalloc(&to, bytes));
   CheckCUDA(cudaMemset(from, 0, bytes));
-  for (int repeat = 0; repeat < kRepeats; repeat++) {
-    PetscCall(GPUSynchronize());
-    PetscCall(PetscTime(&begin));
-    for (int k = 0; k < kBatch; k++) CheckCUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice));
-    PetscCall(GPUSynchronize());
-    PetscCall(PetscTime(&end));
-    *seconds = PetscMin(*seconds, (end - begin) / kBatch);
-  }
+  PetscCall(TimeCalls(backend, copy, seconds, kCopies, kBatches));
   CheckCUDA(cudaFree(to));
   CheckCUDA(cudaFree(from));
   PetscFunctionReturn(PETSC_SUCCESS);
