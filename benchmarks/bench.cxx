@@ -794,25 +794,35 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Keeps the message of the first error where a call fails on a rank, and goes on */
+static PetscErrorCode Try(const std::function<PetscErrorCode()> &call, std::string *error, PetscBool *failed)
+{
+  PetscMPIInt any;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscPushErrorHandler(KeepFirstError, error));
+  any = call() != PETSC_SUCCESS;
+  PetscCall(PetscPopErrorHandler());
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+  *failed = (PetscBool)any;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
 static PetscErrorCode MeasureSetGuarded(const Config &config, System *system, Result *result)
 {
   Solver          solver;
   OptionsDatabase database;
   std::string     error, ignored, unused;
-  PetscMPIInt     failed;
+  PetscBool       failed, left;
 
   PetscFunctionBeginUser;
   PetscCall(database.Create(config.command_line, result->set.options));
   PetscCall(database.Push());
-  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
-  failed = MeasureSet(config, system, &solver, result) != PETSC_SUCCESS;
-  PetscCall(PetscPopErrorHandler());
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+  PetscCall(Try([&]() { return MeasureSet(config, system, &solver, result); }, &error, &failed));
   if (failed) { /* the solver is destroyed as far as that is possible after an error */
-    PetscCall(PetscPushErrorHandler(KeepFirstError, &ignored));
-    if (SolverDestroy(&solver) != PETSC_SUCCESS) result->note += "left memory behind; ";
-    PetscCall(PetscPopErrorHandler());
+    PetscCall(Try([&]() { return SolverDestroy(&solver); }, &ignored, &left));
+    if (left) result->note += "left memory behind; ";
     result->status = "failed";
     result->note += error.substr(0, error.find('\n'));
   } else PetscCall(SolverDestroy(&solver));
@@ -825,38 +835,6 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, System *system, Re
 
 /* -------------------------------------------- main -------------------------------------------- */
 
-/* A system that cannot be made is reported, and the run goes on with the next */
-static PetscErrorCode SystemCreateGuarded(const std::string &spec, const Config &config, System *system, PetscBool *made)
-{
-  std::string error;
-  PetscMPIInt failed;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
-  failed = SystemCreate(PETSC_COMM_WORLD, spec, config.backend, system) != PETSC_SUCCESS;
-  PetscCall(PetscPopErrorHandler());
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
-  *made = (PetscBool)!failed;
-  if (failed) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "finepc_bench: system %s: %s\n", spec.c_str(), error.c_str()));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* After every row, so that a crash loses one row only. Where the files cannot be written the run goes on, and says so. */
-static PetscErrorCode ReportFilesGuarded(const Config &config, const std::vector<SystemResults> &all, PetscBool *written)
-{
-  std::string error;
-  PetscMPIInt failed;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
-  failed = ReportFiles(config, all) != PETSC_SUCCESS;
-  PetscCall(PetscPopErrorHandler());
-  if (failed) PetscCall(PetscFPrintf(PETSC_COMM_SELF, PETSC_STDERR, "finepc_bench: %s\n", error.c_str()));
-  PetscCallMPI(MPI_Bcast(&failed, 1, MPI_INT, 0, PETSC_COMM_WORLD)); /* rank 0 alone writes */
-  *written = (PetscBool)!failed;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode MeasureSystem(const Config &config, System *system, std::set<std::string> *used,
                                     std::vector<SystemResults> *all, PetscBool *written)
 {
@@ -868,14 +846,19 @@ static PetscErrorCode MeasureSystem(const Config &config, System *system, std::s
   all->push_back({*system, {}});
   all->back().system.A = nullptr;
   for (const auto &set : sets) {
-    Result result;
+    Result      result;
+    PetscBool   failed;
+    std::string error;
 
     result.set              = set;
     result.first_in_process = used->insert(set.label).second;
     PetscCall(MeasureSetGuarded(config, system, &result));
     PetscCall(ReportRow(config, *system, result));
     all->back().results.push_back(result);
-    PetscCall(ReportFilesGuarded(config, *all, written));
+    /* After every row, so that a crash loses one row only. Where the files cannot be written the run goes on, and says so. */
+    PetscCall(Try([&]() { return ReportFiles(config, *all); }, &error, &failed));
+    if (failed) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "finepc_bench: %s\n", error.c_str()));
+    *written = (PetscBool)!failed;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -885,7 +868,7 @@ int main(int argc, char **argv)
   Config                     config;
   std::vector<SystemResults> all;
   std::set<std::string>      used; /* labels that have run in this process */
-  PetscBool                  passed = PETSC_TRUE, made = PETSC_FALSE, written = PETSC_TRUE;
+  PetscBool                  passed = PETSC_TRUE, failed, written = PETSC_TRUE;
   int                        exit_code = -1;
 
   PetscFunctionBeginUser;
@@ -904,11 +887,15 @@ int main(int argc, char **argv)
   if (config.check) PetscCall(PackagesPrint(config.backend));
   else PetscCall(ReportHeader(config));
   for (const auto &spec : config.systems) {
-    System system;
+    System      system;
+    std::string error;
 
-    PetscCall(SystemCreateGuarded(spec, config, &system, &made));
-    if (made && !config.coordinates.empty()) PetscCall(SystemSetCoordinates(config.coordinates, &system));
-    if (!made) passed = PETSC_FALSE;
+    /* A system that cannot be made is reported, and the run goes on with the next. */
+    PetscCall(Try([&]() { return SystemCreate(PETSC_COMM_WORLD, spec, config.backend, &system); }, &error, &failed));
+    if (failed)
+      PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "finepc_bench: system %s: %s\n", spec.c_str(), error.c_str()));
+    if (!failed && !config.coordinates.empty()) PetscCall(SystemSetCoordinates(config.coordinates, &system));
+    if (failed) passed = PETSC_FALSE;
     else if (config.check) PetscCall(SystemCheck(system, config.true_rtol, &passed));
     else PetscCall(MeasureSystem(config, &system, &used, &all, &written));
     PetscCall(SystemDestroy(&system));
