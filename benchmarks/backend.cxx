@@ -46,19 +46,20 @@ PetscErrorCode TimeCalls(const Backend &backend, const std::function<PetscErrorC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In the first line of a text that has the key in it: what follows the key; empty when there is no such line */
-static std::string LineValue(std::istream &text, const std::string &key)
+std::string LineValue(const std::string &text, const std::string &key)
 {
-  std::string line;
+  const size_t at = text.find(key);
 
-  while (std::getline(text, line)) {
-    const size_t at = line.find(key);
+  if (at == std::string::npos) return "";
+  const size_t begin = PetscMin(text.find_first_not_of(" \t:", at + key.size()), text.size());
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
 
-    if (at == std::string::npos) continue;
-    const size_t begin = line.find_first_not_of(" \t:", at + key.size());
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
+static std::string FileText(const char path[])
+{
+  std::ifstream file(path);
+
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text)
@@ -86,8 +87,7 @@ static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
 
   PetscFunctionBeginUser;
   PetscCall(ViewText(PETSC_COMM_SELF, [&](PetscViewer viewer) { return PetscDeviceView(device, viewer); }, &text));
-  std::istringstream lines(text);
-  *name = LineValue(lines, "name:");
+  *name = LineValue(text, "name:");
   if (name->empty()) *name = "CUDA device";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -97,8 +97,7 @@ static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
 */
 static std::string DriverVersion()
 {
-  std::ifstream      file("/proc/driver/nvidia/version");
-  std::istringstream words(LineValue(file, "NVRM version:"));
+  std::istringstream words(LineValue(FileText("/proc/driver/nvidia/version"), "NVRM version:"));
   std::string        word;
 
   while (words >> word) {
@@ -206,9 +205,7 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
     backend->vec_type = VECCUDA;
     PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA));
   } else if (!backend->cuda) {
-    std::ifstream file("/proc/cpuinfo");
-
-    backend->device = LineValue(file, "model name");
+    backend->device = LineValue(FileText("/proc/cpuinfo"), "model name");
     if (backend->device.empty()) backend->device = "host";
   }
   if (measure) PetscCall(BackendMeasureCopy(backend));

@@ -1,6 +1,5 @@
 #include "bench.h"
 #include <cstdlib>
-#include <cstring>
 #include <set>
 #include <sstream>
 #include <finepc.h>
@@ -9,26 +8,23 @@
 
 static constexpr PetscLogDouble kScalarBytes = sizeof(PetscScalar), kIndexBytes = 4.;
 
-/* y = A x: every value and column, the row pointers and x are read once, y is written */
-static PetscLogDouble MatMultBytes(PetscLogDouble rows, PetscLogDouble nnz)
+/* y = A x: every value and column, the row pointers and x are read once, y is written. Blocks have one column each. */
+static PetscErrorCode MatMultBytes(Mat A, const System &system, PetscLogDouble *bytes)
 {
-  return nnz * (kScalarBytes + kIndexBytes) + rows * (kIndexBytes + 2. * kScalarBytes);
-}
-
-/* The same for the matrix of a set, which may have blocks, each with one column */
-static PetscErrorCode SolverMatMultBytes(Mat A, const System &system, PetscLogDouble *bytes)
-{
-  PetscBool blocks;
-  PetscInt  bs;
-  MatInfo   info;
+  PetscBool      blocks;
+  PetscInt       bs  = 1;
+  PetscLogDouble nnz = system.nnz;
 
   PetscFunctionBeginUser;
-  *bytes = system.matmult_bytes;
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &blocks, MATSEQBAIJ, MATMPIBAIJ, MATSEQBAIJCUDA, MATMPIBAIJCUDA, ""));
-  if (!blocks) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(MatGetBlockSize(A, &bs));
-  PetscCall(MatGetInfo(A, MAT_GLOBAL_SUM, &info));
-  *bytes = info.nz_used * (kScalarBytes + kIndexBytes / (bs * bs)) + system.rows * (kIndexBytes / bs + 2. * kScalarBytes);
+  if (blocks) {
+    MatInfo info;
+
+    PetscCall(MatGetBlockSize(A, &bs));
+    PetscCall(MatGetInfo(A, MAT_GLOBAL_SUM, &info));
+    nnz = info.nz_used;
+  }
+  *bytes = nnz * (kScalarBytes + kIndexBytes / (bs * bs)) + system.rows * (kIndexBytes / bs + 2. * kScalarBytes);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,35 +62,41 @@ static PetscErrorCode PCDensity(PC pc, PetscReal *density)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the PC says of itself: the sizes of rows, the memory of the set-up, the rows that the usual kernel could not take */
-static PetscErrorCode PCViewLines(PC pc, std::vector<std::string> *lines)
+/* The lines of a text without the spaces that they begin with, but for empty ones */
+static std::vector<std::string> Lines(const std::string &text)
 {
-  std::string text, line;
+  std::vector<std::string> lines;
+  std::istringstream       stream(text);
+  std::string              line;
+
+  while (std::getline(stream >> std::ws, line)) lines.push_back(line);
+  return lines;
+}
+
+/*
+  What the PC says of itself: the sizes of rows, the memory of the set-up, the rows that the usual kernel could not take; and the
+  operator complexity, where it is cmatch or a multigrid of PETSc's
+*/
+static PetscErrorCode MeasureView(PC pc, Result *result)
+{
+  std::string text;
 
   PetscFunctionBeginUser;
   PetscCall(ViewText(PetscObjectComm((PetscObject)pc), [&](PetscViewer viewer) { return PCView(pc, viewer); }, &text));
-  std::istringstream stream(text);
-  while (std::getline(stream, line)) {
-    const size_t begin = line.find_first_not_of(' ');
+  result->view = Lines(text.substr(0, text.find("linear system matrix"))); /* the rest is about A */
+  for (const char *key : {"operator complexity ", "operator = "}) {
+    const std::string complexity = LineValue(text, key);
 
-    if (line.find("linear system matrix") != std::string::npos) break; /* the rest is about A */
-    if (begin != std::string::npos) lines->push_back(line.substr(begin));
+    if (!complexity.empty()) result->complexity = std::atof(complexity.c_str());
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The operator complexity that the view of cmatch, or of PETSc's multigrid, names; 0 for other PCs */
-static double OperatorComplexity(const std::vector<std::string> &view)
+static PetscErrorCode KSPText(KSP ksp, std::string *text)
 {
-  double complexity = 0.;
-
-  for (const std::string &line : view) {
-    const size_t at = line.find("operator complexity "), petsc = line.find("operator = ");
-
-    if (at != std::string::npos) complexity = std::atof(line.c_str() + at + std::strlen("operator complexity "));
-    else if (petsc != std::string::npos) complexity = std::atof(line.c_str() + petsc + std::strlen("operator = "));
-  }
-  return complexity;
+  PetscFunctionBeginUser;
+  PetscCall(ViewText(PetscObjectComm((PetscObject)ksp), [&](PetscViewer viewer) { return KSPView(ksp, viewer); }, text));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Products a step of the last solve. */
@@ -104,7 +106,7 @@ static PetscErrorCode GetStepSize(KSP ksp, PetscInt *size)
 
   PetscFunctionBeginUser;
   PetscCall(KSPGMRESFusedGetStepSize(ksp, size));
-  PetscCall(ViewText(PetscObjectComm((PetscObject)ksp), [&](PetscViewer viewer) { return KSPView(ksp, viewer); }, &text));
+  PetscCall(KSPText(ksp, &text));
   if (text.find("one product a step") != std::string::npos) *size = 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -150,7 +152,7 @@ static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscInt its
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
   PetscCall(PCGetOperators(pc, &A, nullptr));
-  PetscCall(SolverMatMultBytes(A, system, bytes));
+  PetscCall(MatMultBytes(A, system, bytes));
   if (cg) *bytes += 8. * kScalarBytes * system.rows;
   else {
     FinePCPrecision precision = FINEPC_DOUBLE;
@@ -191,7 +193,7 @@ static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
   PetscCall(MatCreateVecs(system->A, &x, &y));
   PetscCall(VecSet(x, 1.));
   PetscCall(TimeWarmCalls(config, [&]() { return MatMult(system->A, x, y); }, &system->matmult_seconds));
-  system->matmult_bytes = MatMultBytes(system->rows, system->nnz);
+  PetscCall(MatMultBytes(system->A, *system, &system->matmult_bytes));
   PetscCall(VecDestroy(&y));
   PetscCall(VecDestroy(&x));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -604,7 +606,7 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
   PetscInt           rows;
   PetscRandom        random;
   KSPConvergedReason reason;
-  std::string        text, line;
+  std::string        text;
 
   PetscFunctionBeginUser;
   PetscCall(SolverCreateKSP(config, solver, false));
@@ -639,15 +641,9 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
   PetscCall(KSPGetIterationNumber(solver->ksp, &result->columns_its));
   PetscCall(KSPGetConvergedReason(solver->ksp, &reason));
   PetscCall(ColumnsResidual(solver, B, X, config.columns, &result->columns_residual));
-  PetscCall(
-    ViewText(PetscObjectComm((PetscObject)solver->ksp), [&](PetscViewer viewer) { return KSPView(solver->ksp, viewer); }, &text));
-  std::istringstream stream(text);
-  while (std::getline(stream, line)) {
-    const size_t begin = line.find_first_not_of(' ');
-
-    if (line.find("right-hand sides") != std::string::npos || line.find("  column ") != std::string::npos)
-      result->columns_view.push_back(line.substr(begin));
-  }
+  PetscCall(KSPText(solver->ksp, &text));
+  for (const auto &line : Lines(text))
+    if (line.find("right-hand sides") != std::string::npos || line.rfind("column ", 0) == 0) result->columns_view.push_back(line);
   if (reason <= 0) result->note += std::string("several right-hand sides: ") + KSPConvergedReasons[reason] + "; ";
   PetscCall(MatDestroy(&X));
   PetscCall(MatDestroy(&B));
@@ -658,21 +654,16 @@ static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Resul
 static PetscErrorCode FillSmooth(const System &system, Vec u)
 {
   const PetscInt nx = system.grid[0], ny = system.grid[1];
-  PetscInt       begin, end;
-  PetscScalar   *array;
 
   PetscFunctionBeginUser;
   PetscCheck(nx > 0 && system.grid[2] == 1 && nx * ny == system.rows, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
              "-smooth needs generated two-dimensional systems with one unknown per point, not %s", system.name.c_str());
-  PetscCall(VecGetOwnershipRange(u, &begin, &end));
-  PetscCall(VecGetArrayWrite(u, &array));
-  for (PetscInt row = begin; row < end; row++) {
+  PetscCall(VecFill(u, [&](PetscInt row) {
     const PetscInt  point = SystemPoint(system, row);
     const PetscReal x = (PetscReal)(point % nx + 1) / (PetscReal)(nx + 1), y = (PetscReal)(point / nx + 1) / (PetscReal)(ny + 1);
 
-    array[row - begin] = x * (x - 1.) * y * (y - 1.) * PetscExpReal(x * y);
-  }
-  PetscCall(VecRestoreArrayWrite(u, &array));
+    return x * (x - 1.) * y * (y - 1.) * PetscExpReal(x * y);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -694,18 +685,15 @@ static PetscErrorCode MeasureMemory(const Config &config, PetscLogDouble before,
 /* How a solver on several ranks has communicated, by its view */
 static PetscErrorCode FindCommunication(KSP ksp, Result *result)
 {
-  const std::string label = "communication: ";
-  std::string       view;
-  PetscBool         fused;
+  std::string text;
+  PetscBool   fused;
 
   PetscFunctionBeginUser;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPCGFUSED, &fused));
   if (!fused) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ViewText(PETSC_COMM_WORLD, [&](PetscViewer viewer) { return KSPView(ksp, viewer); }, &view));
-  const size_t at = view.find(label);
-  if (at == std::string::npos) PetscFunctionReturn(PETSC_SUCCESS);
-  result->communication = view.substr(at + label.size(), view.find('\n', at) - at - label.size());
-  result->note += result->communication + "; ";
+  PetscCall(KSPText(ksp, &text));
+  result->communication = LineValue(text, "communication: ");
+  if (!result->communication.empty()) result->note += result->communication + "; ";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -759,8 +747,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   result->ksp_type = ksp_type;
   result->pc_type  = pc_type;
   PetscCall(PCDensity(pc, &result->density));
-  PetscCall(PCViewLines(pc, &result->view));
-  result->complexity = OperatorComplexity(result->view);
+  PetscCall(MeasureView(pc, result));
   PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
   PetscCall(IterationBytes(solver->ksp, *system, result->runs.back().iterations, result->apply_bytes, &result->iteration_bytes));
 

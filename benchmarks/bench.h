@@ -160,6 +160,9 @@ using FillRow = std::function<PetscInt(PetscInt row, PetscInt *cols, PetscScalar
 extern PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
                                       const FillRow &fill, Mat *A);
 
+/* Fills a vector from a function of the global row. */
+extern PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> &value);
+
 /* blocks2d.cxx */
 extern PetscErrorCode MatCreateEuler(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal cfl, Mat *A);
 extern PetscErrorCode MatCreateShell(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal thickness,
@@ -204,6 +207,8 @@ extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
 extern PetscErrorCode EnergyUsed(const Backend &backend, PetscLogDouble *joules);
 /* the text that a view prints */
 extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text);
+/* in the first line of a text that has the key in it: what follows the key; empty when there is no such line */
+extern std::string LineValue(const std::string &text, const std::string &key);
 /* an error handler that keeps the message of the first error; ctx is a std::string */
 extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *,
                                      void *ctx);

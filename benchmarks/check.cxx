@@ -136,20 +136,6 @@ static PetscErrorCode CheckCounts(const System &s, PetscBool *ok)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Fills a vector from a function of the global row */
-static PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> &value)
-{
-  PetscScalar *a;
-  PetscInt     start, end;
-
-  PetscFunctionBeginUser;
-  PetscCall(VecGetOwnershipRange(v, &start, &end));
-  PetscCall(VecGetArrayWrite(v, &a));
-  for (PetscInt row = start; row < end; row++) a[row - start] = value(row);
-  PetscCall(VecRestoreArrayWrite(v, &a));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ||A u - lambda u||_inf over the rows chosen by keep, against ||A||_inf ||u||_inf */
 static PetscErrorCode CheckImage(Mat A, PetscReal lambda, const std::function<PetscScalar(PetscInt)> &u,
                                  const std::function<bool(PetscInt)> &keep, PetscBool *ok)

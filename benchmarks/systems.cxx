@@ -69,6 +69,19 @@ PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> &value)
+{
+  PetscScalar *a;
+  PetscInt     start, end;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecGetOwnershipRange(v, &start, &end));
+  PetscCall(VecGetArrayWrite(v, &a));
+  for (PetscInt row = start; row < end; row++) a[row - start] = value(row);
+  PetscCall(VecRestoreArrayWrite(v, &a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A number in [0, 1) for a cube of cells, the same on every machine: splitmix64 of its coordinates */
 static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
 {
@@ -300,21 +313,16 @@ static ElementMatrix TetrahedraElement(PetscReal flat)
 static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny, PetscReal flat)
 {
   Vec          coordinates;
-  PetscScalar *c;
-  PetscInt     rstart, rend;
   MatNullSpace modes;
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateVecs(A, &coordinates, nullptr));
-  PetscCall(MatGetOwnershipRange(A, &rstart, &rend));
-  PetscCall(VecGetArrayWrite(coordinates, &c));
-  for (PetscInt node = rstart / kDim; node < rend / kDim; node++) {
-    *c++ = flat * (node % nx + 1); /* the clamped nodes, x = 0, are no unknowns */
-    *c++ = flat * (node / nx % ny);
-    *c++ = node / (nx * ny);
-  }
-  c -= rend - rstart;
-  PetscCall(VecRestoreArrayWrite(coordinates, &c));
+  PetscCall(VecFill(coordinates, [=](PetscInt row) {
+    const PetscInt  node     = row / kDim; /* the clamped nodes, x = 0, are no unknowns */
+    const PetscReal at[kDim] = {flat * (node % nx + 1), flat * (node / nx % ny), (PetscReal)(node / (nx * ny))};
+
+    return at[row % kDim];
+  }));
   PetscCall(MatNullSpaceCreateRigidBody(coordinates, &modes));
   PetscCall(MatSetNearNullSpace(A, modes));
   PetscCall(MatNullSpaceDestroy(&modes));
