@@ -718,6 +718,7 @@ static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, size_
 static std::string NameOfPath(const std::string &path)
 {
   std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+  const PetscInt     dim  = kind.find("2d") == std::string::npos ? 3 : 2;
 
   for (const std::string ending : {".gz", ".xz", ".petsc", ".mtx"}) {
     if (EndsWith(name, ending)) name.resize(name.size() - ending.size());
@@ -739,8 +740,6 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentGrid(fields, 1, 3, grid));
     PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson3d7" ? StarStencil(1., 1., 1.) : BoxStencil(3), &system->A));
   } else if (kind == "jumps" || kind == "jumps2d") {
-    const PetscInt dim = kind == "jumps" ? 3 : 2;
-
     PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentReal(fields, 2, 1e4, &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 8, &cube));
@@ -773,8 +772,6 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(
       MatCreateElasticity(comm, backend, grid, system->contrast, cube, system->flat, kind == "elasticity3d_tets", &system->A));
   } else if (kind == "block3d7" || kind == "block2d7") {
-    const PetscInt dim = kind == "block3d7" ? 3 : 2;
-
     PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
     PetscCall(ArgumentReal(fields, 3, 1., &first));
