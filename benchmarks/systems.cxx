@@ -13,12 +13,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
-#include <spawn.h>
+#include <regex>
 #include <sstream>
-#include <sys/wait.h>
 #include <unistd.h>
 
 const char kSystemKinds[] =
@@ -472,44 +469,35 @@ static PetscErrorCode AgreeWithRankZero(MPI_Comm comm, PetscErrorCode mine)
 }
 
 /*
-  Runs a program with its output in a file of the temporary folder that has lost its name already, so that nothing is left there
-  however this process ends. What the program writes to its standard error is the reason where it fails.
+  Runs a command with its output in a file of the temporary folder that has lost its name already, so that nothing is left there
+  however this process ends. What the command writes to its standard error is the reason where it fails.
 */
-static PetscErrorCode RunIntoFile(const std::string &path, const char folder[], std::vector<std::string> arguments, int *file)
+static PetscErrorCode RunIntoFile(const std::string &path, const char folder[], const std::string &command, int *file)
 {
-  char                       text[PETSC_MAX_PATH_LEN];
-  std::string                said;
-  std::vector<char *>        argv;
-  int                        ends[2], status = 0;
-  pid_t                      child;
-  ssize_t                    length;
-  posix_spawn_file_actions_t actions;
+  char        text[PETSC_MAX_PATH_LEN];
+  std::string said;
 
   PetscFunctionBeginUser;
   PetscCall(PetscSNPrintf(text, sizeof(text), "%s/finepc_bench_XXXXXX", folder));
-  *file = mkostemp(text, O_CLOEXEC);
+  *file = mkstemp(text);
   PetscCheck(*file >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", folder);
   (void)unlink(text);
-  PetscCheck(!pipe2(ends, O_CLOEXEC), PETSC_COMM_SELF, PETSC_ERR_SYS, "Cannot make a pipe");
-  for (auto &argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, *file, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (error) said = arguments[0] + ": " + std::strerror(error);
-  while (!error && ((length = read(ends[0], text, sizeof(text))) > 0 || (length < 0 && errno == EINTR)))
-    if (length > 0) said.append(text, (size_t)length);
-  close(ends[0]);
-  while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  FILE *const pipe = popen(("{ " + command + "\n} 2>&1 >/dev/fd/" + std::to_string(*file)).c_str(), "re");
+  PetscCheck(pipe, PETSC_COMM_SELF, PETSC_ERR_SYS, "Cannot start a shell");
+  while (std::fgets(text, sizeof(text), pipe)) said += text;
+  const int status = pclose(pipe);
   std::replace(said.begin(), said.end(), '\n', ' ');
   said.erase(0, said.find_first_not_of(' '));
   said.erase(said.find_last_not_of(' ') + 1);
-  if (error || status) close(*file);
-  PetscCheck(!error && !status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "Cannot read \"%s\": %s", path.c_str(), said.c_str());
+  if (status) close(*file);
+  PetscCheck(!status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "Cannot read \"%s\": %s", path.c_str(), said.c_str());
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A text as one word of the shell */
+static std::string Quoted(const std::string &text)
+{
+  return "'" + std::regex_replace(text, std::regex("'"), "'\\''") + "'";
 }
 
 /* Whether a name ends like that, after something else */
@@ -533,9 +521,9 @@ exit 1
 */
 static PetscErrorCode FileConvert(MPI_Comm comm, const std::string &kind, const std::string &path, std::string *readable, int *file)
 {
-  char                     tmp[PETSC_MAX_PATH_LEN] = "";
-  PetscMPIInt              rank;
-  std::vector<std::string> arguments;
+  char        tmp[PETSC_MAX_PATH_LEN] = "";
+  PetscMPIInt rank;
+  std::string command;
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
@@ -543,12 +531,14 @@ static PetscErrorCode FileConvert(MPI_Comm comm, const std::string &kind, const 
   if (kind == "mtx") { /* the script lies beside this program, or beside its folder where an archive was unpacked */
     const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
 
-    arguments = {"sh", "-c", kWithSciPy, "sh", folder / "../benchmarks/read_mtx.py", path, std::to_string(sizeof(PetscInt))};
-  } else if (EndsWith(path, ".gz")) arguments = {"gzip", "-dc", "--", path};
-  else if (EndsWith(path, ".xz")) arguments = {"xz", "-dc", "--", path};
+    command =
+      "set -- " + Quoted(folder / "../benchmarks/read_mtx.py") + " " + Quoted(path) + " " + std::to_string(sizeof(PetscInt));
+    command += kWithSciPy;
+  } else if (EndsWith(path, ".gz")) command = "gzip -dc -- " + Quoted(path);
+  else if (EndsWith(path, ".xz")) command = "xz -dc -- " + Quoted(path);
   else PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
-  PetscCall(AgreeWithRankZero(comm, rank == 0 ? RunIntoFile(path, tmp, arguments, file) : PETSC_SUCCESS));
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? RunIntoFile(path, tmp, command, file) : PETSC_SUCCESS));
   if (rank == 0) *readable = "/dev/fd/" + std::to_string(*file);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -718,7 +708,6 @@ static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, size_
 static std::string NameOfPath(const std::string &path)
 {
   std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
-  const PetscInt     dim  = kind.find("2d") == std::string::npos ? 3 : 2;
 
   for (const std::string ending : {".gz", ".xz", ".petsc", ".mtx"}) {
     if (EndsWith(name, ending)) name.resize(name.size() - ending.size());
@@ -729,6 +718,7 @@ static std::string NameOfPath(const std::string &path)
 static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::string> &fields, const Backend &backend, System *system)
 {
   const std::string &kind = system->kind;
+  const PetscInt     dim  = kind.find("2d") == std::string::npos ? 3 : 2;
   PetscInt          *grid = system->grid, cube;
   PetscReal          first, second;
 
