@@ -201,56 +201,41 @@ static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
 
 /* ---------------------------------------- option sets ----------------------------------------- */
 
-/* The database that a set runs with: its own options over those of the command line (-ksp_view, say), which hold for all sets */
-class OptionsDatabase {
-public:
-  PetscErrorCode Create(const std::vector<Option> &command_line, const std::string &options)
-  {
-    PetscOptions set;
+/* A set runs with its own options over those of the command line (-ksp_view, say), which hold for all sets. */
+static PetscErrorCode OptionsPush(const Config &config, const OptionSet &set, PetscOptions *database)
+{
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsCreate(database));
+  for (const auto &option : config.command_line)
+    PetscCall(PetscOptionsSetValue(*database, ("-" + option.name).c_str(), option.has_value ? option.value.c_str() : nullptr));
+  PetscCall(PetscOptionsInsertString(*database, set.options.c_str()));
+  PetscCall(PetscOptionsPush(*database));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    PetscFunctionBeginUser;
-    PetscCall(PetscOptionsCreate(&set));
-    PetscCall(PetscOptionsInsertString(set, options.c_str()));
-    PetscCall(OptionsUnused(set, &own));
-    PetscCall(PetscOptionsDestroy(&set));
-    common = command_line;
-    PetscCall(PetscOptionsCreate(&database));
-    for (const auto *list : {&common, &own}) {
-      for (const auto &option : *list)
-        PetscCall(PetscOptionsSetValue(database, ("-" + option.name).c_str(), option.has_value ? option.value.c_str() : nullptr));
-    }
-    PetscFunctionReturn(PETSC_SUCCESS);
+/*
+  Lists the set's options that nothing asked for (misspelt ones, say), and marks those of the command line as used in PETSc's
+  database.
+*/
+static PetscErrorCode OptionsPop(const Config &config, PetscOptions *database, std::string *unused)
+{
+  std::vector<Option> left;
+  PetscBool           used, here;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsPop());
+  for (const auto &option : config.command_line) {
+    const std::string name = "-" + option.name;
+
+    PetscCall(PetscOptionsUsed(*database, option.name.c_str(), &used));
+    if (used) PetscCall(PetscOptionsHasName(nullptr, nullptr, name.c_str(), &here));
+    PetscCall(PetscOptionsHasName(*database, nullptr, name.c_str(), &here)); /* those that are left then are the set's own */
   }
-
-  PetscErrorCode Push() { return PetscOptionsPush(database); }
-
-  PetscErrorCode Pop() { return PetscOptionsPop(); }
-
-  /*
-     Lists the set's options that nothing asked for (misspelt ones, say) and marks those of the command line as used in PETSc's
-     database
-  */
-  PetscErrorCode Destroy(std::string *unused)
-  {
-    PetscBool used, here;
-
-    PetscFunctionBeginUser;
-    for (const auto &option : own) {
-      PetscCall(PetscOptionsUsed(database, option.name.c_str(), &used));
-      if (!used) *unused += (unused->empty() ? "-" : " -") + option.name;
-    }
-    for (const auto &option : common) {
-      PetscCall(PetscOptionsUsed(database, option.name.c_str(), &used));
-      if (used) PetscCall(PetscOptionsHasName(nullptr, nullptr, ("-" + option.name).c_str(), &here));
-    }
-    PetscCall(PetscOptionsDestroy(&database));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-private:
-  PetscOptions        database = nullptr;
-  std::vector<Option> common, own;
-};
+  PetscCall(OptionsUnused(*database, &left));
+  for (const auto &option : left) *unused += (unused->empty() ? "-" : " -") + option.name;
+  PetscCall(PetscOptionsDestroy(database));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* ----------------------------------------- time limit ----------------------------------------- */
 
@@ -798,14 +783,13 @@ static PetscErrorCode Try(const std::function<PetscErrorCode()> &call, std::stri
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
 static PetscErrorCode MeasureSetGuarded(const Config &config, System *system, Result *result)
 {
-  Solver          solver;
-  OptionsDatabase database;
-  std::string     error, ignored, unused;
-  PetscBool       failed, left;
+  Solver       solver;
+  PetscOptions database;
+  std::string  error, ignored, unused;
+  PetscBool    failed, left;
 
   PetscFunctionBeginUser;
-  PetscCall(database.Create(config.command_line, result->set.options));
-  PetscCall(database.Push());
+  PetscCall(OptionsPush(config, result->set, &database));
   PetscCall(Try([&]() { return MeasureSet(config, system, &solver, result); }, &error, &failed));
   if (failed) { /* the solver is destroyed as far as that is possible after an error */
     PetscCall(Try([&]() { return SolverDestroy(&solver); }, &ignored, &left));
@@ -813,8 +797,7 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, System *system, Re
     result->status = "failed";
     result->note += error.substr(0, error.find('\n'));
   } else PetscCall(SolverDestroy(&solver));
-  PetscCall(database.Pop());
-  PetscCall(database.Destroy(&unused));
+  PetscCall(OptionsPop(config, &database, &unused));
   if (!unused.empty() && !failed) result->note += "unused options: " + unused + "; ";
   while (!result->note.empty() && (result->note.back() == ' ' || result->note.back() == ';')) result->note.pop_back();
   PetscFunctionReturn(PETSC_SUCCESS);
