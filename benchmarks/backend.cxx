@@ -186,15 +186,13 @@ static PetscErrorCode BackendMeasureCopy(Backend *backend)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend)
+PetscErrorCode BackendSetUp(const std::string &choice, PetscBool measure, Backend *backend)
 {
-  PetscBool host, cuda, automatic;
+  const bool host = choice == "host", cuda = choice == "cuda";
 
   PetscFunctionBeginUser;
-  PetscCall(PetscStrcmp(choice, "host", &host));
-  PetscCall(PetscStrcmp(choice, "cuda", &cuda));
-  PetscCall(PetscStrcmp(choice, "auto", &automatic));
-  PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
+  PetscCheck(host || cuda || choice == "auto", PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s",
+             choice.c_str());
   if (!host) PetscCall(BackendFindDevice(backend));
   PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
              kFinePCHasCUDA ? "-backend cuda: no CUDA device found on every rank"

@@ -852,7 +852,7 @@ int main(int argc, char **argv)
     PetscCall(PetscFinalize());
     return exit_code;
   }
-  PetscCall(BackendSetUp(config.choice.c_str(), (PetscBool)!config.check, &config.backend));
+  PetscCall(BackendSetUp(config.choice, (PetscBool)!config.check, &config.backend));
   BackendAsk(&config);
   if (config.check) PetscCall(PackagesPrint(config.backend));
   else PetscCall(ReportHeader(config));

@@ -188,7 +188,7 @@ extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, Pet
 extern PetscErrorCode PackagesPrint(const Backend &backend);
 
 /* backend.cxx */
-extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
+extern PetscErrorCode BackendSetUp(const std::string &choice, PetscBool measure, Backend *backend); /* host, cuda, auto */
 /* gpu.cu: of several ranks of a machine that of this number has one of its GPUs, whose name is empty if there is none */
 extern PetscErrorCode GPUFind(PetscMPIInt rank, std::string *name);
 extern PetscErrorCode GPUSynchronize();

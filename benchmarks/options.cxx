@@ -75,19 +75,19 @@ PetscErrorCode SystemSets(const Config &config, const System &system, std::vecto
 }
 
 /* Lines "label: options"; lines that are blank or begin with # are skipped */
-static PetscErrorCode OptionSetsRead(const char path[], std::vector<OptionSet> *sets)
+static PetscErrorCode OptionSetsRead(const std::string &path, std::vector<OptionSet> *sets)
 {
   std::ifstream file(path);
   std::string   line;
 
   PetscFunctionBeginUser;
-  PetscCheck(file, PETSC_COMM_WORLD, PETSC_ERR_FILE_OPEN, "Cannot open the option sets \"%s\"", path);
+  PetscCheck(file, PETSC_COMM_WORLD, PETSC_ERR_FILE_OPEN, "Cannot open the option sets \"%s\"", path.c_str());
   while (std::getline(file, line)) {
     const size_t begin = line.find_first_not_of(" \t\r"), colon = line.find(':');
 
     if (begin == std::string::npos || line[begin] == '#') continue;
     PetscCheck(colon != std::string::npos, PETSC_COMM_WORLD, PETSC_ERR_FILE_UNEXPECTED,
-               "\"%s\" in %s is not of the form label: options", line.c_str(), path);
+               "\"%s\" in %s is not of the form label: options", line.c_str(), path.c_str());
     const size_t text = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t\r");
     sets->push_back({line.substr(begin, colon - begin), text == std::string::npos ? "" : line.substr(text, last + 1 - text)});
   }
@@ -108,26 +108,47 @@ PetscErrorCode OptionsUnused(PetscOptions database, std::vector<Option> *options
 
 /* ---------------------------------- the benchmark's options ----------------------------------- */
 
-static constexpr PetscInt kMaxList = 256;
+static PetscErrorCode ListFromOptions(OptionItems PetscOptionsObject, const char name[], const char text[],
+                                      std::vector<std::string> *list)
+{
+  char     *items[256];
+  PetscInt  n = PETSC_STATIC_ARRAY_LENGTH(items);
+  PetscBool set;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsStringArray(name, text, "", items, &n, &set));
+  for (PetscInt k = 0; set && k < n; k++) {
+    list->push_back(items[k]);
+    PetscCall(PetscFree(items[k]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode TextFromOptions(OptionItems PetscOptionsObject, const char name[], const char text[], std::string *value)
+{
+  char      buffer[PETSC_MAX_PATH_LEN];
+  PetscBool set;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsString(name, text, "", value->c_str(), buffer, sizeof(buffer), &set));
+  if (set) *value = buffer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode ConfigFromOptions(Config *config)
 {
-  char     *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
-  PetscInt  n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char      choice[64] = "auto", coordinates[PETSC_MAX_PATH_LEN] = "", commit[256] = FINEPC_COMMIT;
-  char      json[PETSC_MAX_PATH_LEN] = "", md[PETSC_MAX_PATH_LEN] = "";
-  PetscBool set_only, set_files, set_specs;
+  std::vector<std::string> files, labels;
 
   PetscFunctionBeginUser;
+  config->commit = FINEPC_COMMIT;
   PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "finepc benchmark", "");
-  PetscCall(PetscOptionsString("-json", "File for the results as JSON", "", json, json, sizeof(json), nullptr));
-  PetscCall(PetscOptionsString("-md", "File for the table in Markdown", "", md, md, sizeof(md), nullptr));
-  PetscCall(PetscOptionsString("-commit", "Commit to name in the results", "", commit, commit, sizeof(commit), nullptr));
-  PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
-  PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
-  PetscCall(PetscOptionsStringArray("-only", "Labels to run out of the sets", "", labels, &n_labels, &set_only));
-  PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", choice, choice, sizeof(choice),
-                               nullptr));
+  PetscCall(TextFromOptions(PetscOptionsObject, "-json", "File for the results as JSON", &config->json_file));
+  PetscCall(TextFromOptions(PetscOptionsObject, "-md", "File for the table in Markdown", &config->md_file));
+  PetscCall(TextFromOptions(PetscOptionsObject, "-commit", "Commit to name in the results", &config->commit));
+  PetscCall(ListFromOptions(PetscOptionsObject, "-systems", "Systems, separated by commas", &config->systems));
+  PetscCall(ListFromOptions(PetscOptionsObject, "-sets", "Files of option sets, separated by commas", &files));
+  PetscCall(ListFromOptions(PetscOptionsObject, "-only", "Labels to run out of the sets", &labels));
+  PetscCall(TextFromOptions(PetscOptionsObject, "-backend", "host, cuda, or auto: cuda when there is a device", &config->choice));
   PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
   PetscCall(PetscOptionsBoundedInt("-solves", "Solves of each warm run with the same KSP", "", config->solves, &config->solves,
                                    nullptr, 2));
@@ -152,44 +173,29 @@ static PetscErrorCode ConfigFromOptions(Config *config)
                              &config->breakdown, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points,
                                    &config->history_points, nullptr, 1));
-  PetscCall(PetscOptionsString("-coordinates", "Coordinates of the points, for the rigid body modes of multigrid", "", "",
-                               coordinates, sizeof(coordinates), nullptr));
+  PetscCall(TextFromOptions(PetscOptionsObject, "-coordinates", "Coordinates of the points, for the rigid body modes of multigrid",
+                            &config->coordinates));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", config->check, &config->check, nullptr));
   PetscOptionsEnd();
 
   if (config->breakdown) PetscCall(PetscLogGpuTime()); /* costs nothing while there is no log */
   PetscCheck(config->set_limit >= 0., PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-set_limit %g is less than nothing",
              (double)config->set_limit);
-  if (set_specs) config->systems.assign(specs, specs + n_specs);
-  if (set_files) {
-    for (PetscInt k = 0; k < n_files; k++) PetscCall(OptionSetsRead(files[k], &config->sets));
+  if (!files.empty()) {
+    for (const auto &file : files) PetscCall(OptionSetsRead(file, &config->sets));
     PetscCheck(!config->sets.empty(), PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "There is no set in the files of -sets");
   }
-  if (set_only) {
-    if (!set_files)
+  if (!labels.empty()) {
+    if (files.empty())
       for (const auto &standard : kDefaultSets) config->sets.push_back(standard.set);
-    const std::set<std::string> wanted(labels, labels + n_labels);
-
-    for (const auto &label : wanted) {
+    for (const auto &label : labels) {
       const bool known =
         std::any_of(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return s.label == label; });
       PetscCheck(known, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-only %s: no set has this label", label.c_str());
     }
-    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(),
-                                      [&](const OptionSet &s) { return !wanted.count(s.label); }),
-                       config->sets.end());
+    const auto unwanted = [&](const OptionSet &s) { return std::find(labels.begin(), labels.end(), s.label) == labels.end(); };
+    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(), unwanted), config->sets.end());
   }
-  if (set_specs)
-    for (PetscInt k = 0; k < n_specs; k++) PetscCall(PetscFree(specs[k]));
-  if (set_files)
-    for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
-  if (set_only)
-    for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
-  config->choice      = choice;
-  config->json_file   = json;
-  config->md_file     = md;
-  config->commit      = commit;
-  config->coordinates = coordinates;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
