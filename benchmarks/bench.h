@@ -154,19 +154,20 @@ extern PetscErrorCode SystemDestroy(System *system);
 /* The matrix gets the rigid body modes of points whose coordinates are a vector in a binary file of PETSc's. */
 extern PetscErrorCode SystemSetCoordinates(const std::string &path, System *system);
 extern PetscInt       SystemPoint(const System &system, PetscInt row); /* of a row, numbered naturally */
-/* Writes one row, its columns sorted, and returns the number of its entries. */
-using FillRow = std::function<PetscInt(PetscInt row, PetscInt *cols, PetscScalar *vals)>;
-/* Makes a parallel AIJ matrix. The number of unknowns is a product of sizes, which PetscInt need not hold. */
-extern PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
-                                      const FillRow &fill, Mat *A);
-
+/* A matrix row by row, where the number of unknowns is a product of sizes, which PetscInt need not hold. `fill` refers to the grid.
+ */
+struct Rows {
+  PetscReal unknowns;
+  PetscInt  bs, max_per_row;
+  /* writes a row, its columns sorted, and returns the number of its entries */
+  std::function<PetscInt(PetscInt row, PetscInt *cols, PetscScalar *vals)> fill;
+};
 /* Fills a vector from a function of the global row. */
 extern PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> &value);
 
 /* blocks2d.cxx */
-extern PetscErrorCode MatCreateEuler(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal cfl, Mat *A);
-extern PetscErrorCode MatCreateShell(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal thickness,
-                                     PetscReal bed, Mat *A);
+extern Rows EulerRows(const PetscInt grid[3], PetscReal cfl);
+extern Rows ShellRows(const PetscInt grid[3], PetscReal thickness, PetscReal bed);
 
 /* options.cxx */
 extern char           kHelp[];

@@ -20,54 +20,49 @@ using Blocks = std::array<std::array<std::array<PetscReal, bs>, bs>, n>;
   y), the point and the next ones counterclockwise. Triangles begin at x = first; points with x < 0 are no unknowns.
 */
 template <PetscInt bs, typename Triangle>
-static PetscErrorCode MatCreateTriangles(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt first,
-                                         Triangle triangle, Mat *A)
+static Rows TriangleRows(const PetscInt grid[3], PetscInt first, Triangle triangle)
 {
   PetscInt      last = -1; /* point */
-  Blocks<bs, 7> sum;       /* its rows */
+  Blocks<bs, 7> sum{};     /* its rows */
 
-  PetscFunctionBeginUser;
-  PetscCheck(grid[0] > 1 && grid[1] > 1, comm, PETSC_ERR_USER_INPUT, "Triangles need two points in each direction");
-  PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)grid[0] * grid[1] * bs, bs, 7 * bs,
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt point = row / bs, x = point % grid[0], y = point / grid[0];
-      PetscInt       n = 0;
+  const auto fill = [=](PetscInt row, PetscInt *cols, PetscScalar *vals) mutable {
+    const PetscInt point = row / bs, x = point % grid[0], y = point / grid[0];
+    PetscInt       n = 0;
 
-      const auto inside = [&](PetscInt begin, PetscInt dx, PetscInt dy) {
-        return x + dx >= begin && x + dx < grid[0] && y + dy >= 0 && y + dy < grid[1];
-      };
+    const auto inside = [&](PetscInt begin, PetscInt dx, PetscInt dy) {
+      return x + dx >= begin && x + dx < grid[0] && y + dy >= 0 && y + dy < grid[1];
+    };
 
-      if (point != last) {
-        sum = {};
-        for (PetscInt k = 0; k < 6; k++) {
-          const PetscInt *a = kAround[k], *b = kAround[(k + 1) % 6], slots[3] = {3, 3 + a[0] + 2 * a[1], 3 + b[0] + 2 * b[1]};
-          Blocks<bs, 3>   blocks{};
+    if (point != last) {
+      sum = {};
+      for (PetscInt k = 0; k < 6; k++) {
+        const PetscInt *a = kAround[k], *b = kAround[(k + 1) % 6], slots[3] = {3, 3 + a[0] + 2 * a[1], 3 + b[0] + 2 * b[1]};
+        Blocks<bs, 3>   blocks{};
 
-          if (!inside(first, a[0], a[1]) || !inside(first, b[0], b[1])) continue;
-          const PetscInt X[3] = {x, x + a[0], x + b[0]}, Y[3] = {y, y + a[1], y + b[1]};
+        if (!inside(first, a[0], a[1]) || !inside(first, b[0], b[1])) continue;
+        const PetscInt X[3] = {x, x + a[0], x + b[0]}, Y[3] = {y, y + a[1], y + b[1]};
 
-          triangle(k, X, Y, blocks);
-          for (PetscInt c = 0; c < 3; c++) {
-            for (PetscInt r = 0; r < bs; r++)
-              for (PetscInt s = 0; s < bs; s++) sum[slots[c]][r][s] += blocks[c][r][s];
-          }
-        }
-        last = point;
-      }
-      for (PetscInt slot = 0; slot < 7; slot++) {
-        const PetscInt dy = (slot + 1) / 3 - 1, dx = slot - 3 - 2 * dy;
-
-        if (!inside(0, dx, dy)) continue;
-        for (PetscInt s = 0; s < bs; s++) {
-          cols[n]   = (point + dx + grid[0] * dy) * bs + s;
-          vals[n++] = sum[slot][row % bs][s];
+        triangle(k, X, Y, blocks);
+        for (PetscInt c = 0; c < 3; c++) {
+          for (PetscInt r = 0; r < bs; r++)
+            for (PetscInt s = 0; s < bs; s++) sum[slots[c]][r][s] += blocks[c][r][s];
         }
       }
-      return n;
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+      last = point;
+    }
+    for (PetscInt slot = 0; slot < 7; slot++) {
+      const PetscInt dy = (slot + 1) / 3 - 1, dx = slot - 3 - 2 * dy;
+
+      if (!inside(0, dx, dy)) continue;
+      for (PetscInt s = 0; s < bs; s++) {
+        cols[n]   = (point + dx + grid[0] * dy) * bs + s;
+        vals[n++] = sum[slot][row % bs][s];
+      }
+    }
+    return n;
+  };
+
+  return {(PetscReal)grid[0] * grid[1] * bs, bs, 7 * bs, fill};
 }
 
 /* -------------------------------------- Euler equations --------------------------------------- */
@@ -146,57 +141,52 @@ static Flow FlowAt(PetscReal x, PetscReal y)
 
   cfl (1e3): smaller ones are easier. With 125 x 125 points GMRES(30) and block ILU(0) take 319 iterations to 1e-8, or 569 with 1e6.
 */
-PetscErrorCode MatCreateEuler(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal cfl, Mat *A)
+Rows EulerRows(const PetscInt grid[3], PetscReal cfl)
 {
   const PetscInt right = grid[0] - 1, top = grid[1] - 1;
 
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateTriangles<4>(
-    comm, backend, grid, 0,
-    [=](PetscInt, const PetscInt X[3], const PetscInt Y[3], Blocks<4, 3> &blocks) {
-      const auto add = [&](int corner, PetscReal factor, const FluxMatrix &J) {
-        for (int r = 0; r < 4; r++)
-          for (int s = 0; s < 4; s++) blocks[corner][r][s] += factor * J[r][s];
-      };
-      PetscReal x[3], y[3];
-      Flow      w[3];
+  return TriangleRows<4>(grid, 0, [=](PetscInt, const PetscInt X[3], const PetscInt Y[3], Blocks<4, 3> &blocks) {
+    const auto add = [&](int corner, PetscReal factor, const FluxMatrix &J) {
+      for (int r = 0; r < 4; r++)
+        for (int s = 0; s < 4; s++) blocks[corner][r][s] += factor * J[r][s];
+    };
+    PetscReal x[3], y[3];
+    Flow      w[3];
 
-      for (int c = 0; c < 3; c++) {
-        const PetscReal height = std::expm1(5. * (PetscReal)Y[c] / (PetscReal)top) / std::expm1(5.);
+    for (int c = 0; c < 3; c++) {
+      const PetscReal height = std::expm1(5. * (PetscReal)Y[c] / (PetscReal)top) / std::expm1(5.);
 
-        x[c] = (PetscReal)X[c];
-        y[c] = height * (PetscReal)right;
-        w[c] = FlowAt(x[c] / (PetscReal)right, height);
-      }
-      for (int c = 1; c < 3; c++) { /* the edges from the point, which have the triangle on their left and on their right */
-        const PetscReal  side = c == 1 ? 1. : -1.;
-        const PetscReal  nx = side * ((y[0] + y[1] + y[2]) / 3. - 0.5 * (y[0] + y[c])), outx = 0.5 * side * (y[c] - y[0]);
-        const PetscReal  ny = side * (0.5 * (x[0] + x[c]) - (x[0] + x[1] + x[2]) / 3.), outy = 0.5 * side * (x[0] - x[c]);
-        const Flow       roe     = RoeAverage(w[0], w[c]);
-        const FluxMatrix D       = AbsoluteJacobian(roe, nx, ny);
-        const PetscReal  fastest = PetscAbsReal(roe.u * nx + roe.v * ny) + roe.c * PetscSqrtReal(nx * nx + ny * ny);
+      x[c] = (PetscReal)X[c];
+      y[c] = height * (PetscReal)right;
+      w[c] = FlowAt(x[c] / (PetscReal)right, height);
+    }
+    for (int c = 1; c < 3; c++) { /* the edges from the point, which have the triangle on their left and on their right */
+      const PetscReal  side = c == 1 ? 1. : -1.;
+      const PetscReal  nx = side * ((y[0] + y[1] + y[2]) / 3. - 0.5 * (y[0] + y[c])), outx = 0.5 * side * (y[c] - y[0]);
+      const PetscReal  ny = side * (0.5 * (x[0] + x[c]) - (x[0] + x[1] + x[2]) / 3.), outy = 0.5 * side * (x[0] - x[c]);
+      const Flow       roe     = RoeAverage(w[0], w[c]);
+      const FluxMatrix D       = AbsoluteJacobian(roe, nx, ny);
+      const PetscReal  fastest = PetscAbsReal(roe.u * nx + roe.v * ny) + roe.c * PetscSqrtReal(nx * nx + ny * ny);
 
-        add(0, 0.5, FluxJacobian(w[0], nx, ny));
-        add(0, 0.5, D);
-        add(c, 0.5, FluxJacobian(w[c], nx, ny));
-        add(c, -0.5, D);
-        for (int r = 0; r < 4; r++) blocks[0][r][r] += 0.5 * fastest / cfl; /* volume / time step */
-        if (Y[0] == 0 && Y[c] == 0) {
-          const PetscReal pressure[4] = {0.5 * kGamma1 * (w[0].u * w[0].u + w[0].v * w[0].v), -kGamma1 * w[0].u, -kGamma1 * w[0].v,
-                                         kGamma1};
+      add(0, 0.5, FluxJacobian(w[0], nx, ny));
+      add(0, 0.5, D);
+      add(c, 0.5, FluxJacobian(w[c], nx, ny));
+      add(c, -0.5, D);
+      for (int r = 0; r < 4; r++) blocks[0][r][r] += 0.5 * fastest / cfl; /* volume / time step */
+      if (Y[0] == 0 && Y[c] == 0) {
+        const PetscReal pressure[4] = {0.5 * kGamma1 * (w[0].u * w[0].u + w[0].v * w[0].v), -kGamma1 * w[0].u, -kGamma1 * w[0].v,
+                                       kGamma1};
 
-          for (int s = 0; s < 4; s++) {
-            blocks[0][1][s] += outx * pressure[s];
-            blocks[0][2][s] += outy * pressure[s];
-          }
-        } else if ((X[0] == X[c] && X[0] % right == 0) || (Y[0] == Y[c] && Y[0] == top)) {
-          add(0, 0.5, FluxJacobian(w[0], outx, outy));
-          add(0, 0.5, AbsoluteJacobian(w[0], outx, outy));
+        for (int s = 0; s < 4; s++) {
+          blocks[0][1][s] += outx * pressure[s];
+          blocks[0][2][s] += outy * pressure[s];
         }
+      } else if ((X[0] == X[c] && X[0] % right == 0) || (Y[0] == Y[c] && Y[0] == top)) {
+        add(0, 0.5, FluxJacobian(w[0], outx, outy));
+        add(0, 0.5, AbsoluteJacobian(w[0], outx, outy));
       }
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  });
 }
 
 /* ------------------------------------------- shell -------------------------------------------- */
@@ -256,25 +246,19 @@ static ShellElement MakeShellElement(bool upper, PetscReal thickness, PetscReal 
   iterations with 60 x 60 points. With 318 x 318 points, as many as af_shell3 has, and a bed of 0.1 GMRES(30) and block ILU(0) take
   32 iterations to 1e-8; the paper has 25.
 */
-PetscErrorCode MatCreateShell(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal thickness, PetscReal bed,
-                              Mat *A)
+Rows ShellRows(const PetscInt grid[3], PetscReal thickness, PetscReal bed)
 {
   const PetscReal    length = (PetscReal)grid[0];
   const ShellElement K[2]   = {MakeShellElement(false, thickness * length, length),
                                MakeShellElement(true, thickness * length, length)};
 
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateTriangles<kShell>(
-    comm, backend, grid, -1,
-    [&](PetscInt k, const PetscInt *, const PetscInt *, Blocks<kShell, 3> &blocks) {
-      for (PetscInt c = 0; c < 3; c++) { /* below and above diagonals in turns, and the point is two times each corner */
-        const PetscInt row = k / 2 * kShell, col = (k / 2 + c) % 3 * kShell;
+  return TriangleRows<kShell>(grid, -1, [=](PetscInt k, const PetscInt *, const PetscInt *, Blocks<kShell, 3> &blocks) {
+    for (PetscInt c = 0; c < 3; c++) { /* below and above diagonals in turns, and the point is two times each corner */
+      const PetscInt row = k / 2 * kShell, col = (k / 2 + c) % 3 * kShell;
 
-        for (PetscInt r = 0; r < kShell; r++)
-          for (PetscInt s = 0; s < kShell; s++) blocks[c][r][s] = K[k % 2][row + r][col + s];
-      }
-      for (PetscInt r = 0; r < 3; r++) blocks[0][r][r] += bed / 6.; /* of a third of the triangle's area */
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+      for (PetscInt r = 0; r < kShell; r++)
+        for (PetscInt s = 0; s < kShell; s++) blocks[c][r][s] = K[k % 2][row + r][col + s];
+    }
+    for (PetscInt r = 0; r < 3; r++) blocks[0][r][r] += bed / 6.; /* of a third of the triangle's area */
+  });
 }

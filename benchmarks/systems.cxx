@@ -25,8 +25,8 @@ const char kSystemKinds[] =
   "file:A.petsc[.gz|.xz], mtx:A.mtx[.gz|.xz], "
   "boxes:BXxBYxBZ:SYSTEM, boxes:BXxBYxBZ:NXxNYxNZ:file:A.petsc";
 
-PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
-                               const FillRow &fill, Mat *A)
+/* Makes a parallel AIJ matrix. */
+static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, const Rows &made, Mat *A)
 {
   PetscInt     N, n = PETSC_DECIDE, rstart, nz_int, *i, *j;
   PetscCount   nz = 0;
@@ -36,27 +36,27 @@ PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal 
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  const PetscReal entries = std::ceil(unknowns / bs / size) * bs * max_per_row;
-  PetscCheck(unknowns <= (PetscReal)PETSC_INT_MAX, comm, PETSC_ERR_USER_INPUT,
-             "It would have %.0f unknowns, but PETSc's indices end at %" PetscInt_FMT, (double)unknowns, PETSC_INT_MAX);
+  const PetscReal entries = std::ceil(made.unknowns / made.bs / size) * made.bs * made.max_per_row;
+  PetscCheck(made.unknowns <= (PetscReal)PETSC_INT_MAX, comm, PETSC_ERR_USER_INPUT,
+             "It would have %.0f unknowns, but PETSc's indices end at %" PetscInt_FMT, (double)made.unknowns, PETSC_INT_MAX);
   PetscCheck(entries <= (PetscReal)PETSC_INT_MAX, comm, PETSC_ERR_USER_INPUT,
              "A rank would have up to %.0f entries, but PETSc's indices end at %" PetscInt_FMT ": take more ranks", (double)entries,
              PETSC_INT_MAX);
-  N = (PetscInt)unknowns;
-  PetscCall(PetscSplitOwnershipBlock(comm, bs, &n, &N));
+  N = (PetscInt)made.unknowns;
+  PetscCall(PetscSplitOwnershipBlock(comm, made.bs, &n, &N));
   PetscCall(MatCreate(comm, A));
   PetscCall(MatSetSizes(*A, n, n, N, N));
-  PetscCall(MatSetBlockSize(*A, bs));
+  PetscCall(MatSetBlockSize(*A, made.bs));
   PetscCall(MatSetType(*A, backend.mat_type));
   PetscCall(MatGetLayouts(*A, &rows, &cols));
   PetscCall(PetscLayoutSetUp(rows));
   PetscCall(PetscLayoutSetUp(cols));
   PetscCall(PetscLayoutGetRange(rows, &rstart, nullptr));
 
-  PetscCall(PetscMalloc3(n + 1, &i, (size_t)n * max_per_row, &j, (size_t)n * max_per_row, &a));
+  PetscCall(PetscMalloc3(n + 1, &i, (size_t)n * made.max_per_row, &j, (size_t)n * made.max_per_row, &a));
   i[0] = 0;
   for (PetscInt row = 0; row < n; row++) {
-    nz += fill(rstart + row, j + nz, a + nz);
+    nz += made.fill(rstart + row, j + nz, a + nz);
     PetscCall(PetscIntCast(nz, &nz_int));
     i[row + 1] = nz_int;
   }
@@ -92,14 +92,10 @@ static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
 
 /* ----------------------------------- constant coefficients ------------------------------------ */
 
-static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil,
-                                       Mat *A)
+static Rows StencilRows(const PetscInt grid[3], const Stencil &stencil)
 {
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) { return StencilRow(stencil, grid, row, cols, vals); }, A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return {(PetscReal)grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
+          [=](PetscInt row, PetscInt *cols, PetscScalar *vals) { return StencilRow(stencil, grid, row, cols, vals); }};
 }
 
 /* 9-point (2D) and 27-point (3D): every neighbour has the weight -1, the diagonal is their number */
@@ -144,82 +140,69 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
   boundary (Dirichlet) its cell's own k. A periodic plane has none of these in y. k = 1 is the 5- or 7-point Poisson matrix.
 */
 template <typename Coefficient>
-static PetscErrorCode MatCreateFluxes(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, bool periodic,
-                                      Coefficient coefficient, Mat *A)
+static Rows FluxRows(const PetscInt grid[3], PetscInt dim, bool periodic, Coefficient coefficient)
 {
   const PetscInt nx = grid[0], ny = grid[1], nz = grid[2], around = (ny - 1) * nx;
 
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)nx * ny * nz, 1, dim == 3 ? 7 : 5,
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt  x = row % nx, y = row / nx % ny, z = row / (nx * ny);
-      const PetscReal here  = coefficient(x, y, z);
-      PetscReal       total = 0.;
-      PetscInt        k = 0, diagonal = 0;
+  const auto fill = [=](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+    const PetscInt  x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+    const PetscReal here  = coefficient(x, y, z);
+    PetscReal       total = 0.;
+    PetscInt        k = 0, diagonal = 0;
 
-      const auto face = [&](bool inside, PetscInt col, PetscInt x2, PetscInt y2, PetscInt z2) {
-        const PetscReal there = inside ? coefficient(x2, y2, z2) : here;
-        const PetscReal flux  = 2. * here * there / (here + there);
+    const auto face = [&](bool inside, PetscInt col, PetscInt x2, PetscInt y2, PetscInt z2) {
+      const PetscReal there = inside ? coefficient(x2, y2, z2) : here;
+      const PetscReal flux  = 2. * here * there / (here + there);
 
-        total += flux;
-        if (inside) {
-          cols[k]   = col;
-          vals[k++] = -flux;
-        }
-      };
+      total += flux;
+      if (inside) {
+        cols[k]   = col;
+        vals[k++] = -flux;
+      }
+    };
 
-      if (dim == 3) face(z > 0, row - nx * ny, x, y, z - 1);
-      if (periodic && y == ny - 1) face(true, row - around, x, 0, z);
-      if (!periodic || y > 0) face(y > 0, row - nx, x, y - 1, z);
-      face(x > 0, row - 1, x - 1, y, z);
-      diagonal  = k;
-      cols[k++] = row;
-      face(x < nx - 1, row + 1, x + 1, y, z);
-      if (!periodic || y < ny - 1) face(y < ny - 1, row + nx, x, y + 1, z);
-      if (periodic && y == 0) face(true, row + around, x, ny - 1, z);
-      if (dim == 3) face(z < nz - 1, row + nx * ny, x, y, z + 1);
-      vals[diagonal] = total;
-      return k;
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+    if (dim == 3) face(z > 0, row - nx * ny, x, y, z - 1);
+    if (periodic && y == ny - 1) face(true, row - around, x, 0, z);
+    if (!periodic || y > 0) face(y > 0, row - nx, x, y - 1, z);
+    face(x > 0, row - 1, x - 1, y, z);
+    diagonal  = k;
+    cols[k++] = row;
+    face(x < nx - 1, row + 1, x + 1, y, z);
+    if (!periodic || y < ny - 1) face(y < ny - 1, row + nx, x, y + 1, z);
+    if (periodic && y == 0) face(true, row + around, x, ny - 1, z);
+    if (dim == 3) face(z < nz - 1, row + nx * ny, x, y, z + 1);
+    vals[diagonal] = total;
+    return k;
+  };
+
+  return {(PetscReal)nx * ny * nz, 1, dim == 3 ? 7 : 5, fill};
 }
 
 /* k is 1 and contrast in turns, in cubes of `cube` cells a side */
-static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim,
-                                     PetscReal contrast, PetscInt cube, Mat *A)
+static Rows JumpRows(const PetscInt grid[3], PetscInt dim, PetscReal contrast, PetscInt cube)
 {
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateFluxes(
-    comm, backend, grid, dim, false,
-    [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; }, A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return FluxRows(grid, dim, false,
+                  [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; });
 }
 
 /*
   Viscous fingers, periodic in y: a thin fluid, which is contrast times as mobile, enters along x. Its front is that of three waves,
   and k = contrast^c, where the share c of the thin fluid falls from 1 to 0 across the front, within 1/64 of the length.
 */
-static PetscErrorCode MatCreateFingers(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast, Mat *A)
+static Rows FingerRows(const PetscInt grid[3], PetscReal contrast)
 {
   std::vector<PetscReal> front(grid[1]);
 
-  PetscFunctionBeginUser;
   for (PetscInt y = 0; y < grid[1]; y++) {
     const PetscReal angle = 2. * PETSC_PI * (PetscReal)y / (PetscReal)grid[1];
 
     front[y] = 0.5 + 0.2 * PetscSinReal(3. * angle) + 0.1 * PetscSinReal(7. * angle + 1.) + 0.05 * PetscSinReal(17. * angle + 2.);
   }
-  PetscCall(MatCreateFluxes(
-    comm, backend, grid, 2, true,
-    [&](PetscInt x, PetscInt y, PetscInt) {
-      const PetscReal ahead = 64. * (((PetscReal)x + 0.5) / (PetscReal)grid[0] - front[y]);
+  return FluxRows(grid, 2, true, [=](PetscInt x, PetscInt y, PetscInt) {
+    const PetscReal ahead = 64. * (((PetscReal)x + 0.5) / (PetscReal)grid[0] - front[y]);
 
-      return PetscPowReal(contrast, 0.5 - 0.5 * PetscTanhReal(ahead));
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+    return PetscPowReal(contrast, 0.5 - 0.5 * PetscTanhReal(ahead));
+  });
 }
 
 /* ------------------------------------- linear elasticity -------------------------------------- */
@@ -333,53 +316,48 @@ static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny, P
   unknowns per node. An element is a hexahedron or six tetrahedra, along whose edges a node has no neighbour that lies ahead in one
   direction and behind in another.
 */
-static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast,
-                                          PetscInt cube, PetscReal flat, bool tets, Mat *A)
+static Rows ElasticityRows(const PetscInt grid[3], PetscReal contrast, PetscInt cube, PetscReal flat, bool tets)
 {
   const PetscInt      ex = grid[0], ey = grid[1], ez = grid[2]; /* elements */
   const PetscInt      nx = ex, ny = ey + 1, nz = ez + 1;        /* nodes that are unknowns */
   const ElementMatrix K = tets ? TetrahedraElement(flat) : ElasticityElement(flat);
 
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)nx * ny * nz * kDim, kDim, (tets ? 15 : 27) * kDim,
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt node = row / kDim, component = row % kDim;
-      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
-      /* numbered by neighbour, (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
-      PetscReal sum[27][kDim] = {};
-      PetscInt  k             = 0;
+  const auto fill = [=](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+    const PetscInt node = row / kDim, component = row % kDim;
+    const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
+    /* numbered by neighbour, (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
+    PetscReal sum[27][kDim] = {};
+    PetscInt  k             = 0;
 
-      /* the elements around the node, in ascending order: the matrix is symmetric to the last bit */
-      for (PetscInt e = 0; e < 8; e++) {
-        const PetscInt X = x - 1 + (e & 1), Y = y - 1 + (e >> 1 & 1), Z = z - 1 + (e >> 2 & 1);
+    /* the elements around the node, in ascending order: the matrix is symmetric to the last bit */
+    for (PetscInt e = 0; e < 8; e++) {
+      const PetscInt X = x - 1 + (e & 1), Y = y - 1 + (e >> 1 & 1), Z = z - 1 + (e >> 2 & 1);
 
-        if (X < 0 || X >= ex || Y < 0 || Y >= ey || Z < 0 || Z >= ez) continue;
-        const PetscReal modulus = CubeRandom(X / cube, Y / cube, Z / cube) < 0.25 ? contrast : 1.;
-        const PetscInt  corner  = (x - X) + 2 * (y - Y) + 4 * (z - Z);
+      if (X < 0 || X >= ex || Y < 0 || Y >= ey || Z < 0 || Z >= ez) continue;
+      const PetscReal modulus = CubeRandom(X / cube, Y / cube, Z / cube) < 0.25 ? contrast : 1.;
+      const PetscInt  corner  = (x - X) + 2 * (y - Y) + 4 * (z - Z);
 
-        for (PetscInt c = 0; c < kCorners; c++) {
-          const PetscInt neighbour = (X + (c & 1) - x + 1) + 3 * (Y + (c >> 1 & 1) - y + 1) + 9 * (Z + (c >> 2 & 1) - z + 1);
+      for (PetscInt c = 0; c < kCorners; c++) {
+        const PetscInt neighbour = (X + (c & 1) - x + 1) + 3 * (Y + (c >> 1 & 1) - y + 1) + 9 * (Z + (c >> 2 & 1) - z + 1);
 
-          for (PetscInt s = 0; s < kDim; s++) sum[neighbour][s] += modulus * K[corner * kDim + component][c * kDim + s];
-        }
+        for (PetscInt s = 0; s < kDim; s++) sum[neighbour][s] += modulus * K[corner * kDim + component][c * kDim + s];
       }
-      for (PetscInt neighbour = 0; neighbour < 27; neighbour++) {
-        const PetscInt dx = neighbour % 3 - 1, dy = neighbour / 3 % 3 - 1, dz = neighbour / 9 - 1;
-        const PetscInt X = x + dx, Y = y + dy, Z = z + dz;
+    }
+    for (PetscInt neighbour = 0; neighbour < 27; neighbour++) {
+      const PetscInt dx = neighbour % 3 - 1, dy = neighbour / 3 % 3 - 1, dz = neighbour / 9 - 1;
+      const PetscInt X = x + dx, Y = y + dy, Z = z + dz;
 
-        if (tets && PetscMin(dx, PetscMin(dy, dz)) < 0 && PetscMax(dx, PetscMax(dy, dz)) > 0) continue;
-        if (X < 1 || X > ex || Y < 0 || Y > ey || Z < 0 || Z > ez) continue;
-        for (PetscInt s = 0; s < kDim; s++) {
-          cols[k]   = ((X - 1) + nx * (Y + ny * Z)) * kDim + s;
-          vals[k++] = sum[neighbour][s];
-        }
+      if (tets && PetscMin(dx, PetscMin(dy, dz)) < 0 && PetscMax(dx, PetscMax(dy, dz)) > 0) continue;
+      if (X < 1 || X > ex || Y < 0 || Y > ey || Z < 0 || Z > ez) continue;
+      for (PetscInt s = 0; s < kDim; s++) {
+        cols[k]   = ((X - 1) + nx * (Y + ny * Z)) * kDim + s;
+        vals[k++] = sum[neighbour][s];
       }
-      return k;
-    },
-    A));
-  PetscCall(MatAttachRigidBodyModes(*A, nx, ny, flat));
-  PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    return k;
+  };
+
+  return {(PetscReal)nx * ny * nz * kDim, kDim, (tets ? 15 : 27) * kDim, fill};
 }
 
 /* --------------------------------------- coupled fields --------------------------------------- */
@@ -421,8 +399,7 @@ static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
   block is 6 K + C. B_d and the central difference are symmetric and skew, so convection is skew, and the symmetric part of A is
   positive definite. In a plane the points are those of a mesh of equilateral triangles, whose third direction is (1, 1).
 */
-static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, PetscInt fields,
-                                       PetscReal peclet, Mat *A)
+static Rows CoupledRows(const PetscInt grid[3], PetscInt dim, PetscInt fields, PetscReal peclet)
 {
   const Coupling c = MakeCoupling(fields, peclet);
   const Stencil  stencil =
@@ -431,26 +408,23 @@ static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, co
        : Stencil{
            {{-1, -1, 0, -1.}, {0, -1, 0, -1.}, {-1, 0, 0, -1.}, {0, 0, 0, 6.}, {1, 0, 0, -1.}, {0, 1, 0, -1.}, {1, 1, 0, -1.}}};
 
-  PetscFunctionBeginUser;
-  PetscCall(MatCreateByRows(
-    comm, backend, (PetscReal)grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields,
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt point = row / fields, f = row % fields;
-      PetscInt       k = 0;
+  const auto fill = [=](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+    const PetscInt point = row / fields, f = row % fields;
+    PetscInt       k = 0;
 
-      ForStencil(stencil, grid, point, [&](const Stencil::Entry &e, PetscInt neighbour) {
-        for (PetscInt g = 0; g < fields; g++) {
-          const PetscReal carried = 0.5 * (e.dx * c.B[0][f][g] + e.dy * c.B[1][f][g] + e.dz * c.B[2][f][g]);
-          const bool      centre  = !e.dx && !e.dy && !e.dz;
+    ForStencil(stencil, grid, point, [&](const Stencil::Entry &e, PetscInt neighbour) {
+      for (PetscInt g = 0; g < fields; g++) {
+        const PetscReal carried = 0.5 * (e.dx * c.B[0][f][g] + e.dy * c.B[1][f][g] + e.dz * c.B[2][f][g]);
+        const bool      centre  = !e.dx && !e.dy && !e.dz;
 
-          cols[k]   = neighbour * fields + g;
-          vals[k++] = e.weight * c.K[f][g] + carried + (centre ? c.C[f][g] : 0.);
-        }
-      });
-      return k;
-    },
-    A));
-  PetscFunctionReturn(PETSC_SUCCESS);
+        cols[k]   = neighbour * fields + g;
+        vals[k++] = e.weight * c.K[f][g] + carried + (centre ? c.C[f][g] : 0.);
+      }
+    });
+    return k;
+  };
+
+  return {(PetscReal)grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields, fill};
 }
 
 /* ------------------------------------------- files -------------------------------------------- */
@@ -721,58 +695,58 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
   const PetscInt     dim  = kind.find("2d") == std::string::npos ? 3 : 2;
   PetscInt          *grid = system->grid, cube;
   PetscReal          first, second;
+  Rows               rows;
 
   PetscFunctionBeginUser;
   if (kind == "poisson2d5" || kind == "poisson2d9") {
     PetscCall(ArgumentGrid(fields, 1, 2, grid));
-    PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson2d5" ? StarStencil(1., 1., 0.) : BoxStencil(2), &system->A));
+    rows = StencilRows(grid, kind == "poisson2d5" ? StarStencil(1., 1., 0.) : BoxStencil(2));
   } else if (kind == "poisson3d7" || kind == "poisson3d27") {
     PetscCall(ArgumentGrid(fields, 1, 3, grid));
-    PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson3d7" ? StarStencil(1., 1., 1.) : BoxStencil(3), &system->A));
+    rows = StencilRows(grid, kind == "poisson3d7" ? StarStencil(1., 1., 1.) : BoxStencil(3));
   } else if (kind == "jumps" || kind == "jumps2d") {
     PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentReal(fields, 2, 1e4, &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 8, &cube));
     PetscCheck(system->contrast > 0., comm, PETSC_ERR_USER_INPUT, "The contrast must be positive");
-    PetscCall(MatCreateJumps(comm, backend, grid, dim, system->contrast, cube, &system->A));
+    rows = JumpRows(grid, dim, system->contrast, cube);
   } else if (kind == "aniso2d") {
     PetscCall(ArgumentGrid(fields, 3, 2, grid));
     PetscCall(ArgumentReal(fields, 2, 1e-3, &first));
     PetscCall(ArgumentReal(fields, 3, 30., &second));
     PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "eps must be positive");
-    PetscCall(MatCreateStencil(comm, backend, grid, RotatedStencil(first, second), &system->A));
+    rows = StencilRows(grid, RotatedStencil(first, second));
   } else if (kind == "aniso3d") {
     PetscCall(ArgumentGrid(fields, 3, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1e-1, &first));
     PetscCall(ArgumentReal(fields, 3, 1e-3, &second));
     PetscCheck(first > 0. && second > 0., comm, PETSC_ERR_USER_INPUT, "eps_y and eps_z must be positive");
-    PetscCall(MatCreateStencil(comm, backend, grid, StarStencil(1., first, second), &system->A));
+    rows = StencilRows(grid, StarStencil(1., first, second));
   } else if (kind == "fingers2d") {
     PetscCall(ArgumentGrid(fields, 2, 2, grid));
     PetscCall(ArgumentReal(fields, 2, 33., &system->contrast));
     PetscCheck(system->contrast > 0. && grid[1] > 2, comm, PETSC_ERR_USER_INPUT,
                "The contrast must be positive, and the second size more than 2");
-    PetscCall(MatCreateFingers(comm, backend, grid, system->contrast, &system->A));
+    rows = FingerRows(grid, system->contrast);
   } else if (kind == "elasticity3d" || kind == "elasticity3d_tets") {
     PetscCall(ArgumentGrid(fields, 4, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
     PetscCall(ArgumentReal(fields, 4, 1., &system->flat));
     PetscCheck(system->contrast > 0. && system->flat > 0., comm, PETSC_ERR_USER_INPUT, "The contrast and flat must be positive");
-    PetscCall(
-      MatCreateElasticity(comm, backend, grid, system->contrast, cube, system->flat, kind == "elasticity3d_tets", &system->A));
+    rows = ElasticityRows(grid, system->contrast, cube, system->flat, kind == "elasticity3d_tets");
   } else if (kind == "block3d7" || kind == "block2d7") {
     PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
     PetscCall(ArgumentReal(fields, 3, 1., &first));
     PetscCheck(system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "There can be 1 to %" PetscInt_FMT " fields", kMaxFields);
-    PetscCall(MatCreateCoupled(comm, backend, grid, dim, system->fields, first, &system->A));
+    rows = CoupledRows(grid, dim, system->fields, first);
   } else if (kind == "euler2d") {
     system->fields = 4;
     PetscCall(ArgumentGrid(fields, 2, 2, grid));
     PetscCall(ArgumentReal(fields, 2, 1e3, &first));
     PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "The CFL number must be positive");
-    PetscCall(MatCreateEuler(comm, backend, grid, first, &system->A));
+    rows = EulerRows(grid, first);
   } else if (kind == "shell2d") {
     PetscReal *thickness = &system->shell[0], *bed = &system->shell[1];
 
@@ -782,10 +756,14 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentReal(fields, 3, 0., bed));
     PetscCheck(*thickness > 0. && *bed >= 0., comm, PETSC_ERR_USER_INPUT,
                "The thickness must be positive, and the stiffness of the bed not negative");
-    PetscCall(MatCreateShell(comm, backend, grid, *thickness, *bed, &system->A));
+    rows = ShellRows(grid, *thickness, *bed);
   } else {
     SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kSystemKinds);
   }
+  PetscCheck((kind != "euler2d" && kind != "shell2d") || (grid[0] > 1 && grid[1] > 1), comm, PETSC_ERR_USER_INPUT,
+             "Triangles need two points in each direction");
+  PetscCall(MatCreateByRows(comm, backend, rows, &system->A));
+  if (kind.rfind("elasticity3d", 0) == 0) PetscCall(MatAttachRigidBodyModes(system->A, grid[0], grid[1] + 1, system->flat));
   if (kind != "block3d7" && kind != "block2d7" && kind != "euler2d") {
     PetscCall(MatSetOption(system->A, MAT_SPD, PETSC_TRUE));
     PetscCall(MatSetOption(system->A, MAT_SPD_ETERNAL, PETSC_TRUE));
