@@ -80,21 +80,19 @@ PetscErrorCode DeviceLookFor_CUDA(char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode DeviceOpen_CUDA(size_t *free, char why[])
+PetscErrorCode DeviceOpen_CUDA(char why[])
 {
-  size_t             all;
+  size_t             free, all;
   cudaFuncAttributes attributes;
 
   PetscFunctionBegin;
   why[0] = 0;
-  *free  = 0;
   PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
   const PetscErrorCode code = DeviceInitialize();
   PetscCall(PetscPopErrorHandler());
-  cudaError_t error = cudaMemGetInfo(free, &all);
+  cudaError_t error = cudaMemGetInfo(&free, &all);
   if (!error) error = cudaFuncGetAttributes(&attributes, (const void *)DoNothing); /* it has code for this GPU */
   (void)cudaGetLastError();
-  if (!error && !code) PetscCall(DeviceFreeBytes_CUDA(free)); /* with what the pool keeps */
   if (error || code)
     PetscCall(PetscSNPrintf(why, kDeviceText, "the GPU cannot be used: %s",
                             error ? cudaGetErrorString(error) : "PETSc cannot initialize it"));

@@ -57,10 +57,10 @@ PetscErrorCode DeviceName_CUDA(size_t length, char name[]);
 */
 PetscErrorCode DeviceLookFor_CUDA(char why[]);
 /*
-   Begins with the GPU, which takes a part of a second once: how many bytes it has left, or why it cannot be used, such as that
-   another process has it for itself, or all of its memory.
+   Begins with the GPU, which takes a part of a second once. `why` says why it cannot be used, such as that another process has it
+   for itself, or all of its memory.
 */
-PetscErrorCode DeviceOpen_CUDA(size_t *free, char why[]);
+PetscErrorCode DeviceOpen_CUDA(char why[]);
 /* Says which GPU this is, to be called where finepc has chosen it. */
 PetscErrorCode DeviceDescribe_CUDA(char text[], size_t length);
 /* A line of a view about the GPU, where it is not PETSc's, whose own views tell. Collective on the viewer. */

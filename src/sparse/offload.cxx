@@ -414,8 +414,9 @@ static PetscErrorCode LookForRoom(double entries, FinePCBackend asked, char why[
   size_t           free;
 
   PetscFunctionBegin;
-  PetscCall(DeviceOpen_CUDA(&free, why));
+  PetscCall(DeviceOpen_CUDA(why));
   if (why[0] || asked == FINEPC_BACKEND_DEVICE) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DeviceFreeBytes_CUDA(&free));
   const double rows = entries * (sizeof(PetscScalar) + sizeof(LocalInt));
   if ((double)free < kTimes * rows)
     PetscCall(PetscSNPrintf(why, kDeviceText, "the GPU has %g MB of memory left, and %g MB may be needed", (double)free / 1e6,
