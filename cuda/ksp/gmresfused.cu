@@ -131,7 +131,6 @@ PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
-  PetscCall(GMRESMayStartEarly(&work->early));
   PetscCall(work->mailbox.CreatePinned());
   PetscCall(work->partial.Allocate((size_t)GMRESTileSums(kGMRESMostStep) * GMRESDotGrid(work)));
   PetscCallCUDA(cudaMemsetAsync(work->mailbox.state(), 0, sizeof(GMRESState), stream));

@@ -434,6 +434,7 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators
   PetscCall(work->mailbox.Wait());
   work->op   = *op;
   work->op.A = nullptr; /* its rows are lent for this call */
+  PetscCall(GMRESMayStartEarly(&work->early));
   PetscCall(GMRESPrepareRanks(work, op, changed));
   if (op->blocks) {
     work->blocks    = *op->blocks;

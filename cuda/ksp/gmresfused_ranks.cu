@@ -103,7 +103,6 @@ PetscErrorCode GMRESPrepareRanks(GMRESFusedWork *work, const GMRESOperators *op,
   work->op.B            = nullptr; /* its rows are lent */
   work->op.ghost_blocks = nullptr;
   work->ghost_blocks    = BSR{};
-  PetscCall(GMRESMayStartEarly(&work->early));
   if (!op->B && !op->ghost_blocks) PetscFunctionReturn(PETSC_SUCCESS);
   if (op->ghost_blocks) {
     const BSR    &W = *op->ghost_blocks;
