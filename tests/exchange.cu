@@ -55,15 +55,20 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
 
 PetscErrorCode ExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Exchange *exchange, const PetscScalar *x, PetscScalar *ghosts)
 {
-  cudaStream_t stream;
+  CGState *const state = work->mailbox.state();
+  cudaStream_t   stream;
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
   work->ghosts.rows.values = ghosts;
-  PetscCall(CGFusedUseNCCL(work, nccl));
+  if (nccl != work->nccl) {
+    PetscCall(CGFusedForgetExchanges_CUDA(work));
+    PetscCall(FusedUseNCCL(work, &work->mailbox, nccl));
+  }
   work->ghosts.used = true;
-  PetscCall(CGFusedMakeRoom(work, &work->ghosts, *exchange));
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *exchange, PetscObjectComm((PetscObject)exchange->sf)));
+  PetscCall(CGGhostsMakeRoom(work, &work->ghosts, exchange->lists, exchange->id));
+  PetscCall(
+    CGGhostsConnect(work, &work->ghosts, exchange->id, PetscObjectComm((PetscObject)exchange->sf), &state->own.nn, &state->all.nn));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);

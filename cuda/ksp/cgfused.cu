@@ -1,4 +1,4 @@
-/* The fused conjugate gradient method on one rank as the host sees it. The kernels are in the files that cgfused.cuh names. */
+/* The fused conjugate gradient method as the host sees it. The kernels are in the files that cgfused.cuh names. */
 #include "cgfused.cuh"
 
 namespace
@@ -29,6 +29,73 @@ bool AreResident(const CGFusedWork *work)
 
 } // namespace
 
+/* ------------------------------------ a rank among several ------------------------------------ */
+
+PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
+  PetscCall(CGFusedDestroyGraph(work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedForgetGraph_CUDA(work));
+  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sums and exchanges are in the graph from now on, or no longer: it does not outlive the communicator that it was made with. */
+static PetscErrorCode UseNCCL_CGFused(CGFusedWork *work, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedForgetExchanges_CUDA(work));
+  PetscCall(FusedUseNCCL(work, &work->mailbox, nccl));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ghosts of a factor, or of none. */
+static PetscErrorCode PrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhosts *from)
+{
+  CGGhostRows &rows = ghosts->rows;
+
+  PetscFunctionBegin;
+  ghosts->used = from;
+  if (!from) PetscFunctionReturn(PETSC_SUCCESS);
+  const size_t count = from->exchange.count;
+  if (ghosts->arrived.size() < count) PetscCall(ghosts->arrived.Allocate(count));
+  rows.count  = from->touched;
+  rows.lanes  = CGGhostLanes(from->touched, from->W.nnz);
+  rows.single = (PetscBool)(from->W.precision == FINEPC_SINGLE);
+  rows.rows   = from->rows;
+  rows.i      = from->W.i;
+  rows.j      = from->W.j;
+  rows.a      = from->W.a;
+  rows.values = ghosts->arrived.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* There is no graph any more if this makes other room. */
+static PetscErrorCode MakeRoom_CGFused(CGFusedWork *work, CGGhosts *ghosts, const Exchange &exchange)
+{
+  PetscFunctionBegin;
+  if (ghosts->made != exchange.id) PetscCall(CGFusedForgetGraph_CUDA(work));
+  PetscCall(CGGhostsMakeRoom(work, ghosts, exchange.lists, exchange.id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *work, PetscBool *direct)
+{
+  PetscFunctionBegin;
+  *direct = (PetscBool)(work->peers != nullptr);
+  for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
+    if (ghosts->used && !ghosts->IsDirect()) *direct = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* --------------------------------------- the work, set-up ------------------------------------- */
 
 PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
@@ -53,7 +120,7 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscFunctionBegin;
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedForgetGraph_CUDA(*work));
-  PetscCall(CGFusedUseNCCL(*work, nullptr));
+  PetscCall(UseNCCL_CGFused(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
   PetscCall(ExchangeRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
@@ -91,23 +158,28 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (op->B) PetscCall(CGGhostsKeep(&work->ghosts, *op->B, op->exchange->ghosts, changes->A));
-  PetscCall(CGFusedUseNCCL(work, op->nccl));
+  PetscCall(UseNCCL_CGFused(work, op->nccl));
   if (op->ghosts1 && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
-  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
-  if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->exchange));
-  if (op->ghosts1) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, op->ghosts1->exchange));
-  if (op->ghosts2) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, op->ghosts2->exchange));
+  PetscCall(PrepareFactorGhosts(&work->ghosts1, op->ghosts1));
+  PetscCall(PrepareFactorGhosts(&work->ghosts2, op->ghosts2));
+  if (op->nccl) PetscCall(MakeRoom_CGFused(work, &work->ghosts, *op->exchange));
+  if (op->ghosts1) PetscCall(MakeRoom_CGFused(work, &work->ghosts1, op->ghosts1->exchange));
+  if (op->ghosts2) PetscCall(MakeRoom_CGFused(work, &work->ghosts2, op->ghosts2->exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *work, const CGFusedOperators *op)
 {
+  CGState *const state   = work->mailbox.state();
+  const auto     connect = [=](CGGhosts *ghosts, const Exchange &exchange) {
+    return CGGhostsConnect(work, ghosts, exchange.id, op->comm, &state->own.nn, &state->all.nn);
+  };
+
   PetscFunctionBegin;
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->exchange, op->comm));
-  if (op->ghosts1) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, op->ghosts1->exchange, op->comm));
-  if (op->ghosts2) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, op->ghosts2->exchange, op->comm));
+  PetscCall(connect(&work->ghosts, *op->exchange));
+  if (op->ghosts1) PetscCall(connect(&work->ghosts1, op->ghosts1->exchange));
+  if (op->ghosts2) PetscCall(connect(&work->ghosts2, op->ghosts2->exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,10 +1,10 @@
 /*
    What the files of the fused conjugate gradient method share: the work of a solver, and what one file does for the others.
 
-     cgfused.cu           a solve on one rank, as the host sees it: prepare, start, begin, advance
+     cgfused.cu           a solve, as the host sees it: prepare, connect, start, begin, advance
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
-     cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them, also for block vectors
+     cgfused_ghosts.cu    columns of other ranks: what becomes of the products with them
      fused.cuh            what several solvers have in common
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
@@ -119,18 +119,9 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, LocalInt steps, cudaStream_t
 
 /* ------------------------------------ a rank among several ------------------------------------ */
 
-/* CGGhostsKeep() for a factor, or for none. */
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const PCInverseGhosts *);
 /* w = w + B ghosts, with the change of p.w, and the rank's sum. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* t = t + D W1 ghosts, by the entries of W1 in columns of other ranks. */
 PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *, bool early, PetscScalar *t, cudaStream_t);
 /* z = z + W2 ghosts, with the changes of z.z and z.r among the rank's sums. */
 PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
-/* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
- */
-PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
-/* CGGhostsMakeRoom(), and there is no graph any more if it makes other room. */
-PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Exchange &);
-/* CGGhostsConnect() with the sums of the work. */
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Exchange &, MPI_Comm);

@@ -1,4 +1,4 @@
-/* The columns of other ranks: what becomes of the products with the ghosts, and the exchange that brings these. */
+/* The columns of other ranks: what becomes of the products with the ghosts. */
 #include "cgfused.cuh"
 
 namespace
@@ -74,26 +74,6 @@ static PetscErrorCode Launch_CGFused(CGFusedWork *work, bool early, const CGGhos
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const PCInverseGhosts *from)
-{
-  CGGhostRows &rows = ghosts->rows;
-
-  PetscFunctionBegin;
-  ghosts->used = from;
-  if (!from) PetscFunctionReturn(PETSC_SUCCESS);
-  const size_t count = from->exchange.count;
-  if (ghosts->arrived.size() < count) PetscCall(ghosts->arrived.Allocate(count));
-  rows.count  = from->touched;
-  rows.lanes  = CGGhostLanes(from->touched, from->W.nnz);
-  rows.single = (PetscBool)(from->W.precision == FINEPC_SINGLE);
-  rows.rows   = from->rows;
-  rows.i      = from->W.i;
-  rows.j      = from->W.j;
-  rows.a      = from->W.a;
-  rows.values = ghosts->arrived.data();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -112,58 +92,5 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *work, bool early, const Pe
 {
   PetscFunctionBegin;
   if (work->ghosts2.rows.count) PetscCall(Launch_CGFused(work, early, work->ghosts2, AddToSecond{r, z}, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* ------------------------------------- the exchange by NCCL ----------------------------------- */
-
-PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *work)
-{
-  PetscFunctionBegin;
-  PetscCall(work->mailbox.Wait());
-  PetscCall(CGFusedDestroyGraph(work));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
-{
-  PetscFunctionBegin;
-  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGFusedForgetExchanges_CUDA(work));
-  PetscCall(FusedUseNCCL(work, &work->mailbox, nccl));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Exchange &exchange)
-{
-  PetscFunctionBegin;
-  if (ghosts->made != exchange.id) PetscCall(CGFusedForgetGraph_CUDA(work));
-  PetscCall(CGGhostsMakeRoom(work, ghosts, exchange.lists, exchange.id));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Exchange &exchange, MPI_Comm comm)
-{
-  CGState *const state = work->mailbox.state();
-
-  PetscFunctionBegin;
-  PetscCall(CGGhostsConnect(work, ghosts, exchange.id, comm, &state->own.nn, &state->all.nn));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedForgetExchanges_CUDA(CGFusedWork *work)
-{
-  PetscFunctionBegin;
-  PetscCall(CGFusedForgetGraph_CUDA(work));
-  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *work, PetscBool *direct)
-{
-  PetscFunctionBegin;
-  *direct = (PetscBool)(work->peers != nullptr);
-  for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
-    if (ghosts->used && !ghosts->IsDirect()) *direct = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
