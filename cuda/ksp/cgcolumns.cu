@@ -33,7 +33,8 @@ PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **work_out)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *work)
+/* There is no graph any more, and nothing of it is under way. */
+static PetscErrorCode ForgetGraph_CGColumns(CGColumnsWork *work)
 {
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
@@ -42,12 +43,25 @@ PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Sums and exchanges are those of this NCCL from now on, or of none. */
+static PetscErrorCode UseNCCL_CGColumns(CGColumnsWork *work, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ForgetGraph_CGColumns(work));
+  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
+  ExchangeRanksUse(work, nccl);
+  if (nccl) work->mailbox.WatchBy([nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); });
+  else work->mailbox.WatchBy(nullptr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
 {
   PetscFunctionBegin;
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGColumnsForgetGraph(*work));
-  PetscCall(CGColumnsUseNCCL(*work, nullptr));
+  PetscCall(ForgetGraph_CGColumns(*work));
+  PetscCall(UseNCCL_CGColumns(*work, nullptr));
   PetscCall(ExchangeRanksDestroy(*work));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   PetscCall((*work)->mailbox.Destroy());
@@ -59,6 +73,63 @@ PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
 size_t CGColumnsBytes_CUDA(const CGColumnsWork *work)
 {
   return work->memory.now;
+}
+
+/* ---------------------------------------- the exchange ---------------------------------------- */
+
+/*
+   The ghosts of all columns come at once: the exchange is that of one column with lists of as many entries as the block vectors
+   have in these rows.
+*/
+
+/* The number of an exchange for block vectors of this width, which changes on all ranks at the same time. */
+static PetscObjectId NumberOf_CGColumns(const CGColumnsWork *work, const Exchange &exchange)
+{
+  return exchange.id * (kCGMostColumns + 1) + work->width;
+}
+
+/* Room for the exchange of one operator, whose rows with entries are those of one column. */
+static PetscErrorCode MakeRoom_CGColumns(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
+{
+  Neighbours wide;
+
+  PetscFunctionBegin;
+  ghosts->used = of_one.used;
+  if (!ghosts->used) PetscFunctionReturn(PETSC_SUCCESS);
+  if (ghosts->made != NumberOf_CGColumns(work, *exchange)) {
+    PetscCall(ForgetGraph_CGColumns(work));
+    PetscCall(NeighboursWiden(exchange->lists, work->width, &wide));
+    PetscCall(ghosts->arrived.Allocate(NeighboursLeaves(wide)));
+    PetscCall(CGGhostsMakeRoom(work, ghosts, wide, NumberOf_CGColumns(work, *exchange)));
+  }
+  const uint4 *const words = ghosts->rows.words;
+  ghosts->rows             = of_one.rows;
+  ghosts->rows.values      = ghosts->arrived.data();
+  ghosts->rows.words       = words;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for the exchanges of block vectors, without communication. */
+static PetscErrorCode MakeRoomForAll(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
+{
+  PetscFunctionBegin;
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts, exchanges->of[0], &work->ghosts));
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
+  PetscCall(MakeRoom_CGColumns(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchanges *exchanges)
+{
+  CGGhosts *const       all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
+  CGColumnsState *const state = work->mailbox.state();
+
+  PetscFunctionBegin;
+  for (int k = 0; k < 3; k++)
+    if (all[k]->used)
+      PetscCall(CGGhostsConnect(work, all[k], NumberOf_CGColumns(work, *exchanges->of[k]), exchanges->comm, state->own.steps,
+                                state->all.steps));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* -------------------------------------- the host's side --------------------------------------- */
@@ -116,8 +187,8 @@ PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *work, CGFusedWork *operators
   PetscCall(work->mailbox.Wait());
   PetscCall(
     NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED, operators->cycle));
-  PetscCall(CGColumnsUseNCCL(work, operators->nccl));
-  if (work->nccl) PetscCall(CGColumnsMakeRoom(work, operators, exchanges));
+  PetscCall(UseNCCL_CGColumns(work, operators->nccl));
+  if (work->nccl) PetscCall(MakeRoomForAll(work, operators, exchanges));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,9 +1,9 @@
 /*
    What the files of the conjugate gradient method for several right-hand sides share: its work.
 
-     cgcolumns.cu           a solve as the host sees it, and the vector operations one by one, for products by others
+     cgcolumns.cu           a solve as the host sees it, with the exchanges
      cgcolumns_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
-     cgcolumns_ghosts.cu    columns of the operators that other ranks own: the product with them, and the exchange
+     cgcolumns_ghosts.cu    columns of the operators that other ranks own: the product with them
      cgcolumns_product.cuh  how a warp multiplies sliced copies (sparse/slices.h) with interleaved block vectors
      cgcolumns_sums.cuh     sums of columns over the grid
 
@@ -110,15 +110,9 @@ PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const PetscBool left[], 
 PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *, const CGFusedWork *, bool guess, cudaStream_t);
 /* The graph of some iterations; a graph of the same arrays is kept. */
 PetscErrorCode CGColumnsCapture(CGColumnsWork *, const CGFusedWork *);
-/* There is no graph any more, and nothing of it is under way. */
-PetscErrorCode CGColumnsForgetGraph(CGColumnsWork *);
 
 /* ------------------------------------ a rank among several ------------------------------------ */
 
-/* Sums and exchanges are those of this NCCL from now on, or of none. */
-PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *, NCCL *);
-/* Room for the exchanges of block vectors, without communication. */
-PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *, const CGFusedWork *, const CGColumnsExchanges *);
 /* Whether kernels make all sums and exchanges; otherwise NCCL makes some, and kernels are not launched early. */
 bool CGColumnsAreDirect(const CGColumnsWork *);
 /*

@@ -1,8 +1,4 @@
-/*
-   Several right-hand sides on several GPUs: the columns of the operators that other ranks own. The product with them, and the
-   exchange of the ghosts of all columns at once, which is that of cgfused_ghosts.cu with lists of as many entries as the block
-   vectors have in these rows.
-*/
+/* Several right-hand sides on several GPUs: the product with the columns of the operators that other ranks own. */
 #include "cgcolumns_sums.cuh"
 
 namespace
@@ -203,73 +199,10 @@ PetscErrorCode CGColumnsLaunchSecondGhosts(CGColumnsWork *work, bool early, bool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ---------------------------------------- the exchange ---------------------------------------- */
-
-PetscErrorCode CGColumnsUseNCCL(CGColumnsWork *work, NCCL *nccl)
-{
-  PetscFunctionBegin;
-  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(CGColumnsForgetGraph(work));
-  for (CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2}) CGGhostsForget(work, ghosts);
-  ExchangeRanksUse(work, nccl);
-  if (nccl) work->mailbox.WatchBy([nccl](double waited) { return NCCLCheck_CUDA(nccl, waited); });
-  else work->mailbox.WatchBy(nullptr);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 bool CGColumnsAreDirect(const CGColumnsWork *work)
 {
   if (!work->peers) return false;
   for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
     if (ghosts->ByMessages()) return false;
   return true;
-}
-
-/* The number of an exchange for block vectors of this width, which changes on all ranks at the same time. */
-static PetscObjectId NumberOf_CGColumns(const CGColumnsWork *work, const Exchange &exchange)
-{
-  return exchange.id * (kCGMostColumns + 1) + work->width;
-}
-
-/* Room for the exchange of one operator, whose rows with entries are those of one column. */
-static PetscErrorCode MakeRoom_CGColumns(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
-{
-  Neighbours wide;
-
-  PetscFunctionBegin;
-  ghosts->used = of_one.used;
-  if (!ghosts->used) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->made != NumberOf_CGColumns(work, *exchange)) {
-    PetscCall(CGColumnsForgetGraph(work));
-    PetscCall(NeighboursWiden(exchange->lists, work->width, &wide));
-    PetscCall(ghosts->arrived.Allocate(NeighboursLeaves(wide)));
-    PetscCall(CGGhostsMakeRoom(work, ghosts, wide, NumberOf_CGColumns(work, *exchange)));
-  }
-  const uint4 *const words = ghosts->rows.words;
-  ghosts->rows             = of_one.rows;
-  ghosts->rows.values      = ghosts->arrived.data();
-  ghosts->rows.words       = words;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGColumnsMakeRoom(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
-{
-  PetscFunctionBegin;
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts, exchanges->of[0], &work->ghosts));
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchanges *exchanges)
-{
-  CGGhosts *const       all[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
-  CGColumnsState *const state = work->mailbox.state();
-
-  PetscFunctionBegin;
-  for (int k = 0; k < 3; k++)
-    if (all[k]->used)
-      PetscCall(CGGhostsConnect(work, all[k], NumberOf_CGColumns(work, *exchanges->of[k]), exchanges->comm, state->own.steps,
-                                state->all.steps));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
