@@ -8,6 +8,7 @@
 
 #include "ranks/agree.h"
 #include "csr_mat.h"
+#include "finepcimpl.h"
 #include "offload.h"
 
 /* The pattern of a sequential Mat as local numbers. */
@@ -230,11 +231,48 @@ static PetscErrorCode PlaceOf_CSR(Mat A, Place *place)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetSentCSR(Mat A, CSRMat *csr)
+PetscErrorCode MatRestoreCSR(CSRMat *csr)
 {
   PetscFunctionBegin;
-  PetscCall(MatGetSentRows(A, csr->local, &csr->A));
+  if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
+  if (csr->sent) {                                     /* which stay with the matrix */
+  } else if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
+  else {
+    PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
+    PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
+  }
+  *csr = CSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetPartOnHost(Mat part, CSRMat *csr)
+{
+  PetscInt rows;
+
+  PetscFunctionBegin;
+  *csr       = CSRMat{};
+  csr->local = part;
+  PetscCall(MatGetSize(part, &rows, nullptr));
+  PetscCall(LocalIntCast(rows, "rows", &csr->A.n));
+  PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetSentCSR(Mat A, CSRMat *csr)
+{
+  CSRMat host;
+  bool   current;
+
+  PetscFunctionBegin;
   csr->sent = true;
+  PetscCall(MatGetSentRows(A, csr->local, &csr->A, &current));
+  if (current) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_SendMat, csr->local, 0, 0, 0));
+  PetscCall(MatGetPartOnHost(csr->local, &host));
+  const PetscErrorCode code = MatSendRows(A, csr->local, &host.A, &csr->A), restored = MatRestoreCSR(&host);
+  PetscCall(PetscLogEventEnd(FinePC_SendMat, csr->local, 0, 0, 0));
+  PetscCall(code);
+  PetscCall(restored);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -255,19 +293,6 @@ PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
   PetscFunctionBegin;
   PetscCall(GetLocal(A, csr));
   PetscCall(GetPart(A, csr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode MatGetPartOnHost(Mat part, CSRMat *csr)
-{
-  PetscInt rows;
-
-  PetscFunctionBegin;
-  *csr       = CSRMat{};
-  csr->local = part;
-  PetscCall(MatGetSize(part, &rows, nullptr));
-  PetscCall(LocalIntCast(rows, "rows", &csr->A.n));
-  PetscCall(GetHostCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -296,20 +321,6 @@ PetscErrorCode MatGetHostCSR(Mat A, CSRMat *csr)
   PetscFunctionBegin;
   PetscCall(GetLocal(A, csr));
   PetscCall(GetHostCSR(csr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode MatRestoreCSR(CSRMat *csr)
-{
-  PetscFunctionBegin;
-  if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
-  if (csr->sent) {                                     /* which stay with the matrix */
-  } else if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
-  else {
-    PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
-    PetscCall(MatTakeRowsBack(csr->local, PETSC_FALSE));
-  }
-  *csr = CSRMat{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

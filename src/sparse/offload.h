@@ -1,6 +1,6 @@
 /*
    Matrices whose rows the host has and the GPU uses. All of finepc asks the matrix where its rows are used, so that a decision of
-   a preconditioner or a solver stays with the matrix, and so do the copies of its rows on the GPU.
+   a preconditioner or a solver, which is made in backend.cxx, stays with the matrix, and so do the copies of its rows on the GPU.
 */
 #pragma once
 
@@ -88,11 +88,12 @@ PetscErrorCode MatTry(Mat A, PetscObject user, PetscBool *fell, Call call)
 PetscErrorCode MatOffloadLike(Mat A, Mat other);
 
 /*
-   The rows of `local`, a sequential MATAIJ on the host that is A or a part of it, on the GPU: sent when either has changed, since a
-   program that writes to arrays of its own may tell A alone; into memory that stays with `local`, and is freed with it or when
-   nobody uses it any more.
+   The rows of `local`, a sequential MATAIJ on the host that is A or a part of it, on the GPU, in memory that stays with `local`,
+   and is freed with it or when nobody uses it any more. They are current if neither has changed, since a program that writes to
+   arrays of its own may tell A alone; otherwise they are to be sent.
 */
-PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows);
+PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows, bool *current);
+PetscErrorCode MatSendRows(Mat A, Mat local, const CSRView *host, CSRView *rows);
 /*
    A has other values in the pattern that it had, which is not to be sent again. Who does not know says nothing: to look at a
    pattern on the host takes longer than to send it.
