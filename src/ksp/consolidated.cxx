@@ -36,7 +36,7 @@ static PetscErrorCode GetGroupOfPmat(KSP ksp, MatGroup **group)
   *group = nullptr;
   if (!P) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscObjectTypeCompareAny((PetscObject)pc, &reads, PCJACOBI, PCAUTO, ""));
-  if (pc->ops->setup == Entry<PCSetUp_Local>) reads = PETSC_TRUE;
+  if (PCIsLocal(pc)) reads = PETSC_TRUE;
   if (reads && P != pc->mat && ((PetscObject)P)->type_name) PetscCall(MatChooseBackendInSolver(P, pc));
   PetscCall(MatGetGroup(P, group));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -97,7 +97,7 @@ static PetscErrorCode FindPreconditioner(KSPConsolidated *c, PCConsolidated **in
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
   if (none) *own = c->group;
   else if (jacobi) *own = group;
-  else if (pc->ops->setup == Entry<PCSetUp_Local>) {
+  else if (PCIsLocal(pc)) {
     PC_Local       *local        = (PC_Local *)pc->data;
     PCConsolidated *consolidated = &local->consolidated;
 

@@ -135,7 +135,7 @@ PetscErrorCode FusedFollow(KSP ksp)
   const PC pc = PCActing(ksp->pc);
 
   PetscFunctionBegin;
-  if (pc->mat == pc->pmat && pc->ops->setup == Entry<PCSetUp_Local> && !pc->reusepreconditioner) PetscCall(FusedSetUpAgain(ksp));
+  if (pc->mat == pc->pmat && PCIsLocal(pc) && !pc->reusepreconditioner) PetscCall(FusedSetUpAgain(ksp));
   if (pc->failedreason) ksp->reason = KSP_DIVERGED_PC_FAILED;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

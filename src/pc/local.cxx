@@ -5,9 +5,8 @@
 
 #include <cstring>
 
-#include "ranks/agree.h"
 #include "entry.h"
-#include "local_diagonal.h"
+#include "localimpl.h"
 #include "sparse/csr_mat.h"
 #include "sparse/offload.h"
 
@@ -264,37 +263,6 @@ PetscErrorCode PCLocalNameBlock(PC pc, char text[], size_t length)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   All ranks end a set-up alike: an error on one rank is an error on all ranks, and a block that cannot be preconditioned is a
-   failure on all ranks, with the text of the first rank that has one. Otherwise the other ranks would wait in PCSetUp() or in
-   KSPSolve() for ever.
-*/
-static PetscErrorCode Agree_Local(PC pc, const PCLocalOutcome *mine, PCLocalOutcome *outcome)
-{
-  const MPI_Comm comm = PetscObjectComm((PetscObject)pc);
-  PetscMPIInt    rank, size;
-
-  PetscFunctionBegin;
-  *outcome = *mine;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  /*
-     size - rank is largest on the first rank, so that the maxima name the first rank with an error and the first rank with a
-     failure. Reason and text are those of that rank, so that they belong to each other.
-  */
-  PetscMPIInt most[2] = {mine->code ? size - rank : 0, mine->reason ? size - rank : 0};
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT, MPI_MAX, comm));
-  if (!most[0] && !most[1]) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscMPIInt first = size - (most[0] ? most[0] : most[1]);
-  PetscCallMPI(MPI_Bcast(outcome, sizeof(*outcome), MPI_BYTE, first, comm));
-  if (most[0]) {
-    if (!mine->text[0]) PetscCall(mine->code);
-    PetscCheck(!outcome->text[0], comm, outcome->code, "%s", outcome->text);
-    SETERRQ(comm, outcome->code, "The block of rank %d could not be factored: see its own message", first);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Makes a failure on which all ranks have agreed, if there is one, that of the PC. */
 static PetscErrorCode Conclude_Local(PC pc, const PCLocalOutcome *outcome)
 {
@@ -304,22 +272,6 @@ static PetscErrorCode Conclude_Local(PC pc, const PCLocalOutcome *outcome)
   PetscCall(PetscStrncpy(((PC_Local *)pc->data)->failure, outcome->text, sizeof(outcome->text)));
   PetscCall(PetscInfo(pc, "%s\n", outcome->text));
   PetscCheck(!pc->erroriffailure, PetscObjectComm((PetscObject)pc), PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome->text);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCLocalPhaseStep(PCLocalPhase *phase, PetscErrorCode code, bool *more)
-{
-  PetscFunctionBegin;
-  if (code) {
-    phase->outcome->code    = code;
-    phase->outcome->text[0] = 0; /* it has been reported */
-  }
-  int any[2]                 = {phase->outcome->code != PETSC_SUCCESS, more && *more};
-  phase->outcome->exchanging = true;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_LOR, phase->comm));
-  phase->outcome->exchanging = false;
-  phase->stopped             = any[0];
-  if (more) *more = any[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -372,22 +324,6 @@ static PetscErrorCode Connect_Local(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutcome *), PCLocalOutcome *agreed)
-{
-  PCLocalOutcome outcome;
-
-  PetscFunctionBegin;
-  const PetscErrorCode code = CallGuarded(part, pc, &outcome);
-  PetscCheck(!code || !outcome.exchanging, PETSC_COMM_SELF, code,
-             "An exchange with other ranks failed in the set-up, and they may wait for this rank: the program has to end");
-  if (code) {
-    outcome.code    = code;
-    outcome.text[0] = 0;
-  }
-  PetscCall(Agree_Local(pc, &outcome, agreed));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
    Computes the factor. If the diagonal is at fault, looks at it as a whole, and computes once more if that may help. A matrix that
    had rows of zeros is looked at first, since values may have come there.
@@ -398,11 +334,11 @@ static PetscErrorCode ComputeByDiagonal(PC pc, PCLocalOutcome *agreed)
   PCLocalOutcome         ignored;
 
   PetscFunctionBegin;
-  if (diagonal->all_zero_rows) PetscCall(RunAndAgree(pc, PCLocalExamineDiagonal, &ignored));
-  PetscCall(RunAndAgree(pc, Compute_Local, agreed));
+  if (diagonal->all_zero_rows) PetscCall(PCLocalRun(pc, PCLocalExamineDiagonal, &ignored));
+  PetscCall(PCLocalRun(pc, Compute_Local, agreed));
   if (!agreed->diagonal) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(RunAndAgree(pc, PCLocalExamineDiagonal, &ignored));
-  if (diagonal->changed) PetscCall(RunAndAgree(pc, Compute_Local, agreed));
+  PetscCall(PCLocalRun(pc, PCLocalExamineDiagonal, &ignored));
+  if (diagonal->changed) PetscCall(PCLocalRun(pc, Compute_Local, agreed));
   if (agreed->diagonal && diagonal->Mixed()) {
     const size_t length = strlen(agreed->text);
     PetscCall(PetscSNPrintf(agreed->text + length, sizeof(agreed->text) - length,
@@ -426,7 +362,7 @@ static PetscErrorCode SetUpThere(PC pc, PCLocalOutcome *outcome)
   PetscCall(PCSetUp_Consolidated(pc, &local->consolidated, outcome));
   if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ComputeByDiagonal(pc, outcome));
-  if (local->connect && !outcome->reason) PetscCall(RunAndAgree(pc, Connect_Local, outcome));
+  if (local->connect && !outcome->reason) PetscCall(PCLocalRun(pc, Connect_Local, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -449,7 +385,7 @@ static PetscErrorCode SetUpSomewhere(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCSetUp_Local(PC pc)
+static PetscErrorCode PCSetUp_Local(PC pc)
 {
   PC_Local      *local = (PC_Local *)pc->data;
   PCLocalOutcome outcome;

@@ -191,7 +191,8 @@ PetscErrorCode PCLocalNameBlock(PC, char text[], size_t length);
    the PC. The type sets what is its own: setfromoptions, view, reset and destroy.
 */
 PetscErrorCode PCLocalSetOperations(PC, PC_Local *, PC_Local::Compute, PC_Local::Apply);
-PetscErrorCode PCSetUp_Local(PC);
+/* Whether it has been called. */
+bool           PCIsLocal(PC);
 PetscErrorCode PCApply_Local(PC, Vec x, Vec y);
 PetscErrorCode PCApplyTranspose_Local(PC, Vec x, Vec y);
 PetscErrorCode PCMatApply_Local(PC, Mat X, Mat Y);

@@ -202,6 +202,11 @@ static PetscErrorCode Apply_Local(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+bool PCIsLocal(PC pc)
+{
+  return pc->ops->applytranspose == Entry<PCApplyTranspose_Local>;
+}
+
 /* Whether an application needs other ranks, as far as it may: of the types that can reach them, those with two factors tell. */
 static PetscErrorCode ReachesOthers(PC pc, PetscBool *reaches)
 {
@@ -227,7 +232,7 @@ PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
 
   PetscFunctionBegin;
   *device = PETSC_FALSE;
-  if (pc->ops->setup != Entry<PCSetUp_Local> || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!PCIsLocal(pc) || pc->failedreason) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ReachesOthers(pc, &reaches));
   *device = (PetscBool)(!reaches && local->rows && PetscMemTypeDevice(local->where));
   PetscFunctionReturn(PETSC_SUCCESS);

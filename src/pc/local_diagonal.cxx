@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "entry.h"
-#include "local_diagonal.h"
+#include "localimpl.h"
 
 PetscErrorCode PCLocalCheckAssembled(PC pc, PCLocalOutcome *outcome)
 {

@@ -21,7 +21,7 @@ static constexpr double kFirstPatience = 0.25, kPatience = 0.75;
 
 static PCReuse *Of(PC pc)
 {
-  return pc->ops->setup == Entry<PCSetUp_Local> ? &((PC_Local *)pc->data)->reuse : nullptr;
+  return PCIsLocal(pc) ? &((PC_Local *)pc->data)->reuse : nullptr;
 }
 
 /* ------------------------------------------ decisions ----------------------------------------- */

@@ -173,7 +173,7 @@ static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
 {
   if (code) return text[0] ? text : "an error in the set-up";
   if (!made || !made->failedreason) return "the set-up failed on another rank";
-  const bool ours = made->ops->setup == Entry<PCSetUp_Local>;
+  const bool ours = PCIsLocal(made);
   return ours ? ((const PC_Local *)made->data)->failure : PCFailedReasons[made->failedreason];
 }
 
