@@ -1,7 +1,7 @@
 /*
    PCAUTO looks at the matrix, takes a preconditioner by the rules of auto_rules.txt, watches the solves, and takes another one
-   where they fail. auto.cxx is the face, auto_look.cxx looks, auto_rules.cxx reads the rules, auto_solve.cxx watches,
-   auto_course.cxx looks at how a solve gets on.
+   where they fail. auto.cxx is the face, auto_candidates.cxx has what may be taken, auto_look.cxx looks, auto_rules.cxx reads the
+   rules, auto_solve.cxx watches, auto_course.cxx looks at how a solve gets on.
 */
 #pragma once
 
@@ -127,6 +127,11 @@ PetscErrorCode AUTOTake(PC, int k, bool *works);
 /* Takes the next candidate that works and has not been tried in this solve; false if none is left. */
 PetscErrorCode AUTOTakeNext(PC, bool *found);
 PetscErrorCode AUTODrop(PC, int k);
+/* Looks, since the nonzeros are others, and finds candidates for what it sees. Collective. */
+PetscErrorCode AUTOBeginAnew(PC);
+PetscErrorCode AUTOFreeRecords(PC_AUTO *);
+/* An option of the rules by the name that it has where options have this prefix. */
+std::string AUTOWithPrefix(const std::string &key, const std::string &prefix);
 /* Makes sure, before a solve, that the matrix is definite, and takes another candidate if it is not. Collective. */
 PetscErrorCode AUTOMakeSure(PC);
 /* The first candidate that has not been tried in this solve and has not failed before, or -1. */

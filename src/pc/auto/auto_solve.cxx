@@ -318,7 +318,8 @@ PetscErrorCode AroundSolve_AUTO(PC pc, KSP ksp, SolveFn solve)
 
   PetscFunctionBegin;
   PetscCall(PCSetUp(pc)); /* before PETSc 3.26 PCApply() would do that amid the solve */
-  if (PCActing(pc) == pc || pc->reusepreconditioner || pc->failedreason || ksp->reason == KSP_DIVERGED_PC_FAILED) {
+  if (((const PC_AUTO *)pc->data)->acting < 0 || pc->reusepreconditioner || pc->failedreason ||
+      ksp->reason == KSP_DIVERGED_PC_FAILED) {
     PetscCall((*solve)(ksp));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
