@@ -89,7 +89,8 @@ static PetscObjectId NumberOf_CGColumns(const CGColumnsWork *work, const Exchang
 }
 
 /* Room for the exchange of one operator, whose rows with entries are those of one column. */
-static PetscErrorCode MakeRoom_CGColumns(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange, CGGhosts *ghosts)
+static PetscErrorCode MakeExchange_CGColumns(CGColumnsWork *work, const CGGhosts &of_one, const Exchange *exchange,
+                                             CGGhosts *ghosts)
 {
   Neighbours wide;
 
@@ -110,12 +111,12 @@ static PetscErrorCode MakeRoom_CGColumns(CGColumnsWork *work, const CGGhosts &of
 }
 
 /* Room for the exchanges of block vectors, without communication. */
-static PetscErrorCode MakeRoomForAll(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
+static PetscErrorCode MakeExchanges_CGColumns(CGColumnsWork *work, const CGFusedWork *op, const CGColumnsExchanges *exchanges)
 {
   PetscFunctionBegin;
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts, exchanges->of[0], &work->ghosts));
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
-  PetscCall(MakeRoom_CGColumns(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
+  PetscCall(MakeExchange_CGColumns(work, op->ghosts, exchanges->of[0], &work->ghosts));
+  PetscCall(MakeExchange_CGColumns(work, op->ghosts1, exchanges->of[1], &work->ghosts1));
+  PetscCall(MakeExchange_CGColumns(work, op->ghosts2, exchanges->of[2], &work->ghosts2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,7 +136,7 @@ PetscErrorCode CGColumnsConnect_CUDA(CGColumnsWork *work, const CGColumnsExchang
 /* -------------------------------------- the host's side --------------------------------------- */
 
 /* The state that a phase begins with, which is filled in by the caller before Upload_CGColumns(). */
-static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
+static PetscErrorCode Blank_CGColumns(CGColumnsWork *work, CGColumnsState **state)
 {
   PetscFunctionBegin;
   PetscCall(work->mailbox.Renew());
@@ -188,7 +189,7 @@ PetscErrorCode CGColumnsPrepare_CUDA(CGColumnsWork *work, CGFusedWork *operators
   PetscCall(
     NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED, operators->cycle));
   PetscCall(UseNCCL_CGColumns(work, operators->nccl));
-  if (work->nccl) PetscCall(MakeRoomForAll(work, operators, exchanges));
+  if (work->nccl) PetscCall(MakeExchanges_CGColumns(work, operators, exchanges));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -201,7 +202,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(Blank(work, &begin));
+  PetscCall(Blank_CGColumns(work, &begin));
   for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage   = kCGStarting;
     begin->test[c].norm = norm;
@@ -224,7 +225,7 @@ PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *work, const CGFusedWork *opera
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(Blank(work, &begin));
+  PetscCall(Blank_CGColumns(work, &begin));
   for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage = ended[c] ? kCGStopped : kCGRunning;
     begin->s[c].beta  = beta[c];

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Produc
 }
 
 template <typename Product>
-PetscErrorCode Launch(CGColumnsWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
+PetscErrorCode Launch_CGColumns(CGColumnsWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
 {
   const CGGhostRows    &B       = ghosts.rows;
   const long long       threads = (long long)B.count * (work->width / 2);
@@ -180,14 +180,14 @@ PetscErrorCode Launch(CGColumnsWork *work, bool early, const CGGhosts &ghosts, P
 PetscErrorCode CGColumnsLaunchGhosts(CGColumnsWork *work, bool early, const double *p, double *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(Launch(work, early, work->ghosts, AddToOperator{(const double2 *)p, (double2 *)w}, stream));
+  PetscCall(Launch_CGColumns(work, early, work->ghosts, AddToOperator{(const double2 *)p, (double2 *)w}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGColumnsLaunchFirstGhosts(CGColumnsWork *work, bool early, bool first, const double *d, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(Launch(work, early, work->ghosts1, AddToFirst{first, d, (double2 *)work->t, {}}, stream));
+  PetscCall(Launch_CGColumns(work, early, work->ghosts1, AddToFirst{first, d, (double2 *)work->t, {}}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -195,7 +195,7 @@ PetscErrorCode CGColumnsLaunchSecondGhosts(CGColumnsWork *work, bool early, bool
                                            cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(Launch(work, early, work->ghosts2, AddToSecond{first, (const double2 *)p, (double2 *)next, {}}, stream));
+  PetscCall(Launch_CGColumns(work, early, work->ghosts2, AddToSecond{first, (const double2 *)p, (double2 *)next, {}}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

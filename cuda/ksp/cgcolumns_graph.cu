@@ -454,24 +454,24 @@ __global__ void __launch_bounds__(kCGBlock)
 /* ------------------------------------------ launches ------------------------------------------ */
 
 /* Beside an exchange by NCCL there are more blocks, which come one after the other, so that it gets room on the chip. */
-int SliceBlocks(const CGColumnsWork *work, const Slices &W, bool beside_exchange)
+int SliceBlocks_CGColumns(const CGColumnsWork *work, const Slices &W, bool beside_exchange)
 {
   return FusedGrid(W, work->processors, beside_exchange ? kProductWaves * kProductBlocks : kProductBlocks);
 }
 
 /* Blocks of a kernel over block vectors. */
-int VectorBlocks(const CGColumnsWork *work)
+int VectorBlocks_CGColumns(const CGColumnsWork *work)
 {
   return std::max(1, std::min(BlocksFor((long long)work->n * work->width / 2, kCGBlock), work->processors * kCGBlocksOnChip));
 }
 
 /* Whether some rank has entries of the operator in columns of other ranks. */
-bool Crosses(const CGColumnsWork *work, const CGGhosts &ghosts)
+bool CrossesRanks(const CGColumnsWork *work, const CGGhosts &ghosts)
 {
   return work->nccl && ghosts.used;
 }
 
-double2 *Pairs(double *x)
+double2 *PairsOf(double *x)
 {
   return (double2 *)x;
 }
@@ -481,8 +481,8 @@ double2 *Pairs(double *x)
    first-level cache, where the rows of block vectors are found that neighbouring slices share.
 */
 template <typename... Parameters, typename... Arguments>
-PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, const CGGhosts &ghosts, bool early,
-                             void (*kernel)(Parameters...), cudaStream_t stream, Arguments... arguments)
+PetscErrorCode LaunchProduct_CGColumns(const CGColumnsWork *work, const Slices &W, const CGGhosts &ghosts, bool early,
+                                       void (*kernel)(Parameters...), cudaStream_t stream, Arguments... arguments)
 {
   constexpr int      kReserved = 1024; /* bytes of each block that the GPU keeps for itself */
   cudaFuncAttributes compiled;
@@ -492,22 +492,22 @@ PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, const C
   const int bytes = kProductBlocks * ((int)compiled.sharedSizeBytes + kReserved);
   PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
-  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W, Crosses(work, ghosts) && ghosts.ByMessages()), kCGBlock, stream, W,
-                        work->processors, work->nccl ? ghosts.Send() : ExchangeSend{}, arguments...));
+  PetscCall(LaunchEarly(early, kernel, SliceBlocks_CGColumns(work, W, CrossesRanks(work, ghosts) && ghosts.ByMessages()), kCGBlock,
+                        stream, W, work->processors, work->nccl ? ghosts.Send() : ExchangeSend{}, arguments...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode LaunchOperator(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, const double *p, double *w,
-                              cudaStream_t stream)
+PetscErrorCode LaunchOperator_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, const double *p,
+                                        double *w, cudaStream_t stream)
 {
-  const bool crosses = Crosses(work, work->ghosts);
+  const bool crosses = CrossesRanks(work, work->ghosts);
 
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->A, [&](auto even, auto value) {
-      return LaunchProduct(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream, backward,
-                           (const double2 *)p, Pairs(w), work->partial.data(), work->mailbox.state());
+      return LaunchProduct_CGColumns(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream,
+                                     backward, (const double2 *)p, PairsOf(w), work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
@@ -542,16 +542,18 @@ PetscErrorCode LaunchSumNorms(CGColumnsWork *work, bool early, CGColumnsTurn tur
 }
 
 /* t by W1, with r.z and r.r. */
-PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, bool first, cudaStream_t stream)
+PetscErrorCode LaunchFirst_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, bool first,
+                                     cudaStream_t stream)
 {
-  const bool crosses = Crosses(work, work->ghosts1);
+  const bool crosses = CrossesRanks(work, work->ghosts1);
 
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, work->w, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W1, [&](auto even, auto value) {
-      return LaunchProduct(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, backward, first,
-                           op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), work->partial.data(), work->mailbox.state());
+      return LaunchProduct_CGColumns(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream,
+                                     backward, first, op->d, PairsOf(work->w), PairsOf(work->t), PairsOf(work->r),
+                                     work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
@@ -560,17 +562,18 @@ PetscErrorCode LaunchFirst(CGColumnsWork *work, const CGFusedWork *op, bool earl
 }
 
 /* The next direction by W2, with z.z. */
-PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn, double *p,
-                            double *next, cudaStream_t stream)
+PetscErrorCode LaunchSecond_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn,
+                                      double *p, double *next, cudaStream_t stream)
 {
-  const bool crosses = Crosses(work, work->ghosts2);
+  const bool crosses = CrossesRanks(work, work->ghosts2);
 
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, work->t, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W2, [&](auto even, auto value) {
-      return LaunchProduct(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, backward, turn,
-                           Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), work->partial.data(), work->mailbox.state());
+      return LaunchProduct_CGColumns(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream,
+                                     backward, turn, PairsOf(work->t), PairsOf(work->x), PairsOf(p), PairsOf(next),
+                                     work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
@@ -579,8 +582,8 @@ PetscErrorCode LaunchSecond(CGColumnsWork *work, const CGFusedWork *op, bool ear
 }
 
 /* What follows from w: the rest of an iteration with direction p, or of the start; the next direction comes to `next`. */
-PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn, double *p,
-                          double *next, cudaStream_t stream)
+PetscErrorCode LaunchRest_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn,
+                                    double *p, double *next, cudaStream_t stream)
 {
   const bool            first   = turn == kNoStep;
   double *const         partial = work->partial.data();
@@ -588,32 +591,32 @@ PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early
 
   PetscFunctionBegin;
   if (op->factored) {
-    PetscCall(LaunchFirst(work, op, early, backward, first, stream));
+    PetscCall(LaunchFirst_CGColumns(work, op, early, backward, first, stream));
     PetscCall(LaunchSumNorms(work, early, turn, stream));
-    PetscCall(LaunchSecond(work, op, early, !backward, turn, p, next, stream));
+    PetscCall(LaunchSecond_CGColumns(work, op, early, !backward, turn, p, next, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     const double *const d = op->cycle ? nullptr : op->d;
     double *const       z = op->cycle ? work->w : work->t; /* or r, of which z is made */
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, d,
-                          Pairs(work->w), Pairs(work->t), partial, state));
+    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n, backward, first, d,
+                          PairsOf(work->w), PairsOf(work->t), partial, state));
     PetscCall(LaunchSumNorms(work, early, turn, stream));
     if (op->cycle) {
       PetscCall(CMATCHLaunchColumns(op->cycle, {work->t, z, work->width, state->nn, &state->running, work->cycle.data()}, stream));
-      PetscCall(LaunchEarly(early, MultiplyVectors<width>, VectorBlocks(work), kCGBlock, stream, work->n, Pairs(work->t), Pairs(z),
-                            partial, state));
+      PetscCall(LaunchEarly(early, MultiplyVectors<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n,
+                            PairsOf(work->t), PairsOf(z), partial, state));
     }
-    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, d,
-                          Pairs(z), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
+    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n, !backward, turn,
+                          d, PairsOf(z), PairsOf(work->x), PairsOf(p), PairsOf(next), partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Pairs of iterations, every kernel over the rank's own rows in the direction that the one ahead of it has not. */
-PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cudaStream_t stream)
+PetscErrorCode LaunchIterations_CGColumns(CGColumnsWork *work, const CGFusedWork *op, cudaStream_t stream)
 {
   const bool early = work->early && (!work->nccl || CGColumnsAreDirect(work));
 
@@ -622,9 +625,9 @@ PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cuda
     const bool    odd = k % 2;
     double *const p = work->p[odd], *const next = work->p[!odd];
 
-    PetscCall(LaunchOperator(work, op, early, odd, p, work->w, stream));
+    PetscCall(LaunchOperator_CGColumns(work, op, early, odd, p, work->w, stream));
     PetscCall(LaunchSumSteps(work, early, stream));
-    PetscCall(LaunchRest(work, op, early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
+    PetscCall(LaunchRest_CGColumns(work, op, early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
   }
   PetscCall(work->mailbox.Post(early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -674,11 +677,11 @@ PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *work, const CGFusedWork *op, 
 
   PetscFunctionBegin;
   if (guess) { /* A x is made where p will be */
-    PetscCall(LaunchOperator(work, op, false, false, work->x, work->p[0], stream));
+    PetscCall(LaunchOperator_CGColumns(work, op, false, false, work->x, work->p[0], stream));
     Subtract<<<BlocksFor((long long)size, kCGBlock), kCGBlock, 0, stream>>>(size, work->p[0], work->w);
     FinePCCheckLaunch();
   }
-  PetscCall(LaunchRest(work, op, false, true, kNoStep, work->p[1], work->p[0], stream));
+  PetscCall(LaunchRest_CGColumns(work, op, false, true, kNoStep, work->p[1], work->p[0], stream));
   PetscCall(LaunchSumSteps(work, false, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -707,14 +710,15 @@ PetscErrorCode CGColumnsCapture(CGColumnsWork *work, const CGFusedWork *op)
 
   const CGGhosts *const ghosts[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
   for (int k = 0; k < 3; k++) {
-    if (!Crosses(work, *ghosts[k])) continue;
+    if (!CrossesRanks(work, *ghosts[k])) continue;
     now.ghosts[k]    = ghosts[k]->rows;
     now.exchanges[k] = ghosts[k]->number;
   }
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;
-  PetscCall(CaptureGraph(&work->capture, [=](cudaStream_t stream) { return LaunchIterations(work, op, stream); }, &work->graph));
+  PetscCall(
+    CaptureGraph(&work->capture, [=](cudaStream_t stream) { return LaunchIterations_CGColumns(work, op, stream); }, &work->graph));
   memcpy((void *)&work->captured, &now, sizeof(now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -252,13 +252,13 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
    later, so that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange,
    whose stream has priority, gets the room of the first that end.
 */
-int SliceBlocks(const CGFusedWork *work, const Slices &A, bool beside_exchange)
+int SliceBlocks_CGFused(const CGFusedWork *work, const Slices &A, bool beside_exchange)
 {
   return FusedGrid(A, work->processors, (beside_exchange ? kCGWaves : 1) * FusedBlocks(A));
 }
 
 /* Blocks of a kernel over vectors whose threads take kCGPerThread entries at once. */
-int VectorBlocks(const CGFusedWork *work)
+int VectorBlocks_CGFused(const CGFusedWork *work)
 {
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
@@ -275,7 +275,7 @@ bool LaunchesEarly(const CGFusedWork *work)
   return work->early && (!work->nccl || work->peers);
 }
 
-PetscErrorCode LaunchProduct(CGFusedWork *work, cudaStream_t stream)
+PetscErrorCode LaunchProduct_CGFused(CGFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGFusedLaunchProduct(work, LaunchesEarly(work), work->v.p, work->v.z, stream)); /* z is w until it is made anew */
@@ -283,7 +283,7 @@ PetscErrorCode LaunchProduct(CGFusedWork *work, cudaStream_t stream)
 }
 
 /* An iteration behind its product. */
-PetscErrorCode LaunchRest(CGFusedWork *work, cudaStream_t stream)
+PetscErrorCode LaunchRest_CGFused(CGFusedWork *work, cudaStream_t stream)
 {
   const bool early = LaunchesEarly(work);
 
@@ -294,12 +294,12 @@ PetscErrorCode LaunchRest(CGFusedWork *work, cudaStream_t stream)
 }
 
 /* What the graph has: the rest of an iteration whose product is another graph, or some iterations. */
-PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
+PetscErrorCode LaunchIterations_CGFused(CGFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
   for (LocalInt k = 0; k < CGFusedIterationsOfGraph(work); k++) {
-    if (!work->one_by_one) PetscCall(LaunchProduct(work, stream));
-    PetscCall(LaunchRest(work, stream));
+    if (!work->one_by_one) PetscCall(LaunchProduct_CGFused(work, stream));
+    PetscCall(LaunchRest_CGFused(work, stream));
   }
   PetscCall(work->mailbox.Post(LaunchesEarly(work), stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -320,13 +320,14 @@ PetscErrorCode CGFusedMayStartEarly(bool *early)
 }
 
 /* w = A p and p.w by the rank's own columns, and entries of p to other ranks where kernels write to these. */
-static PetscErrorCode LaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+static PetscErrorCode LaunchOperator_CGFused(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w,
+                                             cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->A.lanes, [&](auto lanes) {
     return FusedWithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->A, work->nccl && work->ghosts.ByMessages()), kCGBlock, stream, work->A,
+                         SliceBlocks_CGFused(work, work->A, work->nccl && work->ghosts.ByMessages()), kCGBlock, stream, work->A,
                          work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
     });
   }));
@@ -339,7 +340,7 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
 
   PetscFunctionBegin;
   if (work->nccl) PetscCall(CGGhostsBegin(work, &work->ghosts, nullptr, p, stream));
-  PetscCall(LaunchOperator(work, early, p, w, stream));
+  PetscCall(LaunchOperator_CGFused(work, early, p, w, stream));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
   PetscCall(CGFusedLaunchGhosts(work, early, p, w, stream));
@@ -348,35 +349,36 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
 }
 
 /* t = D (r + W1 r), and z = t + W2 t with its sums, by the rank's own columns; `shared`: with NCCL's kernels beside it. */
-static PetscErrorCode LaunchFirst(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, cudaStream_t stream)
+static PetscErrorCode LaunchFirst_CGFused(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->W1.lanes, [&](auto lanes) {
     return FusedWithKind(work->W1, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, shared), kCGBlock, stream,
-                         work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, work->t.data(),
+      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks_CGFused(work, work->W1, shared), kCGBlock,
+                         stream, work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, work->t.data(),
                          work->mailbox.state());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode LaunchSecond(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, PetscScalar *z,
-                                   cudaStream_t stream)
+static PetscErrorCode LaunchSecond_CGFused(CGFusedWork *work, bool early, bool shared, const PetscScalar *r, PetscScalar *z,
+                                           cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SlicesWithLanes(work->W2.lanes, [&](auto lanes) {
     return FusedWithKind(work->W2, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2, shared), kCGBlock, stream,
-                         work->W2, work->processors, SendOf(work, work->ghosts2), work->t.data(), r, z, work->partial.data(),
-                         work->mailbox.state());
+      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks_CGFused(work, work->W2, shared), kCGBlock,
+                         stream, work->W2, work->processors, SendOf(work, work->ghosts2), work->t.data(), r, z,
+                         work->partial.data(), work->mailbox.state());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
-static PetscErrorCode LaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
+static PetscErrorCode LaunchInverse_CGFused(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z,
+                                            cudaStream_t stream)
 {
   CGState *const state  = work->mailbox.state();
   double *const partial = work->partial.data(), *const t = work->t.data();
@@ -393,11 +395,11 @@ static PetscErrorCode LaunchInverse(CGFusedWork *work, bool early, const PetscSc
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
   const bool by_nccl1 = crosses1 && work->ghosts1.ByMessages(), by_nccl2 = crosses2 && work->ghosts2.ByMessages();
   if (crosses1) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, r, stream));
-  PetscCall(LaunchFirst(work, early && !by_nccl1, by_nccl1, r, stream));
+  PetscCall(LaunchFirst_CGFused(work, early && !by_nccl1, by_nccl1, r, stream));
   if (crosses1) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
   if (crosses2) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, t, stream));
-  PetscCall(LaunchSecond(work, early && !by_nccl1 && !by_nccl2, by_nccl2, r, z, stream));
+  PetscCall(LaunchSecond_CGFused(work, early && !by_nccl1 && !by_nccl2, by_nccl2, r, z, stream));
   if (crosses2) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
   if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, early, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -416,10 +418,10 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, bool start, 
   PetscFunctionBegin;
   const auto kernel = diagonal ? (several ? UpdateResidual<true, true> : UpdateResidual<true, false>)
                                : (several ? UpdateResidual<false, true> : UpdateResidual<false, false>);
-  PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r, partial,
-                        state));
+  PetscCall(LaunchEarly(early, kernel, VectorBlocks_CGFused(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r,
+                        partial, state));
   if (start && several && work->cycle) PetscCall(NCCLSum(work->nccl, &state->nn, &state->all.rr, 1, stream));
-  if (!diagonal) PetscCall(LaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
+  if (!diagonal) PetscCall(LaunchInverse_CGFused(work, several ? work->early : early, v.r, v.z, stream));
   if (several && !work->peers) {
     if (work->cycle) PetscCall(NCCLSum(work->nccl, &state->own.rr, &state->all.rr, 3, stream));
     else PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
@@ -435,7 +437,7 @@ PetscErrorCode CGFusedLaunchDirection(CGFusedWork *work, bool early, bool decide
   PetscFunctionBegin;
   const auto kernel = diagonal ? (decide ? UpdateDirection<true, true> : UpdateDirection<true, false>)
                                : (decide ? UpdateDirection<false, true> : UpdateDirection<false, false>);
-  PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, work->A.rows, diagonal ? v.r : v.z,
+  PetscCall(LaunchEarly(early, kernel, VectorBlocks_CGFused(work), kCGBlock, stream, work->A.rows, diagonal ? v.r : v.z,
                         diagonal ? work->d : nullptr, v.x, v.p, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -467,8 +469,10 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedDestroyGraph(work));
   if (work->one_by_one)
-    PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchProduct(work, stream); }, &work->product));
-  PetscCall(CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchIterations(work, stream); }, &work->graph));
+    PetscCall(
+      CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchProduct_CGFused(work, stream); }, &work->product));
+  PetscCall(
+    CaptureGraph(&work->capture, [work](cudaStream_t stream) { return LaunchIterations_CGFused(work, stream); }, &work->graph));
   PetscCallCUDA(cudaGraphUpload(work->graph, work->capture)); /* or the first launch would do it */
   memcpy((void *)&work->captured, &now, sizeof(now));
   if (work->nccl && work->cycle) {

@@ -249,8 +249,8 @@ PetscErrorCode LaunchOwnProduct(GMRESFusedWork *work, const double *d, const dou
 }
 
 /* y = E A D x, by the product of this number in a step */
-PetscErrorCode LaunchProduct(GMRESFusedWork *work, LocalInt product, const double *d, const double *x, const double *e, double *y,
-                             cudaStream_t stream)
+PetscErrorCode LaunchProduct_GMRESFused(GMRESFusedWork *work, LocalInt product, const double *d, const double *x, const double *e,
+                                        double *y, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if (work->nccl) PetscCall(GMRESLaunchSend(work, product, d, x, stream));
@@ -260,7 +260,7 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, LocalInt product, const doubl
 }
 
 /* y = M x, where M is no 1 */
-PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
+PetscErrorCode LaunchInverse_GMRESFused(GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
 {
   const GMRESOperators &op = work->op;
   const LocalInt        n  = work->basis.n;
@@ -272,20 +272,20 @@ PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, c
 }
 
 /* w = A M u, or M A u, likewise. A diagonal M is part of a product by rows. */
-PetscErrorCode LaunchOperator(GMRESFusedWork *work, LocalInt product, const double *u, double *w, cudaStream_t stream)
+PetscErrorCode LaunchOperator_GMRESFused(GMRESFusedWork *work, LocalInt product, const double *u, double *w, cudaStream_t stream)
 {
   const GMRESOperators &op = work->op;
   const GMRESVectors   &v  = work->v;
 
   PetscFunctionBegin;
   if (!IsApart(op) && (!op.blocks || !op.d)) {
-    PetscCall(LaunchProduct(work, product, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, w, stream));
+    PetscCall(LaunchProduct_GMRESFused(work, product, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, w, stream));
   } else if (op.left) {
-    PetscCall(LaunchProduct(work, product, nullptr, u, nullptr, v.t, stream));
-    PetscCall(LaunchInverse(work, v.t, w, stream));
+    PetscCall(LaunchProduct_GMRESFused(work, product, nullptr, u, nullptr, v.t, stream));
+    PetscCall(LaunchInverse_GMRESFused(work, v.t, w, stream));
   } else {
-    PetscCall(LaunchInverse(work, u, v.t, stream));
-    PetscCall(LaunchProduct(work, product, nullptr, v.t, nullptr, w, stream));
+    PetscCall(LaunchInverse_GMRESFused(work, u, v.t, stream));
+    PetscCall(LaunchProduct_GMRESFused(work, product, nullptr, v.t, nullptr, w, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -320,13 +320,13 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
                        state);
   }));
   if (!apply) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(LaunchInverse(work, v.t, v.w[0], stream));
+  PetscCall(LaunchInverse_GMRESFused(work, v.t, v.w[0], stream));
   PetscCall(LaunchEarly(work->early, AddCorrection, GMRESGrid(work, n), kGMRESBlock, stream, n, v.w[0], v.x, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* u_0 and its norm from the residual b - A x, or b without a guess: the beginning of a cycle unless the method has stopped. */
-PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaStream_t stream)
+PetscErrorCode LaunchResidual_GMRESFused(GMRESFusedWork *work, bool guess, double *p, cudaStream_t stream)
 {
   const GMRESOperators &op       = work->op;
   const GMRESVectors   &v        = work->v;
@@ -335,12 +335,12 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaS
   const bool            inverted = op.left && (op.apply || op.d);
 
   PetscFunctionBegin;
-  if (guess) PetscCall(LaunchProduct(work, 0, nullptr, v.x, nullptr, v.w[0], stream));
+  if (guess) PetscCall(LaunchProduct_GMRESFused(work, 0, nullptr, v.x, nullptr, v.w[0], stream));
   if (inverted) {
     if (guess)
       PetscCall(
         LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w[0], v.t, state));
-    PetscCall(LaunchInverse(work, guess ? v.t : v.b, v.w[0], stream));
+    PetscCall(LaunchInverse_GMRESFused(work, guess ? v.t : v.b, v.w[0], stream));
   }
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
@@ -367,19 +367,19 @@ PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(LaunchCorrection(work, true, stream));
-  PetscCall(LaunchResidual(work, true, GMRESDoubleCopy(work), stream));
+  PetscCall(LaunchResidual_GMRESFused(work, true, GMRESDoubleCopy(work), stream));
   BeginAt(work, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A step of the cycle. */
-PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
+PetscErrorCode LaunchStep_GMRESFused(GMRESFusedWork *work, cudaStream_t stream)
 {
   const LocalInt products = std::min(work->step, work->restart - work->position);
 
   PetscFunctionBegin;
   for (LocalInt s = 0; s < products; s++)
-    PetscCall(LaunchOperator(work, s, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
+    PetscCall(LaunchOperator_GMRESFused(work, s, s ? work->v.w[s - 1] : GMRESNewest(work), work->v.w[s], stream));
   PetscCall(GMRESLaunchOrthogonalization(work, products, stream));
   work->fresh = work->made = products;
   work->position += products;
@@ -388,7 +388,7 @@ PetscErrorCode LaunchStep(GMRESFusedWork *work, cudaStream_t stream)
 }
 
 /* Some iterations, to the end of the cycle at most, and the restart after it unless the host makes it. */
-PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
+PetscErrorCode LaunchIterations_GMRESFused(GMRESFusedWork *work, cudaStream_t stream)
 {
   const bool     small = work->nccl ? (bool)work->op.small : work->basis.n < kGMRESSmallRows;
   const LocalInt least = small ? kGMRESLaunches : 1,
@@ -396,7 +396,7 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 
   PetscFunctionBegin;
   for (const LocalInt end = std::min(work->position + most, work->restart); work->position < end;)
-    PetscCall(LaunchStep(work, stream));
+    PetscCall(LaunchStep_GMRESFused(work, stream));
   if (work->position == work->restart && work->watched) PetscCall(LaunchCoefficients(work, true, stream));
   else if (work->position == work->restart) PetscCall(LaunchRestart(work, stream));
   PetscCall(work->mailbox.Post(false, stream));
@@ -480,7 +480,7 @@ PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *work, const GMRESBasis *basi
   test.norm   = CG_NORM_NONE; /* the caller tests */
   test.last   = LOCAL_INT_MAX;
   PetscCall(work->mailbox.Begin(s, test, stream));
-  PetscCall(LaunchResidual(work, guess, v->p, stream));
+  PetscCall(LaunchResidual_GMRESFused(work, guess, v->p, stream));
   PetscCall(work->mailbox.Fetch(stream, &seen));
   *norm = seen->s.stop == GMRES_NOT_FINITE ? seen->s.value : seen->s.norm;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -518,7 +518,7 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *work, LocalInt *count, con
   PetscCall(DeviceGetStream(&stream));
   const auto is_full = [=]() { return work->watched && work->position == work->restart; };
   for (int ahead = 1; ahead <= kCGInFlight && !is_full(); ahead++)
-    PetscCall(work->mailbox.KeepAhead(ahead, stream, [&]() { return LaunchIterations(work, stream); }));
+    PetscCall(work->mailbox.KeepAhead(ahead, stream, [&]() { return LaunchIterations_GMRESFused(work, stream); }));
   PetscCall(work->mailbox.Report(count, norms, stop, its, value));
   if (*stop == GMRES_RUNNING && is_full() && work->mailbox.idle()) *stop = GMRES_FULL;
   PetscFunctionReturn(PETSC_SUCCESS);

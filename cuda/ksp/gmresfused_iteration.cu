@@ -324,7 +324,7 @@ PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBa
 }
 
 template <int Step>
-static PetscErrorCode LaunchStep(GMRESFusedWork *work, LocalInt products, bool by_nccl, cudaStream_t stream)
+static PetscErrorCode LaunchOrthogonalize_GMRESFused(GMRESFusedWork *work, LocalInt products, bool by_nccl, cudaStream_t stream)
 {
   const bool              last = work->position + products == work->restart;
   Orthogonalization<Step> g{work->position,
@@ -361,6 +361,6 @@ PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, LocalInt produ
     PetscCall(GMRESLaunchDots(work, count, products, stream));
     PetscCall(NCCLSum(work->nccl, work->small.sums, work->small.all, GMRESSumsOf(count, work->step), stream));
   }
-  PetscCall(WithStep(work->step, [&](auto of) { return LaunchStep<of>(work, products, by_nccl, stream); }));
+  PetscCall(WithStep(work->step, [&](auto of) { return LaunchOrthogonalize_GMRESFused<of>(work, products, by_nccl, stream); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

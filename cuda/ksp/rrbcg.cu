@@ -395,7 +395,7 @@ struct Work : RRBCGWork {
 };
 
 /* Blocks of a kernel over tiles: no more than the processors hold at once, so that all blocks have equally many tiles. */
-int Blocks(const Work *w, int on_chip = kOnChip)
+int Blocks_RRBCG(const Work *w, int on_chip = kOnChip)
 {
   return std::max(1, std::min(w->tiles, on_chip * w->processors));
 }
@@ -404,7 +404,7 @@ int Blocks(const Work *w, int on_chip = kOnChip)
 PetscErrorCode LaunchSkew(Work *w, void (*kernel)(Black), bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(early, kernel, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, kernel, Blocks_RRBCG(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -429,7 +429,7 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 }
 
 /* Class b2 of z anew, if a monitor or a convergence test of the program has applied the preconditioner meanwhile. */
-PetscErrorCode Restore(Work *w, cudaStream_t stream)
+PetscErrorCode Restore_RRBCG(Work *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if (w->used == w->F->used) PetscFunctionReturn(PETSC_SUCCESS);
@@ -438,23 +438,23 @@ PetscErrorCode Restore(Work *w, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode LaunchProduct(Work *w, bool early, cudaStream_t stream)
+PetscErrorCode LaunchProduct_RRBCG(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(
-    LaunchEarly(early, w->v.singular ? MultiplySchur<true> : MultiplySchur<false>, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, w->v.singular ? MultiplySchur<true> : MultiplySchur<false>, Blocks_RRBCG(w, kMostOnChip), kRRBTile,
+                        stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode LaunchIteration(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchProduct(w, early, stream));
+  PetscCall(LaunchProduct_RRBCG(w, early, stream));
   PetscCall(LaunchPreconditioner<true>(w, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode LaunchIterations(Work *w, bool early, cudaStream_t stream)
+PetscErrorCode LaunchIterations_RRBCG(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   for (int k = 0; k < kIterations; k++) PetscCall(LaunchIteration(w, early, stream));
@@ -484,7 +484,8 @@ PetscErrorCode DropOldGraph(Work *w)
 PetscErrorCode CaptureIterations(Work *w)
 {
   PetscFunctionBegin;
-  PetscCall(CaptureGraph(&w->aside, [w](cudaStream_t stream) { return LaunchIterations(w, w->F->early, stream); }, &w->graph));
+  PetscCall(
+    CaptureGraph(&w->aside, [w](cudaStream_t stream) { return LaunchIterations_RRBCG(w, w->F->early, stream); }, &w->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -509,7 +510,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   PetscCall(ProcessorCount(&w->processors));
   w->F     = F;
   w->tiles = RRBTiles(g);
-  if (w->partial.size() != 4 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks(w)));
+  if (w->partial.size() != 4 * (size_t)Blocks_RRBCG(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks_RRBCG(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
@@ -554,7 +555,7 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   PetscCall(DeviceGetStream(&stream));
   s.stage = kCGStarting;
   PetscCall(w->mailbox.Begin(s, CGTest{}, stream));
-  EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
+  EliminateRed<<<Blocks_RRBCG(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscCall(LaunchPreconditioner<false>(w, w->F->early, stream));
   w->used = ++w->F->used;
@@ -574,7 +575,7 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   s.stage = kCGRunning;
   s.beta  = beta;
   PetscCall(w->mailbox.Begin(s, *test, stream));
-  PetscCall(Restore(w, stream));
+  PetscCall(Restore_RRBCG(w, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -586,14 +587,14 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, LocalInt *coun
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  if (w->mailbox.idle()) PetscCall(Restore(w, stream));
+  if (w->mailbox.idle()) PetscCall(Restore_RRBCG(w, stream));
   PetscCall(w->mailbox.KeepAhead(step ? 1 : kCGInFlight, stream, [&]() {
     PetscFunctionBegin;
     if (step) {
       PetscCall(LaunchIteration(w, false, stream));
       PetscCall(w->mailbox.Post(false, stream));
     } else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
-    else PetscCall(LaunchIterations(w, w->F->early, stream));
+    else PetscCall(LaunchIterations_RRBCG(w, w->F->early, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   if (!step && !w->graph) PetscCall(CaptureIterations(w)); /* while the device works */
@@ -608,7 +609,7 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *work, const PetscScalar *r, PetscBo
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  SolveRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r, (bool)add, x);
+  SolveRed<<<Blocks_RRBCG(w), kRRBTile, 0, stream>>>(w->v, r, (bool)add, x);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -620,7 +621,7 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
 
   PetscFunctionBegin;
   PetscCall(DeviceGetStream(&stream));
-  StoreResidual<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
+  StoreResidual<<<Blocks_RRBCG(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -47,7 +47,7 @@ struct CUDSS {
 /* ----------------------------------------- the library ---------------------------------------- */
 
 template <typename Function>
-static PetscErrorCode Find(void *library, const char name[], Function **function)
+static PetscErrorCode Find_CUDSS(void *library, const char name[], Function **function)
 {
   PetscFunctionBegin;
   *function = (Function *)dlsym(library, name);
@@ -56,7 +56,7 @@ static PetscErrorCode Find(void *library, const char name[], Function **function
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Open(CUDSSLibrary *api)
+static PetscErrorCode Open_CUDSS(CUDSSLibrary *api)
 {
   const char *const asked   = std::getenv("FINEPC_CUDSS_LIBRARY");
   void             *library = dlopen(asked && *asked ? asked : "libcudss.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -69,27 +69,27 @@ static PetscErrorCode Open(CUDSSLibrary *api)
                "FINEPC_CUDSS_LIBRARY to the file nvidia/cu%d/lib/libcudss.so.%d that is then in Python's site-packages",
                cudss::kMajor, why ? why : "no reason is given", kCUDAMajor, kCUDAMajor, cudss::kMajor);
   }
-  PetscCall(Find(library, "cudssGetProperty", &api->get_property));
+  PetscCall(Find_CUDSS(library, "cudssGetProperty", &api->get_property));
   for (int property : {cudss::MAJOR, cudss::MINOR, cudss::PATCH})
     PetscCheck(api->get_property(property, &api->version[property]) == cudss::SUCCESS, PETSC_COMM_SELF, PETSC_ERR_LIB,
                "cuDSS does not give its version");
   PetscCheck(api->version[0] == cudss::kMajor, PETSC_COMM_SELF, PETSC_ERR_LIB,
              "This is cuDSS %d.%d.%d, but finepc works with version %d alone: \"pip install --upgrade nvidia-cudss-cu%d\"",
              api->version[0], api->version[1], api->version[2], cudss::kMajor, kCUDAMajor);
-  PetscCall(Find(library, "cudssCreate", &api->create));
-  PetscCall(Find(library, "cudssDestroy", &api->destroy));
-  PetscCall(Find(library, "cudssSetStream", &api->set_stream));
-  PetscCall(Find(library, "cudssSetThreadingLayer", &api->set_threading_layer));
-  PetscCall(Find(library, "cudssConfigCreate", &api->config_create));
-  PetscCall(Find(library, "cudssConfigDestroy", &api->config_destroy));
-  PetscCall(Find(library, "cudssConfigSet", &api->config_set));
-  PetscCall(Find(library, "cudssDataCreate", &api->data_create));
-  PetscCall(Find(library, "cudssDataDestroy", &api->data_destroy));
-  PetscCall(Find(library, "cudssDataGet", &api->data_get));
-  PetscCall(Find(library, "cudssExecute", &api->execute));
-  PetscCall(Find(library, "cudssMatrixCreateDn", &api->matrix_create_dn));
-  PetscCall(Find(library, "cudssMatrixCreateCsr", &api->matrix_create_csr));
-  PetscCall(Find(library, "cudssMatrixDestroy", &api->matrix_destroy));
+  PetscCall(Find_CUDSS(library, "cudssCreate", &api->create));
+  PetscCall(Find_CUDSS(library, "cudssDestroy", &api->destroy));
+  PetscCall(Find_CUDSS(library, "cudssSetStream", &api->set_stream));
+  PetscCall(Find_CUDSS(library, "cudssSetThreadingLayer", &api->set_threading_layer));
+  PetscCall(Find_CUDSS(library, "cudssConfigCreate", &api->config_create));
+  PetscCall(Find_CUDSS(library, "cudssConfigDestroy", &api->config_destroy));
+  PetscCall(Find_CUDSS(library, "cudssConfigSet", &api->config_set));
+  PetscCall(Find_CUDSS(library, "cudssDataCreate", &api->data_create));
+  PetscCall(Find_CUDSS(library, "cudssDataDestroy", &api->data_destroy));
+  PetscCall(Find_CUDSS(library, "cudssDataGet", &api->data_get));
+  PetscCall(Find_CUDSS(library, "cudssExecute", &api->execute));
+  PetscCall(Find_CUDSS(library, "cudssMatrixCreateDn", &api->matrix_create_dn));
+  PetscCall(Find_CUDSS(library, "cudssMatrixCreateCsr", &api->matrix_create_csr));
+  PetscCall(Find_CUDSS(library, "cudssMatrixDestroy", &api->matrix_destroy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -122,7 +122,7 @@ static PetscErrorCode Check_CUDSS(int status, const char doing[])
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-static PetscErrorCode Set(CUDSS *solver, int parameter, int value, const char doing[])
+static PetscErrorCode Set_CUDSS(CUDSS *solver, int parameter, int value, const char doing[])
 {
   PetscFunctionBegin;
   PetscCall(Check_CUDSS(solver->api.config_set(solver->config, parameter, &value, sizeof(value)), doing));
@@ -134,7 +134,7 @@ static PetscErrorCode Prepare_CUDSS(CUDSS *solver)
   const CUDSSLibrary &api = solver->api;
 
   PetscFunctionBegin;
-  PetscCall(Open(&solver->api));
+  PetscCall(Open_CUDSS(&solver->api));
   PetscCall(DeviceInitialize()); /* which chooses the GPU of the rank */
   PetscCall(Check_CUDSS(api.create(&solver->handle), "be initialized"));
   if (std::getenv("CUDSS_THREADING_LIB")) /* which cuDSS reads */
@@ -157,19 +157,19 @@ PetscErrorCode CUDSSCreate_CUDA(CUDSS **solver)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Configure(CUDSS *solver, const CUDSSParams &params)
+static PetscErrorCode Configure_CUDSS(CUDSS *solver, const CUDSSParams &params)
 {
   PetscFunctionBegin;
-  PetscCall(Set(solver, cudss::REORDERING_ALG, params.reorder_alg, "take -mat_cudss_reorder_alg"));
-  PetscCall(Set(solver, cudss::PIVOT_TYPE, params.pivot_type, "take -mat_cudss_pivot_type"));
-  PetscCall(Set(solver, cudss::IR_N_STEPS, params.ir_n_steps, "take -mat_cudss_ir_n_steps"));
-  PetscCall(Set(solver, cudss::DETERMINISTIC_MODE, params.deterministic, "take -mat_cudss_deterministic"));
-  PetscCall(Set(solver, cudss::HYBRID_MEMORY_MODE, params.hybrid_memory, "take -mat_cudss_hybrid_memory"));
+  PetscCall(Set_CUDSS(solver, cudss::REORDERING_ALG, params.reorder_alg, "take -mat_cudss_reorder_alg"));
+  PetscCall(Set_CUDSS(solver, cudss::PIVOT_TYPE, params.pivot_type, "take -mat_cudss_pivot_type"));
+  PetscCall(Set_CUDSS(solver, cudss::IR_N_STEPS, params.ir_n_steps, "take -mat_cudss_ir_n_steps"));
+  PetscCall(Set_CUDSS(solver, cudss::DETERMINISTIC_MODE, params.deterministic, "take -mat_cudss_deterministic"));
+  PetscCall(Set_CUDSS(solver, cudss::HYBRID_MEMORY_MODE, params.hybrid_memory, "take -mat_cudss_hybrid_memory"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Forgets what was analysed, and frees the memory. */
-static PetscErrorCode Reset(CUDSS *solver)
+static PetscErrorCode Reset_CUDSS(CUDSS *solver)
 {
   PetscFunctionBegin;
   if (solver->matrix) PetscCall(Check_CUDSS(solver->api.matrix_destroy(solver->matrix), "destroy a matrix"));
@@ -185,7 +185,7 @@ PetscErrorCode CUDSSDestroy_CUDA(CUDSS **solver)
 {
   PetscFunctionBegin;
   if (!*solver) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Reset(*solver));
+  PetscCall(Reset_CUDSS(*solver));
   if ((*solver)->config) PetscCall(Check_CUDSS((*solver)->api.config_destroy((*solver)->config), "destroy a configuration"));
   if ((*solver)->handle) PetscCall(Check_CUDSS((*solver)->api.destroy((*solver)->handle), "be finalized"));
   delete *solver;
@@ -196,8 +196,8 @@ PetscErrorCode CUDSSDestroy_CUDA(CUDSS **solver)
 /* --------------------------------------- factorization ---------------------------------------- */
 
 /* A phase with vectors that begin at b and x, which only a solve reads and writes. */
-static PetscErrorCode Execute(CUDSS *solver, int phase, LocalInt columns, const PetscScalar *b, LocalInt ldb, PetscScalar *x,
-                              LocalInt ldx, int *status)
+static PetscErrorCode Execute_CUDSS(CUDSS *solver, int phase, LocalInt columns, const PetscScalar *b, LocalInt ldb, PetscScalar *x,
+                                    LocalInt ldx, int *status)
 {
   const CUDSSLibrary &api = solver->api;
   const LocalInt      n   = solver->A.rows;
@@ -239,7 +239,7 @@ static PetscErrorCode OutOfMemory(CUDSS *solver, CUDSSStats *stats)
   (void)cudaGetLastError();
   stats->error = MAT_FACTOR_OUTMEMORY;
   PetscCall(DeviceFreeBytes_CUDA(&stats->left));
-  PetscCall(Reset(solver));
+  PetscCall(Reset_CUDSS(solver));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -253,8 +253,8 @@ PetscErrorCode CUDSSAnalyse_CUDA(CUDSS *solver, CUDSSKind kind, const CUDSSParam
 
   PetscFunctionBegin;
   *stats = CUDSSStats{};
-  PetscCall(Reset(solver));
-  PetscCall(Configure(solver, *params));
+  PetscCall(Reset_CUDSS(solver));
+  PetscCall(Configure_CUDSS(solver, *params));
   solver->kind          = kind;
   solver->deterministic = params->deterministic;
   PetscCall(CSRCreate(A->n, A->n, A->nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, &solver->A));
@@ -268,7 +268,7 @@ PetscErrorCode CUDSSAnalyse_CUDA(CUDSS *solver, CUDSSKind kind, const CUDSSParam
     Check_CUDSS(api.matrix_create_csr(&solver->matrix, A->n, A->n, A->nnz, copy->i, nullptr, copy->j, copy->a, cudss::kInt32,
                                       cudss::kInt32, cudss::kReal64, type, full ? cudss::FULL : cudss::UPPER, cudss::kBaseZero),
                 "take a matrix"));
-  PetscCall(Execute(solver, cudss::ANALYSIS, 1, nullptr, A->n, nullptr, A->n, &status));
+  PetscCall(Execute_CUDSS(solver, cudss::ANALYSIS, 1, nullptr, A->n, nullptr, A->n, &status));
   if (status == cudss::ALLOC_FAILED) PetscCall(OutOfMemory(solver, stats));
   else {
     PetscCall(Check_CUDSS(status, "analyse the matrix"));
@@ -292,7 +292,7 @@ PetscErrorCode CUDSSFactor_CUDA(CUDSS *solver, const CSRView *A, CUDSSStats *sta
   PetscCall(ArrayCopy_CUDA(solver->A.a, A->a, A->nnz * sizeof(*A->a), PETSC_MEMTYPE_CUDA, A->where));
   const int phase  = solver->factored ? cudss::REFACTORIZATION : cudss::FACTORIZATION;
   solver->factored = false;
-  PetscCall(Execute(solver, phase, 1, nullptr, n, nullptr, n, &status));
+  PetscCall(Execute_CUDSS(solver, phase, 1, nullptr, n, nullptr, n, &status));
   if (status == cudss::ALLOC_FAILED) {
     PetscCall(OutOfMemory(solver, stats));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -312,7 +312,7 @@ PetscErrorCode CUDSSFactor_CUDA(CUDSS *solver, const CSRView *A, CUDSSStats *sta
 /* ------------------------------------------- solve -------------------------------------------- */
 
 /* Vectors of the host pass through device memory, where they lie one behind the other. */
-static PetscErrorCode Stage(LocalInt n, LocalInt columns, Buffer<PetscScalar> *staged)
+static PetscErrorCode Stage_CUDSS(LocalInt n, LocalInt columns, Buffer<PetscScalar> *staged)
 {
   const size_t size = (size_t)n * columns;
 
@@ -337,20 +337,20 @@ PetscErrorCode CUDSSSolve_CUDA(CUDSS *solver, PetscBool transposed, LocalInt col
   if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(solver->factored, PETSC_COMM_SELF, PETSC_ERR_ORDER, "There is no factor of cuDSS: its factorization has failed");
   if (!PetscMemTypeDevice(B.where)) {
-    PetscCall(Stage(n, columns, &solver->b));
+    PetscCall(Stage_CUDSS(n, columns, &solver->b));
     for (LocalInt c = 0; c < columns; c++)
       PetscCall(ArrayCopy_CUDA(solver->b.data() + (size_t)c * n, B.a + (size_t)c * B.ld, bytes, PETSC_MEMTYPE_CUDA, B.where));
     b    = solver->b.data();
     b_ld = n;
   }
   if (!PetscMemTypeDevice(X.where)) {
-    PetscCall(Stage(n, columns, &solver->x));
+    PetscCall(Stage_CUDSS(n, columns, &solver->x));
     x    = solver->x.data();
     x_ld = n;
   }
-  PetscCall(Set(solver, cudss::SOLVE_MODE, turn, "solve with the transpose"));
+  PetscCall(Set_CUDSS(solver, cudss::SOLVE_MODE, turn, "solve with the transpose"));
   for (LocalInt c = 0; c < columns; c += step) {
-    PetscCall(Execute(solver, cudss::SOLVE, step, b + (size_t)c * b_ld, b_ld, x + (size_t)c * x_ld, x_ld, &status));
+    PetscCall(Execute_CUDSS(solver, cudss::SOLVE, step, b + (size_t)c * b_ld, b_ld, x + (size_t)c * x_ld, x_ld, &status));
     PetscCall(Check_CUDSS(status, "solve a system"));
   }
   if (!PetscMemTypeDevice(X.where))

@@ -154,7 +154,7 @@ const Library &TheLibrary()
 }
 
 /* What NCCL says about a result that is no success. */
-void Describe(ncclResult_t result, ncclComm_t comm, char text[])
+void Describe_NCCL(ncclResult_t result, ncclComm_t comm, char text[])
 {
   const Library &library = TheLibrary();
   const char    *more    = library.get_last_error(comm);
@@ -162,13 +162,13 @@ void Describe(ncclResult_t result, ncclComm_t comm, char text[])
                 more && *more ? more : "");
 }
 
-PetscErrorCode Check(ncclResult_t result, const NCCL *nccl)
+PetscErrorCode Check_NCCL(ncclResult_t result, const NCCL *nccl)
 {
   char text[kNCCLText];
 
   PetscFunctionBegin;
   if (result == ncclSuccess) PetscFunctionReturn(PETSC_SUCCESS);
-  Describe(result, nccl->comm, text);
+  Describe_NCCL(result, nccl->comm, text);
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "%s", text);
 }
 
@@ -283,7 +283,7 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[])
 
   PetscFunctionBegin;
   const ncclResult_t result = TheLibrary().get_unique_id(&made);
-  if (result != ncclSuccess) Describe(result, nullptr, why);
+  if (result != ncclSuccess) Describe_NCCL(result, nullptr, why);
   else std::memcpy(id, made.internal, kNCCLId);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -324,7 +324,7 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
   std::memcpy(common.internal, id, kNCCLId);
   const ncclResult_t result = InitRank(common, size, rank, &nccl->comm);
   if (result != ncclSuccess) {
-    Describe(result, nullptr, why);
+    Describe_NCCL(result, nullptr, why);
     nccl->comm = nullptr; /* a communicator that was not made is not destroyed */
     (void)cudaGetLastError();
   } else if (!AllocatePeers(nccl, sharing, size))
@@ -388,9 +388,9 @@ PetscErrorCode NCCLDisconnect_CUDA(NCCL *nccl)
   const Library &library = TheLibrary();
 
   if (nccl->sharing != NCCL_SHARES_WINDOWS) PetscFunctionReturn(PETSC_SUCCESS);
-  if (nccl->window) PetscCall(Check(library.window_deregister(nccl->comm, nccl->window), nccl));
+  if (nccl->window) PetscCall(Check_NCCL(library.window_deregister(nccl->comm, nccl->window), nccl));
   nccl->window = nullptr;
-  if (nccl->memory) PetscCall(Check(library.mem_free(nccl->memory), nccl));
+  if (nccl->memory) PetscCall(Check_NCCL(library.mem_free(nccl->memory), nccl));
   nccl->memory = nullptr;
   #endif
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -403,7 +403,7 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
   if (!(*nccl)->held) {
     const bool ipc = (*nccl)->sharing == NCCL_SHARES_IPC, window = !ipc && (*nccl)->peers.ranks;
     if (ipc || ((*nccl)->comm && (all || !window))) PetscCall(NCCLDisconnect_CUDA(*nccl));
-    if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
+    if ((*nccl)->comm) PetscCall(Check_NCCL((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
     if (ipc && (*nccl)->comm && all) (void)cudaFree((*nccl)->memory); /* the others, too, have closed it, unless one has failed */
     (void)cudaGetLastError();
     delete *nccl;
@@ -479,7 +479,7 @@ PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cu
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(Check(TheLibrary().all_reduce(from, to, (size_t)count, ncclDouble, ncclSum, nccl->comm, stream), nccl));
+  PetscCall(Check_NCCL(TheLibrary().all_reduce(from, to, (size_t)count, ncclDouble, ncclSum, nccl->comm, stream), nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -491,7 +491,7 @@ PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to,
 
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
-  PetscCall(Check(library.group_start(), nccl));
+  PetscCall(Check_NCCL(library.group_start(), nccl));
   for (const Neighbours::Part &part : from)
     if (result == ncclSuccess)
       result = library.recv((char *)received + part.begin * bytes, (part.end - part.begin) * bytes, ncclChar, part.rank, nccl->comm,
@@ -501,8 +501,8 @@ PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to,
       result = library.send((const char *)packed + part.begin * bytes, (part.end - part.begin) * bytes, ncclChar, part.rank,
                             nccl->comm, stream);
   const ncclResult_t ended = library.group_end(); /* a group ends also where one of its calls has failed */
-  PetscCall(Check(result, nccl));
-  PetscCall(Check(ended, nccl));
+  PetscCall(Check_NCCL(result, nccl));
+  PetscCall(Check_NCCL(ended, nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -514,12 +514,12 @@ PetscErrorCode NCCLDeliver_CUDA(NCCL *nccl, const std::vector<NCCLMessages> &arr
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(Check(TheLibrary().group_start(), nccl));
+  PetscCall(Check_NCCL(TheLibrary().group_start(), nccl));
   for (const NCCLMessages &array : arrays)
     if (!code) code = NCCLExchange(nccl, array.to, array.sent, array.from, array.received, array.bytes, stream);
   const ncclResult_t ended = TheLibrary().group_end();
   PetscCall(code);
-  PetscCall(Check(ended, nccl));
+  PetscCall(Check_NCCL(ended, nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -550,7 +550,7 @@ static PetscErrorCode NameMissing(const RankPeers &peers, std::string *names)
    NCCL ends its kernels at once then, but in the same call it waits for graphs that have operations of the communicator, which
    their solver destroys later: so that another thread makes the call.
 */
-static PetscErrorCode Abort(NCCL *nccl)
+static PetscErrorCode Abort_NCCL(NCCL *nccl)
 {
   int device;
 
@@ -578,7 +578,7 @@ static PetscErrorCode GiveUp(NCCL *nccl, std::string *missing)
     PetscCall(NameMissing(nccl->peers, missing));
     PetscCall(GiveUpWords(nccl->peers.own, PeerWords(nccl->peers.ranks), stream)); /* while the others' memory can be written to */
   }
-  PetscCall(Abort(nccl));
+  PetscCall(Abort_NCCL(nccl));
   PetscCall(AwaitStream(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -601,7 +601,7 @@ PetscErrorCode NCCLCheck_CUDA(NCCL *nccl, double waited)
   const ncclResult_t asked = TheLibrary().comm_get_async_error(nccl->comm, &result);
   if (asked != ncclSuccess) result = asked;
   if (result == ncclSuccess || result == ncclInProgress) PetscFunctionReturn(PETSC_SUCCESS);
-  Describe(result, nccl->comm, text);
+  Describe_NCCL(result, nccl->comm, text);
   PetscCall(GiveUp(nccl, &missing));
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "An exchange between ranks has failed. %s", text);
 }

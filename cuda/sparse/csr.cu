@@ -296,7 +296,7 @@ PetscErrorCode SortLongRows(const CSR &G, CSR &Gt, cudaStream_t stream)
 
 /* The pattern and values of Gt, whose sorted rows do not depend on the order in which the entries were filled in. */
 template <typename S>
-PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
+PetscErrorCode Transpose_CSR(const CSR &G, CSR &Gt, cudaStream_t stream)
 {
   const LocalInt rows       = Gt.rows;
   const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
@@ -406,8 +406,8 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
   if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
   if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(LocalInt), stream));
   else if (!keep) {
-    if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
-    else PetscCall(Transpose<double>(*G, *Gt, stream));
+    if (G->precision == FINEPC_SINGLE) PetscCall(Transpose_CSR<float>(*G, *Gt, stream));
+    else PetscCall(Transpose_CSR<double>(*G, *Gt, stream));
   } else if (G->precision == FINEPC_SINGLE) PetscCall(LaunchTransposeValues<float>(*G, *Gt, stream));
   else PetscCall(LaunchTransposeValues<double>(*G, *Gt, stream));
   PetscFunctionReturn(PETSC_SUCCESS);

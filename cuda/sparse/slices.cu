@@ -171,7 +171,7 @@ __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
 }
 
 template <typename S, typename V>
-PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t stream)
+PetscErrorCode Fill_Slices(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t stream)
 {
   const int all = BlocksFor((long long)to.count * kWarpSize), blocks = sizeof(V) < sizeof(S) ? PetscMin(all, kFillBlocks) : all;
 
@@ -233,10 +233,10 @@ PetscErrorCode PlaceAndFill(const CSR &A, LocalInt steps, Slices *S, Misfit *mis
   entries.Place(&S->column, S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(LocalInt)));
   entries.Place(&S->value, S->entries * (S->single ? sizeof(float) : sizeof(double)));
   PetscCall(BindLayout(entries, &S->memory[1], &S->capacity[1]));
-  if (A.precision == FINEPC_SINGLE && S->single) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
-  else if (A.precision == FINEPC_SINGLE) PetscCall((Fill<float, double>(A, *S, misfit, stream)));
-  else if (S->single) PetscCall((Fill<double, float>(A, *S, misfit, stream)));
-  else PetscCall((Fill<double, double>(A, *S, misfit, stream)));
+  if (A.precision == FINEPC_SINGLE && S->single) PetscCall((Fill_Slices<float, float>(A, *S, misfit, stream)));
+  else if (A.precision == FINEPC_SINGLE) PetscCall((Fill_Slices<float, double>(A, *S, misfit, stream)));
+  else if (S->single) PetscCall((Fill_Slices<double, float>(A, *S, misfit, stream)));
+  else PetscCall((Fill_Slices<double, double>(A, *S, misfit, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

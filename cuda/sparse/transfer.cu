@@ -52,7 +52,7 @@ unsigned         reads       = 0;
 constexpr double kSpin       = 1e-3; /* seconds that the host looks for it, before it waits as CUDA has it */
 
 /* The processors that this process may use; those of other ranks are theirs where ranks are bound. */
-int Threads()
+int Threads_Transfer()
 {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) ? 1 : std::clamp(CPU_COUNT(&set), 1, kMostThreads);
@@ -249,7 +249,7 @@ bool IsPageable(const void *host)
 } // namespace
 
 /* The transfer of these arrays if it pays to make it by several threads, which there are then. */
-static PetscErrorCode Plan(int count, const ArrayTask task[], bool to_device, Transfer *transfer, bool *pays)
+static PetscErrorCode Plan_Transfer(int count, const ArrayTask task[], bool to_device, Transfer *transfer, bool *pays)
 {
   constexpr size_t kLarge = 4 * kPiece;
   size_t           bytes  = 0;
@@ -279,15 +279,15 @@ PetscErrorCode ArraysTransfer(int count, const ArrayTask task[], bool to_device,
   Transfer transfer;
 
   PetscFunctionBegin;
-  PetscCall(Plan(count, task, to_device, &transfer, done));
+  PetscCall(Plan_Transfer(count, task, to_device, &transfer, done));
   if (!*done) PetscFunctionReturn(PETSC_SUCCESS);
   transfer.stream = stream;
-  PetscCallCUDA(crew->Run(transfer, (int)std::min((size_t)Threads(), transfer.Count())));
+  PetscCallCUDA(crew->Run(transfer, (int)std::min((size_t)Threads_Transfer(), transfer.Count())));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* `second` waits for what the first stream has been given. */
-static PetscErrorCode Follow(cudaStream_t first, cudaStream_t second)
+static PetscErrorCode Follow_Transfer(cudaStream_t first, cudaStream_t second)
 {
   PetscFunctionBegin;
   PetscCallCUDA(cudaEventRecord(pieces.turn, first));
@@ -301,12 +301,12 @@ PetscErrorCode ArraysBegin(int count, const ArrayTask task[], cudaStream_t strea
 
   PetscFunctionBegin;
   PetscCall(ArraysAwait(stream));
-  PetscCall(Plan(count, task, true, &transfer, begun));
-  if (Threads() == 1) *begun = false; /* its threads would be in the way of the caller */
+  PetscCall(Plan_Transfer(count, task, true, &transfer, begun));
+  if (Threads_Transfer() == 1) *begun = false; /* its threads would be in the way of the caller */
   if (!*begun) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Follow(stream, pieces.aside)); /* the memory may have been in use before */
+  PetscCall(Follow_Transfer(stream, pieces.aside)); /* the memory may have been in use before */
   transfer.stream = pieces.aside;
-  *begun = pieces.begun = crew->Begin(transfer, (int)std::min((size_t)Threads(), transfer.Count()));
+  *begun = pieces.begun = crew->Begin(transfer, (int)std::min((size_t)Threads_Transfer(), transfer.Count()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -316,7 +316,7 @@ PetscErrorCode ArraysAwait(cudaStream_t stream)
   if (!pieces.begun) PetscFunctionReturn(PETSC_SUCCESS);
   pieces.begun            = false;
   const cudaError_t error = crew->Wait();
-  PetscCall(Follow(pieces.aside, stream)); /* what has been begun ends before the memory goes to somebody else */
+  PetscCall(Follow_Transfer(pieces.aside, stream)); /* what has been begun ends before the memory goes to somebody else */
   PetscCallCUDA(error);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

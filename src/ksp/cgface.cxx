@@ -58,7 +58,7 @@ PetscErrorCode CGSetReason(KSP ksp, CGStop stop, PetscInt its, PetscReal value)
 
 /* --------------------------- beyond the range of numbers, both ways --------------------------- */
 
-static PetscErrorCode Diverged(KSP ksp, KSPConvergedReason reason, const char why[])
+static PetscErrorCode Diverged_CGFace(KSP ksp, KSPConvergedReason reason, const char why[])
 {
   PetscFunctionBegin;
   ksp->reason = reason;
@@ -76,18 +76,18 @@ static PetscErrorCode CheckSolution(KSP ksp, Vec z)
   PetscCall(VecSet(z, 0));
   PetscCall(VecDot(ksp->vec_sol, z, &zero));
   if (zero != 0) { /* NaN, from an infinite entry */
-    PetscCall(Diverged(ksp, KSP_DIVERGED_NANORINF, "the solution overflows"));
+    PetscCall(Diverged_CGFace(ksp, KSP_DIVERGED_NANORINF, "the solution overflows"));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecNorm(ksp->vec_sol, NORM_INFINITY, &norm_x));
   if (norm_x >= std::numeric_limits<PetscReal>::min()) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecNorm(ksp->vec_rhs, NORM_INFINITY, &norm_b));
-  if (norm_b > 0) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the solution is too small for numbers"));
+  if (norm_b > 0) PetscCall(Diverged_CGFace(ksp, KSP_DIVERGED_BREAKDOWN, "the solution is too small for numbers"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Divides v by 2^exponent, so that its largest entry is about 1, unless it is zero. */
-static PetscErrorCode Normalize(Vec v, int *exponent, bool *zero)
+static PetscErrorCode Normalize_CGFace(Vec v, int *exponent, bool *zero)
 {
   PetscReal largest;
 
@@ -141,10 +141,10 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
   if (!range.left && !range.orthogonal) PetscFunctionReturn(PETSC_SUCCESS);
   if (range.left && range.stepped) PetscCall(CheckSolution(ksp, z));
   if (ksp->reason < 0 || (!by_norm && !range.orthogonal)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Normalize(r, &r_exponent, &zero_r));
+  PetscCall(Normalize_CGFace(r, &r_exponent, &zero_r));
   if (by_norm && ksp->normtype == KSP_NORM_UNPRECONDITIONED) PetscCall(VecCopy(r, z));
   else PetscCall(KSP_PCApply(ksp, r, z));
-  PetscCall(Normalize(z, &z_exponent, &zero));
+  PetscCall(Normalize_CGFace(z, &z_exponent, &zero));
   PetscCall(VecDot(square ? z : r, z, &dot));
   PetscCall(VecScale(r, std::ldexp(1., r_exponent)));
   const int exponent = 2 * r_exponent + (square ? 2 : 1) * z_exponent; /* the sum is dot 2^exponent */
@@ -152,9 +152,9 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
     const PetscReal norm = std::ldexp(PetscSqrtReal(std::ldexp(PetscAbsReal(dot), exponent % 2)), exponent / 2);
 
     if (norm > 1.001 * ksp->ttol)
-      PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
+      PetscCall(Diverged_CGFace(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
   } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
-    if (range.left) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
+    if (range.left) PetscCall(Diverged_CGFace(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
     else if (r_exponent > kVanished) PetscCall(CheckUnseen(ksp, r, z, true, true));
   } else if (!zero_r) PetscCall(CheckUnseen(ksp, r, z, zero, false));
   PetscFunctionReturn(PETSC_SUCCESS);

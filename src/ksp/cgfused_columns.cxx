@@ -114,7 +114,7 @@ static bool IsScaled(K *, long)
 }
 
 /* Whether the solve of a column has to come before the others: PCAUTO chooses a preconditioner where it sees norms. */
-static bool Learns(KSP ksp)
+static bool Learns_CGColumns(KSP ksp)
 {
   return PCLearns(ksp->pc) && ksp->normtype != KSP_NORM_NONE && ksp->converged != KSPConvergedSkip;
 }
@@ -141,7 +141,7 @@ static PetscErrorCode WhyNotTogether(KSP ksp, bool failed, FusedReason *why)
   else if (ksp->calc_sings) why->text = "eigenvalue estimates";
   else if (ksp->guess || ksp->guess_knoll) why->text = "a guess that KSPSolve() makes";
   else if (IsScaled(ksp, 0)) why->text = "a scaled system";
-  else if (Learns(ksp)) why->text = "the first solve with auto, which chooses a preconditioner";
+  else if (Learns_CGColumns(ksp)) why->text = "the first solve with auto, which chooses a preconditioner";
   else if (PCOnlyWatches(pc) && !ksp->guess_zero) why->text = "a guess, from which auto may have to begin again";
   else if (ksp->presolve || ksp->postsolve || ((pc->ops->presolve || pc->ops->postsolve) && !PCOnlyWatches(pc)))
     why->text = "what is to be done before or after each solve";
@@ -234,7 +234,7 @@ static PetscErrorCode SendColumn(Mat M, PetscInt c, PetscScalar *to)
 }
 
 /* Copies of the columns of B, and of X if there is a guess. */
-static PetscErrorCode SendColumns(KSP ksp, const CGFusedBatch &batch)
+static PetscErrorCode SendColumns_CGColumns(KSP ksp, const CGFusedBatch &batch)
 {
   const size_t bytes = batch.n * sizeof(PetscScalar);
 
@@ -378,7 +378,7 @@ static PetscErrorCode MakeRoom_CGColumns(KSP ksp, CGFusedBatch *batch, const CGC
   if (cg->copies.used) {
     batch->n = cg->copies.array_rows;
     PetscCall(ArrayCreate(2 * batch->count * (size_t)batch->n * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&batch->copies));
-    PetscCall(SendColumns(ksp, *batch));
+    PetscCall(SendColumns_CGColumns(ksp, *batch));
   }
   PetscCall(GetArrays(*batch, &v));
   PetscCall(RestoreArrays(*batch, &v));
@@ -621,7 +621,7 @@ static PetscErrorCode SolveBatches(KSP ksp, Mat B, Mat X, PetscInt columns, Pets
 {
   PetscFunctionBegin;
   for (PetscInt first = 0, last; first < columns; first = last) {
-    last               = PetscMin(first + (Learns(ksp) ? 1 : at_once), columns);
+    last               = PetscMin(first + (Learns_CGColumns(ksp) ? 1 : at_once), columns);
     const bool   whole = !first && last == columns;
     CGFusedBatch batch;
 

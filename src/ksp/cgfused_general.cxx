@@ -58,7 +58,7 @@ static PetscErrorCode Dots_CGFused(const HostSolve &cg, Vec z, Vec r, Vec s, Pet
 }
 
 /* x = x + a p, r = r - a w */
-static PetscErrorCode Step(const HostSolve &cg)
+static PetscErrorCode Step_CGFused(const HostSolve &cg)
 {
   const PetscScalar *p, *w;
   PetscScalar       *x, *r;
@@ -82,7 +82,7 @@ static PetscErrorCode Step(const HostSolve &cg)
 }
 
 /* p = z + b p, and with a single reduction w = s + b w */
-static PetscErrorCode Direction(const HostSolve &cg)
+static PetscErrorCode Direction_CGFused(const HostSolve &cg)
 {
   const PetscScalar *z, *s = nullptr;
   PetscScalar       *p, *w = nullptr;
@@ -107,7 +107,7 @@ static PetscErrorCode Direction(const HostSolve &cg)
 
 /* -------------------------------------- steps of a solve -------------------------------------- */
 
-static PetscErrorCode Create_CGFused(KSP ksp, HostSolve *cg)
+static PetscErrorCode CreateVectors_CGFused(KSP ksp, HostSolve *cg)
 {
   KSP_CGFused *const fused = (KSP_CGFused *)ksp->data;
   PetscBool          x_device;
@@ -195,7 +195,7 @@ static PetscErrorCode Precondition_CGFused(const HostSolve &cg, PetscReal sums[3
 }
 
 /* beta, and the norm after i iterations with all that follows from it; the KSP has a reason if iteration i is not to be made. */
-static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
+static PetscErrorCode Test_CGFused(HostSolve &cg, PetscInt i, const PetscReal sums[3])
 {
   const KSP       ksp     = cg.ksp;
   CGRange        &range   = ((KSP_CGFused *)ksp->data)->solve.range;
@@ -232,7 +232,7 @@ static PetscErrorCode NextDirection(HostSolve &cg, PetscInt i)
 {
   PetscFunctionBegin;
   if (i) cg.b = cg.beta / cg.beta_before;
-  if (i) PetscCall(Direction(cg));
+  if (i) PetscCall(Direction_CGFused(cg));
   else {
     PetscCall(VecCopy(cg.z, cg.p));
     if (cg.single) PetscCall(VecCopy(cg.s, cg.w));
@@ -322,18 +322,18 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp)
   PetscReal sums[3] = {};
 
   PetscFunctionBegin;
-  PetscCall(Create_CGFused(ksp, &cg));
+  PetscCall(CreateVectors_CGFused(ksp, &cg));
   if (cg.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   PetscCall(PetscObjectQueryFunction((PetscObject)PCActing(ksp->pc), kSizeQuery, &cg.set_size));
   if (cg.set_size) PetscCall(cg.set_size(PCActing(ksp->pc), -1)); /* the solve before may have set it */
   for (PetscInt i = 0;; i++) {
     PetscCall(Precondition_CGFused(cg, sums));
-    PetscCall(Test(cg, i, sums));
+    PetscCall(Test_CGFused(cg, i, sums));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(NextDirection(cg, i));
     PetscCall(StepLength(cg, i, sums));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(Step(cg));
+    PetscCall(Step_CGFused(cg));
   }
 }

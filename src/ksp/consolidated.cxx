@@ -70,7 +70,7 @@ PetscErrorCode KSPReset_Consolidated(KSPConsolidated *c)
 }
 
 /* Why the ranks do not solve together, whatever the preconditioner is; as far as this rank knows. */
-static const char *WhyNot(KSP ksp)
+static const char *WhyNot_Consolidated(KSP ksp)
 {
   if (ksp->transpose_solve) return "a transposed solve";
   if (ksp->calc_sings && FusedWhyOneByOne(ksp)) return "a monitor or a test may want singular values";
@@ -107,7 +107,7 @@ static PetscErrorCode FindPreconditioner(KSPConsolidated *c, PCConsolidated **in
   }
   const MatGroup *const used = *inner ? (*inner)->group : *own;
   if (!used || used->group.groups != c->group->group.groups) c->why = "the preconditioner is one of all ranks";
-  else c->why = WhyNot(c->outer); /* it may have failed */
+  else c->why = WhyNot_Consolidated(c->outer); /* it may have failed */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -358,7 +358,7 @@ static PetscErrorCode MakeRoomForEnding(const Ending *ending, PetscReal **norms,
 }
 
 /* All ranks see the iterations as if they had made them, unless they have followed them before. */
-static PetscErrorCode Follow(KSP ksp, KSPConsolidated *c, bool followed, Ending *ending, const PetscReal norms[])
+static PetscErrorCode Follow_Consolidated(KSP ksp, KSPConsolidated *c, bool followed, Ending *ending, const PetscReal norms[])
 {
   const RankGroup *const group = &c->group->group;
   PetscReal             *all   = nullptr;
@@ -430,7 +430,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     if (g) g->users++;
   }
   if (!g) PetscFunctionReturn(PETSC_SUCCESS);
-  c->why = *why_not ? why_not : WhyNot(ksp);
+  c->why = *why_not ? why_not : WhyNot_Consolidated(ksp);
   PetscCall(Agree_Consolidated(ksp, c));
   if (!*c->why) PetscCall(FindPreconditioner(c, &inner, &own));
   if (*c->why) PetscFunctionReturn(PETSC_SUCCESS);
@@ -459,7 +459,7 @@ PetscErrorCode KSPSolve_Consolidated(KSP ksp, KSPConsolidated *c, const char why
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(MatGroupTake(g, g->x, ksp->vec_sol));
-  PetscCall(Follow(ksp, c, talk, &ending, norms));
+  PetscCall(Follow_Consolidated(ksp, c, talk, &ending, norms));
   c->solved = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -350,7 +350,7 @@ CGNorm FusedNormOf(KSP ksp)
 }
 
 /* No solve makes as many iterations as a LocalInt can count. */
-static LocalInt Iterations(PetscInt count)
+static LocalInt Iterations_Fused(PetscInt count)
 {
   return (LocalInt)PetscMin(count, (PetscInt)LOCAL_INT_MAX);
 }
@@ -363,10 +363,10 @@ CGTest FusedTestOf(KSP ksp, PetscBool by_host)
   test.norm    = FusedNormOf(ksp);
   test.ttol    = test_default ? ksp->ttol : -1;
   test.dtol    = test_default ? ksp->divtol * ksp->rnorm0 : std::numeric_limits<PetscReal>::infinity();
-  test.min_it  = Iterations(KSPMinimumIterationsOf(ksp));
-  test.chknorm = Iterations(ksp->chknorm);
-  test.last    = Iterations(all_converge ? ksp->max_it : PETSC_INT_MAX);
-  test.max_it  = Iterations(ksp->max_it);
+  test.min_it  = Iterations_Fused(KSPMinimumIterationsOf(ksp));
+  test.chknorm = Iterations_Fused(ksp->chknorm);
+  test.last    = Iterations_Fused(all_converge ? ksp->max_it : PETSC_INT_MAX);
+  test.max_it  = Iterations_Fused(ksp->max_it);
   return test;
 }
 

@@ -143,7 +143,8 @@ const OptionTable<KSP> KSP_GMRESFused::options{"KSP GMRESFused options", kOption
 /* ------------------------------------------ estimates ----------------------------------------- */
 
 /* The first `n` rows and columns of a matrix of the last cycle. With `triangle` what is below the diagonal is zero. */
-static void Leading(const GMRESSmall &small, const std::vector<PetscReal> &from, LocalInt n, bool triangle, PetscScalar *to)
+static void Leading_GMRESFused(const GMRESSmall &small, const std::vector<PetscReal> &from, LocalInt n, bool triangle,
+                               PetscScalar *to)
 {
   for (LocalInt j = 0; j < n; j++)
     for (LocalInt k = 0; k < n; k++)
@@ -170,7 +171,7 @@ static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, P
   *neig = n;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc5((size_t)n * n, &H, 5 * n, &work, n, &re, n, &im, n, &order));
-  Leading(g->cycle.small, g->cycle.small.H, n, false, H);
+  Leading_GMRESFused(g->cycle.small, g->cycle.small.H, n, false, H);
   PetscCall(PetscBLASIntCast(n, &bn));
   PetscCall(PetscBLASIntCast(5 * n, &lwork));
   PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
@@ -204,7 +205,7 @@ static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscR
   *emax = *emin = 1;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc3((size_t)n * n, &R, 5 * n, &work, n, &values));
-  Leading(g->cycle.small, g->cycle.small.R, n, true, R);
+  Leading_GMRESFused(g->cycle.small, g->cycle.small.R, n, true, R);
   PetscCall(PetscBLASIntCast(n, &bn));
   PetscCall(PetscBLASIntCast(5 * n, &lwork));
   PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));

@@ -80,7 +80,7 @@ PetscErrorCode GMRESFusedNeedMemory(KSP ksp, PetscBool device)
 /* ----------------------------------------- the solution --------------------------------------- */
 
 /* t = the correction of the cycle that is under way. False if the small matrix is singular. */
-static PetscErrorCode Correction(KSP ksp, Vec t, bool *found)
+static PetscErrorCode Correction_GMRESFused(KSP ksp, Vec t, bool *found)
 {
   KSP_GMRESFused   *g     = (KSP_GMRESFused *)ksp->data;
   const GMRESBasis *basis = &g->basis[g->preconditioner.keeps ? GMRES_Z : GMRES_U];
@@ -127,7 +127,7 @@ PetscErrorCode GMRESFusedBuildSolution(KSP ksp, Vec x)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const Vec t = ksp->work[1];
-  PetscCall(Correction(ksp, t, &found));
+  PetscCall(Correction_GMRESFused(ksp, t, &found));
   if (!found) {
     ksp->reason = KSP_DIVERGED_BREAKDOWN;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -149,7 +149,7 @@ PetscErrorCode GMRESFusedShow(KSP ksp, PetscReal norm)
 }
 
 /* From the next cycle on, which begins with this norm, the vectors M u_k are kept, if they can be. */
-static PetscErrorCode Keep(KSP ksp, PetscReal norm, bool *can)
+static PetscErrorCode Keep_GMRESFused(KSP ksp, PetscReal norm, bool *can)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
@@ -171,7 +171,7 @@ PetscErrorCode GMRESFusedMissed(KSP ksp, PetscReal norm)
   PetscFunctionBegin;
   PetscCall(PetscInfo(ksp, "the norm of the residual is %g, but %g by the recurrence of the cycle, which began with %g\n",
                       (double)norm, (double)ksp->rnorm, (double)g->cycle.norm));
-  PetscCall(Keep(ksp, norm, &keeps));
+  PetscCall(Keep_GMRESFused(ksp, norm, &keeps));
   if (keeps) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(
     !ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,
@@ -186,7 +186,7 @@ PetscErrorCode GMRESFusedMissed(KSP ksp, PetscReal norm)
    A cycle has claimed an end with a norm, but its residual has another one, with which the test goes on. Before the cycle there was
    a third one.
 */
-static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal claimed, PetscReal before, PetscReal norm)
+static PetscErrorCode Refuted_GMRESFused(KSP ksp, KSPConvergedReason claim, PetscReal claimed, PetscReal before, PetscReal norm)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
   bool            rounding, keeps;
@@ -200,7 +200,7 @@ static PetscErrorCode Refuted(KSP ksp, KSPConvergedReason claim, PetscReal claim
   g->counts.refuted++;
   if (ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   else if (norm > kGMRESStalls * before) PetscCall(GMRESFusedMissed(ksp, norm));
-  else if (norm > kGMRESRefines * before) PetscCall(Keep(ksp, norm, &keeps));
+  else if (norm > kGMRESRefines * before) PetscCall(Keep_GMRESFused(ksp, norm, &keeps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -236,7 +236,7 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall((*ksp->converged)(ksp, ksp->its, norm, &ksp->reason, ksp->cnvP));
-  if (!ksp->reason && claim) PetscCall(Refuted(ksp, claim, claimed, before, norm));
+  if (!ksp->reason && claim) PetscCall(Refuted_GMRESFused(ksp, claim, claimed, before, norm));
   if (!ksp->reason && ksp->its >= ksp->max_it) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -45,7 +45,8 @@ static PetscErrorCode Dots_GMRESFused(const GMRESSolve &s, LocalInt count, Local
 }
 
 /* The new vectors from u_count on, the last one in p, and the squares of their norms over all ranks where `squares` is not null. */
-static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const GMRESProjection &from, const Vec w[], PetscReal squares[])
+static PetscErrorCode Update_GMRESFused(const GMRESSolve &s, LocalInt count, const GMRESProjection &from, const Vec w[],
+                                        PetscReal squares[])
 {
   const GMRESBasis  *u    = &s.g->basis[GMRES_U];
   const LocalInt     last = from.products - 1;
@@ -74,7 +75,7 @@ static PetscErrorCode Update(const GMRESSolve &s, LocalInt count, const GMRESPro
 }
 
 /* x = s x, and vector k of the basis becomes x. */
-static PetscErrorCode Store(const GMRESSolve &s, int basis, LocalInt k, PetscReal scale, Vec x)
+static PetscErrorCode Store_GMRESFused(const GMRESSolve &s, int basis, LocalInt k, PetscReal scale, Vec x)
 {
   PetscScalar *array;
 
@@ -87,7 +88,7 @@ static PetscErrorCode Store(const GMRESSolve &s, int basis, LocalInt k, PetscRea
 
 /* ------------------------------------- steps of a solve --------------------------------------- */
 
-static PetscErrorCode Create_GMRESFused(KSP ksp, GMRESSolve *s)
+static PetscErrorCode SetVectors_GMRESFused(KSP ksp, GMRESSolve *s)
 {
   PetscFunctionBegin;
   s->ksp = ksp;
@@ -111,7 +112,7 @@ static PetscErrorCode Multiply_GMRESFused(const GMRESSolve &s, LocalInt j, Local
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(KSP_PCApply(s.ksp, s.p, s.t));
-  PetscCall(Store(s, GMRES_Z, j, 1, s.t));
+  PetscCall(Store_GMRESFused(s, GMRES_Z, j, 1, s.t));
   PetscCall(PCGetOperators(s.ksp->pc, &A, nullptr));
   PetscCall(KSP_MatMult(s.ksp, A, s.t, s.w[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -184,14 +185,14 @@ static PetscErrorCode Orthogonalize_GMRESFused(const GMRESSolve &s, LocalInt j, 
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   const bool refine   = NeedsRefinement(s.ksp, made.square[0], made.ww[0]); /* there is one product then */
   bool       accurate = AreAccurate(made);
-  PetscCall(Update(s, j + 1, made, w, refine || accurate ? nullptr : squares));
+  PetscCall(Update_GMRESFused(s, j + 1, made, w, refine || accurate ? nullptr : squares));
   if (refine) {
     GMRESProjection &more = g->cycle.again;
     g->counts.refined++;
     PetscCall(Project_GMRESFused(s, j, 1, 1, &s.p, &more));
     if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
     accurate = AreAccurate(more);
-    PetscCall(Update(s, j + 1, more, &s.p, accurate ? nullptr : squares));
+    PetscCall(Update_GMRESFused(s, j + 1, more, &s.p, accurate ? nullptr : squares));
     for (LocalInt k = 0; k <= j; k++) made.c[0][k] += more.c[0][k] / made.scale[0];
     made.scale[0] *= more.scale[0];
   }
@@ -203,7 +204,7 @@ static PetscErrorCode Orthogonalize_GMRESFused(const GMRESSolve &s, LocalInt j, 
 /* ----------------------------------------- the solve ------------------------------------------ */
 
 /* Begins a cycle with the residual in p: the tests, and u_0. */
-static PetscErrorCode Begin_GMRESFused(const GMRESSolve &s)
+static PetscErrorCode BeginCycle_GMRESFused(const GMRESSolve &s)
 {
   PetscReal norm;
 
@@ -211,7 +212,7 @@ static PetscErrorCode Begin_GMRESFused(const GMRESSolve &s)
   PetscCall(VecNorm(s.p, NORM_2, &norm));
   PetscCall(GMRESFusedTestStart(s.ksp, norm));
   if (s.ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Store(s, GMRES_U, 0, 1 / norm, s.p));
+  PetscCall(Store_GMRESFused(s, GMRES_U, 0, 1 / norm, s.p));
   GMRESSmallBegin(&s.g->cycle.small, norm);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -241,7 +242,7 @@ static PetscErrorCode EndIteration(const GMRESSolve &s, LocalInt j, LocalInt num
 }
 
 /* The iterations of a step from u_j on. */
-static PetscErrorCode Iterate_GMRESFused(const GMRESSolve &s, LocalInt j)
+static PetscErrorCode IterateOnce_GMRESFused(const GMRESSolve &s, LocalInt j)
 {
   KSP             ksp      = s.ksp;
   KSP_GMRESFused *g        = s.g;
@@ -261,18 +262,18 @@ static PetscErrorCode Iterate_GMRESFused(const GMRESSolve &s, LocalInt j)
 }
 
 /* A cycle, from the residual in p to the solution. */
-static PetscErrorCode Cycle(const GMRESSolve &s)
+static PetscErrorCode Cycle_GMRESFused(const GMRESSolve &s)
 {
   KSP             ksp = s.ksp;
   KSP_GMRESFused *g   = s.g;
   const PetscInt  its = ksp->its;
 
   PetscFunctionBegin;
-  PetscCall(Begin_GMRESFused(s));
+  PetscCall(BeginCycle_GMRESFused(s));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   while (!ksp->reason && !g->cycle.cut && g->cycle.columns < g->cycle.small.restart && ksp->its < ksp->max_it) {
     if (g->cycle.columns) PetscCall(GMRESFusedShow(ksp, ksp->rnorm));
-    PetscCall(Iterate_GMRESFused(s, g->cycle.columns));
+    PetscCall(IterateOnce_GMRESFused(s, g->cycle.columns));
   }
   const bool               left   = GMRESFusedLeaveToTrueNorm(ksp);
   const KSPConvergedReason reason = ksp->reason;
@@ -291,13 +292,13 @@ PetscErrorCode GMRESFusedSolveByHost(KSP ksp)
   GMRESSolve      s;
 
   PetscFunctionBegin;
-  PetscCall(Create_GMRESFused(ksp, &s));
+  PetscCall(SetVectors_GMRESFused(ksp, &s));
   PetscCall(GMRESFusedNeedMemory(ksp, s.device));
   if (s.device) PetscCall(FusedCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   if (ksp->its) ksp->guess_zero = PETSC_FALSE; /* the GPU has made the iterations until now */
   do {
     PetscCall(KSPInitialResidual(ksp, ksp->vec_sol, s.t, s.w[0], s.p, ksp->vec_rhs));
-    PetscCall(Cycle(s));
+    PetscCall(Cycle_GMRESFused(s));
     ksp->guess_zero = PETSC_FALSE; /* from the second cycle on there is a guess */
   } while (!ksp->reason);
   ksp->guess_zero = guess_zero;

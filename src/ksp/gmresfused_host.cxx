@@ -18,7 +18,8 @@ static PetscErrorCode WithPrecision(const GMRESBasis *basis, F f)
 }
 
 /* y [count] = U^T x, by BLAS in double precision */
-static PetscErrorCode Products(const GMRESBasis *basis, const double *u, LocalInt count, const PetscScalar *x, PetscReal y[])
+static PetscErrorCode Products_GMRESFused(const GMRESBasis *basis, const double *u, LocalInt count, const PetscScalar *x,
+                                          PetscReal y[])
 {
   const PetscBLASInt one = 1, n = basis->n, ld = basis->ld, columns = count;
   const PetscReal    factor = 1, nothing = 0;
@@ -30,7 +31,7 @@ static PetscErrorCode Products(const GMRESBasis *basis, const double *u, LocalIn
 }
 
 template <typename X>
-static PetscErrorCode Products(const GMRESBasis *basis, const float *u, LocalInt count, const X *x, PetscReal y[])
+static PetscErrorCode Products_GMRESFused(const GMRESBasis *basis, const float *u, LocalInt count, const X *x, PetscReal y[])
 {
   constexpr LocalInt kSums = 8; /* at a time, which the compiler keeps in wide registers */
 
@@ -83,8 +84,8 @@ PetscErrorCode GMRESDots_Host(const GMRESBasis *basis, LocalInt count, LocalInt 
     PetscFunctionBegin;
     for (LocalInt s = 0; s < step; s++) {
       const LocalInt l = PetscMax(count - step + s, 0);
-      PetscCall(Products(basis, u, count, w[s], sums + s * count));
-      PetscCall(Products(basis, u, count, u + (size_t)l * basis->ld, sums + (step + s) * count));
+      PetscCall(Products_GMRESFused(basis, u, count, w[s], sums + s * count));
+      PetscCall(Products_GMRESFused(basis, u, count, u + (size_t)l * basis->ld, sums + (step + s) * count));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -168,7 +169,7 @@ void GMRESSmallBegin(GMRESSmall *small, PetscReal norm)
 }
 
 /* (D + L) c = z, for so many vectors, by forward substitution. A vector that is zero takes no part. */
-static void Substitute(const GMRESSmall &small, LocalInt count, const PetscReal z[], PetscReal c[])
+static void Substitute_GMRESFused(const GMRESSmall &small, LocalInt count, const PetscReal z[], PetscReal c[])
 {
   for (LocalInt k = 0; k < count; k++) {
     const PetscReal *gram = small.gram.data() + (size_t)k * (small.restart + 1);
@@ -210,7 +211,7 @@ void GMRESSmallProject(GMRESSmall *small, LocalInt j, LocalInt step, LocalInt pr
   to->products   = products;
   for (LocalInt s = 0; s < products; s++) {
     to->c[s].resize(count + s);
-    Substitute(*small, count, sums + (size_t)s * count, to->c[s].data());
+    Substitute_GMRESFused(*small, count, sums + (size_t)s * count, to->c[s].data());
     to->ww[s] = to->square[s] = ww[s * (s + 3) / 2]; /* the diagonal of a triangle by columns */
     for (LocalInt k = 0; k < count; k++) to->square[s] -= small->gram[k * rows + k] * to->c[s][k] * to->c[s][k];
     if (s > 0) {

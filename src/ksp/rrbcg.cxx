@@ -40,7 +40,7 @@ struct RRBCGTwin {
   PetscErrorCode (*residual)(RRBCGWork *, PetscScalar *);
 };
 
-static const RRBCGTwin &Twin(PetscBool device)
+static const RRBCGTwin &Twin_RRBCG(PetscBool device)
 {
   static const RRBCGTwin host = {RRBCGPrepare_Host, RRBCGDestroy_Host,  RRBCGStart_Host,   RRBCGBegin_Host,
                                  RRBCGAdvance_Host, RRBCGSolution_Host, RRBCGResidual_Host};
@@ -72,9 +72,9 @@ static PetscErrorCode Prepare_RRBCG(KSP ksp)
   const PetscBool device = (PetscBool)PetscMemTypeDevice(rrb->factor->where);
 
   PetscFunctionBegin;
-  if (cg->work && device != cg->device) PetscCall(Twin(cg->device).destroy(&cg->work));
+  if (cg->work && device != cg->device) PetscCall(Twin_RRBCG(cg->device).destroy(&cg->work));
   cg->device = device;
-  PetscCall(Twin(device).prepare(rrb->factor, &cg->work));
+  PetscCall(Twin_RRBCG(device).prepare(rrb->factor, &cg->work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -236,7 +236,7 @@ static PetscErrorCode StoreSolution(KSP ksp, Vec x)
   PetscFunctionBegin;
   PetscCall(GetWrite(cg, x, &array));
   PetscCall(FusedTimeBegin(cg->device));
-  PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
+  PetscCall(Twin_RRBCG(cg->device).solution(cg->work, cg->residual, cg->add, array));
   PetscCall(FusedTimeEnd(cg->device));
   PetscCall(RestoreWrite(cg, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -270,7 +270,7 @@ static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
   if (!cg->iterating) PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
   else {
     PetscCall(GetWrite(cg, v, &array));
-    PetscCall(Twin(cg->device).residual(cg->work, array));
+    PetscCall(Twin_RRBCG(cg->device).residual(cg->work, array));
     PetscCall(RestoreWrite(cg, v, &array));
     *V = v;
   }
@@ -299,7 +299,7 @@ static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
 static PetscErrorCode Iterate_RRBCG(KSP ksp, PetscReal beta, PetscBool step)
 {
   KSP_RRBCG       *cg   = (KSP_RRBCG *)ksp->data;
-  const RRBCGTwin &twin = Twin(cg->device);
+  const RRBCGTwin &twin = Twin_RRBCG(cg->device);
   CGTest           test = FusedTestOf(ksp, step);
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
@@ -336,7 +336,7 @@ static PetscErrorCode SolveFrom(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(FusedTimeBegin(cg->device));
-  PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
+  PetscCall(Twin_RRBCG(cg->device).start(cg->work, cg->residual, &sums));
   PetscCall(FusedTimeEnd(cg->device));
   KSPCheckNorm(ksp, CGNormFrom(ksp, sums.rr, sums.rz));
   for (PetscReal x : {PetscSqrtReal(sums.rr), sums.rz, sums.gz}) cg->range.See(x);
@@ -373,7 +373,7 @@ static PetscErrorCode CheckConverged(KSP ksp, Vec from)
   PetscFunctionBegin;
   if (ksp->its) {
     PetscCall(GetWrite(cg, ksp->work[0], &array));
-    PetscCall(Twin(cg->device).residual(cg->work, array));
+    PetscCall(Twin_RRBCG(cg->device).residual(cg->work, array));
     PetscCall(RestoreWrite(cg, ksp->work[0], &array));
   } else if (from != ksp->work[0]) PetscCall(VecCopy(from, ksp->work[0]));
   PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
@@ -512,7 +512,7 @@ static PetscErrorCode KSPReset_RRBCG(KSP ksp)
   KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
 
   PetscFunctionBegin;
-  if (cg->work) PetscCall(Twin(cg->device).destroy(&cg->work));
+  if (cg->work) PetscCall(Twin_RRBCG(cg->device).destroy(&cg->work));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->staging));
   cg->staged_rows = 0;
   cg->how         = nullptr;

@@ -20,7 +20,7 @@ struct Work : RRBCGWork {
   RRBLevel Black() const { return RRBLevel(2, F->nx, F->ny); } /* the level whose matrix is S_1 */
 };
 
-double Dot(const Work &w, const std::vector<double> &x, const std::vector<double> &y)
+double Dot_RRBCG(const Work &w, const std::vector<double> &x, const std::vector<double> &y)
 {
   double sum = 0;
   w.Black().ForAll([&](LocalInt i, LocalInt j) { sum += x[j * w.F->nx + i] * y[j * w.F->nx + i]; });
@@ -47,7 +47,7 @@ void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::ve
 
 /* z = M_S^{-1} r. With a singular matrix the mean is subtracted, as the null space is from what the preconditioner of KSPCG gives.
  */
-void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vector<double> &z)
+void Precondition_RRBCG(const RRBFactorHost *F, const std::vector<double> &r, std::vector<double> &z)
 {
   z = r;
   RRBForward(F, 2, F->half_levels, 1, z.data(), 0);
@@ -64,7 +64,7 @@ void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vec
   black.ForAll([&](LocalInt x, LocalInt y) { z[y * F->nx + x] -= sum / count; });
 }
 
-void Stop(Work *w, CGStop stop, LocalInt its, double value)
+void Stop_RRBCG(Work *w, CGStop stop, LocalInt its, double value)
 {
   w->stop  = stop;
   w->its   = its;
@@ -109,9 +109,9 @@ PetscErrorCode RRBCGStart_Host(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
     });
   std::copy(r, r + F->d.size(), w->r.begin());
   RRBForward(F, 1, PetscMin(1, F->half_levels), 1, w->r.data(), 0);
-  Precondition(F, w->r, w->z);
-  sums->gg = Dot(*w, w->r, w->r);
-  sums->gz = Dot(*w, w->r, w->z);
+  Precondition_RRBCG(F, w->r, w->z);
+  sums->gg = Dot_RRBCG(*w, w->r, w->r);
+  sums->gz = Dot_RRBCG(*w, w->r, w->z);
   sums->rz += sums->gz; /* r^T M^{-1} r is a sum over the points once L^{-1} is applied: the red ones, and the rest */
   std::fill(w->x.begin(), w->x.end(), 0.);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -145,32 +145,32 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, LocalInt *count, co
   *count   = 0;
   *records = &w->record;
   MultiplySchur(w->F, w->p, w->q);
-  w->delta = Dot(*w, w->p, w->q);
-  if (!std::isfinite(w->delta)) Stop(w, CG_DELTA_NOT_FINITE, w->iteration + 1, w->delta);
+  w->delta = Dot_RRBCG(*w, w->p, w->q);
+  if (!std::isfinite(w->delta)) Stop_RRBCG(w, CG_DELTA_NOT_FINITE, w->iteration + 1, w->delta);
   else if (w->delta == 0 || (w->iteration > 0 && (w->delta > 0) != (delta_old > 0)))
-    Stop(w, CG_INDEFINITE_MAT, w->iteration + 1, w->delta);
+    Stop_RRBCG(w, CG_INDEFINITE_MAT, w->iteration + 1, w->delta);
   else {
     const double a = w->a = w->beta / w->delta;
     w->Black().ForAll([&](LocalInt x, LocalInt y) {
       w->x[y * nx + x] += a * w->p[y * nx + x];
       w->r[y * nx + x] -= a * w->q[y * nx + x];
     });
-    Precondition(w->F, w->r, w->z);
+    Precondition_RRBCG(w->F, w->r, w->z);
     const LocalInt n  = ++w->iteration;
-    const double   nn = Dot(*w, w->r, w->r), beta = w->beta = Dot(*w, w->r, w->z);
+    const double   nn = Dot_RRBCG(*w, w->r, w->r), beta = w->beta = Dot_RRBCG(*w, w->r, w->z);
     const bool     looked_at = natural || (test.norm != CG_NORM_NONE && test.chknorm <= n);
     const double   norm      = looked_at ? std::sqrt(natural ? std::abs(beta) : nn) : 0;
     w->record                = CGRecord{norm, a, w->b};
     *count                   = 1;
-    if (natural && !std::isfinite(beta)) Stop(w, CG_BETA_NOT_FINITE, n, beta);
-    else if (!std::isfinite(norm)) Stop(w, CG_NORM_NOT_FINITE, n, norm);
+    if (natural && !std::isfinite(beta)) Stop_RRBCG(w, CG_BETA_NOT_FINITE, n, beta);
+    else if (!std::isfinite(norm)) Stop_RRBCG(w, CG_NORM_NOT_FINITE, n, norm);
     else if (n >= test.last ||
              (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol)))
-      Stop(w, CG_TEST, n, norm);
-    else if (!std::isfinite(beta)) Stop(w, CG_BETA_NOT_FINITE, n, beta);
-    else if (n >= test.max_it) Stop(w, CG_ITS, n, norm);
-    else if (beta == 0) Stop(w, CG_BETA_ZERO, n + 1, beta);
-    else if (beta * beta_old < 0) Stop(w, CG_INDEFINITE_PC, n + 1, beta);
+      Stop_RRBCG(w, CG_TEST, n, norm);
+    else if (!std::isfinite(beta)) Stop_RRBCG(w, CG_BETA_NOT_FINITE, n, beta);
+    else if (n >= test.max_it) Stop_RRBCG(w, CG_ITS, n, norm);
+    else if (beta == 0) Stop_RRBCG(w, CG_BETA_ZERO, n + 1, beta);
+    else if (beta * beta_old < 0) Stop_RRBCG(w, CG_INDEFINITE_PC, n + 1, beta);
     else {
       const double b = w->b = beta / beta_old;
       w->Black().ForAll([&](LocalInt x, LocalInt y) { w->p[y * nx + x] = w->z[y * nx + x] + b * w->p[y * nx + x]; });

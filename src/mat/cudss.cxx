@@ -60,7 +60,7 @@ static PetscErrorCode SetFromOptions(Mat F, CUDSSParams *params)
 /* --------------------------------------- factorization ---------------------------------------- */
 
 /* The factor is none, which is a failure of the preconditioner, or an error where the program has asked for that. */
-static PetscErrorCode Fail(Mat F, Mat A)
+static PetscErrorCode Fail_CUDSS(Mat F, Mat A)
 {
   MatCUDSS *const   data  = DataOf(F);
   const CUDSSStats &stats = data->stats;
@@ -168,7 +168,7 @@ static PetscErrorCode Compute_CUDSS(Mat F, Mat A, PetscBool numeric)
   if (code) data->analysed = false;
   PetscCall(code);
   if (data->stats.error) {
-    PetscCall(Fail(F, A));
+    PetscCall(Fail_CUDSS(F, A));
     if (data->stats.error == MAT_FACTOR_OUTMEMORY) data->analysed = false; /* all of it was given back */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -183,7 +183,7 @@ static PetscErrorCode FactorNumeric(Mat F, Mat A, const MatFactorInfo *info)
   PetscCall(Compute_CUDSS(F, A, PETSC_TRUE));
   if (!data->stats.error && data->stats.replaced && (MatFactorShiftType)(int)info->shifttype == MAT_SHIFT_NONE) {
     data->stats.error = MAT_FACTOR_NUMERIC_ZEROPIVOT;
-    PetscCall(Fail(F, A));
+    PetscCall(Fail_CUDSS(F, A));
   }
   F->assembled = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);

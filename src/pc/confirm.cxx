@@ -170,12 +170,12 @@ PetscErrorCode AfterRefutedClaim(KSP ksp, PetscReal norm, PetscReal began)
 
 /* -------------------------------------- the preconditioner ------------------------------------ */
 
-static Changes Worse(Changes a, Changes b)
+static Changes WorseOf(Changes a, Changes b)
 {
   return a < b ? b : a;
 }
 
-static PetscErrorCode Look(PC pc, Changes *changes);
+static PetscErrorCode LookAtPC(PC pc, Changes *changes);
 
 /* Solvers inside: those that apply their preconditioner, or a polynomial in it, a number of times that does not depend on norms. */
 static PetscErrorCode LookAt(KSP inner, Changes *changes)
@@ -190,7 +190,7 @@ static PetscErrorCode LookAt(KSP inner, Changes *changes)
   if (!linear && !(fixed && (inner->normtype == KSP_NORM_NONE || inner->converged == KSPConvergedSkip)))
     *changes = Changes::ITERATES;
   PetscCall(KSPGetPC(inner, &pc));
-  PetscCall(Look(pc, changes));
+  PetscCall(LookAtPC(pc, changes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -256,7 +256,7 @@ static PetscErrorCode LookInside(PC pc, bool *recognized, Changes *changes)
       PC part;
       PetscCall(PCCompositeGetPC(pc, k, &part));
       if (!kCompositeSetsUpParts) PetscCall(PCSetUp(part)); /* or it has no solver inside yet */
-      PetscCall(Look(part, changes));
+      PetscCall(LookAtPC(part, changes));
     }
   } else *recognized = false;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -283,7 +283,7 @@ static PetscErrorCode IsLinear(PC pc, PetscBool *linear)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Look(PC pc, Changes *changes)
+static PetscErrorCode LookAtPC(PC pc, Changes *changes)
 {
   PetscBool linear, cycle;
   bool      recognized;
@@ -297,7 +297,7 @@ static PetscErrorCode Look(PC pc, Changes *changes)
   if (linear) PetscFunctionReturn(PETSC_SUCCESS);
   /* what is inside is there after the set-up */
   if (pc->setupcalled) PetscCall(LookInside(pc, &recognized, changes));
-  if (!pc->setupcalled || !recognized) *changes = Worse(*changes, Changes::MAYBE);
+  if (!pc->setupcalled || !recognized) *changes = WorseOf(*changes, Changes::MAYBE);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -308,7 +308,7 @@ PetscErrorCode PreconditionerChanges(PC pc, Changes *changes)
 
   PetscFunctionBegin;
   *changes = Changes::NEVER;
-  PetscCall(Look(pc, changes));
+  PetscCall(LookAtPC(pc, changes));
   PetscCall(IsLinear(PCActing(pc), &linear));
   if (linear) PetscFunctionReturn(PETSC_SUCCESS); /* with the same options on all ranks */
   worst = (int)*changes;

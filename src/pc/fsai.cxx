@@ -264,7 +264,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
 }
 
 /* The gathered rows and the rank's own ones become one matrix. */
-static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
+static PetscErrorCode Extend_FSAI(PC pc, const CSRView *own, CSR *L, LocalInt *first)
 {
   const PC_FSAI *fsai     = (const PC_FSAI *)pc->data;
   const auto     assemble = PetscMemTypeDevice(own->where) ? HaloAssemble_CUDA : HaloAssemble_Host;
@@ -482,7 +482,7 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
   PetscFunctionBegin;
   fsai->columns_at_once = kInverseColumns;
   fsai->gather          = gather;
-  fsai->extend          = Extend;
+  fsai->extend          = Extend_FSAI;
   fsai->connect         = Connect_FSAI;
   fsai->reserve         = Reserve_FSAI;
   PetscCall(PCLocalSetOperations(pc, fsai, compute, apply));

@@ -41,7 +41,7 @@ PetscErrorCode FSAIMeanLog_Host(LocalInt n, const PetscReal *d, PetscReal *mean)
 }
 
 /* Whether a mark has changed. */
-static bool Differs(float now, float before)
+static bool Differs_FSAI(float now, float before)
 {
   const float change = std::fabs(now - before);
   return change > (float)kFSAIChange * PetscMax(now, before) && change > (float)kFSAILeastChange;
@@ -60,7 +60,7 @@ PetscErrorCode FSAIMarks_Host(const CSRView *A, LocalInt first, const PetscReal 
     float      *before   = marks + 2 * (size_t)(row - first);
     const float gain     = (float)std::log(diagonal * std::fabs(d[row - first]));
     const float coupling = (float)(others / (diagonal * diagonal));
-    if (changed) *changed += Differs(gain, before[0]) || Differs(coupling, before[1]);
+    if (changed) *changed += Differs_FSAI(gain, before[0]) || Differs_FSAI(coupling, before[1]);
     else {
       before[0] = gain;
       before[1] = coupling;

@@ -27,7 +27,7 @@ PetscErrorCode Alone_Halo(const Part &part)
 }
 
 /* Adds ascending numbers to ascending ones. */
-void Merge(const std::vector<PetscInt> &more, std::vector<PetscInt> *numbers)
+void Merge_Halo(const std::vector<PetscInt> &more, std::vector<PetscInt> *numbers)
 {
   const size_t middle = numbers->size();
   numbers->insert(numbers->end(), more.begin(), more.end());
@@ -323,7 +323,7 @@ private:
       fresh.clear();
       std::set_difference(reached.begin(), reached.end(), wanted.rows.begin(), wanted.rows.end(), std::back_inserter(fresh));
       PetscCall(list(&A_, (LocalInt)fresh.size(), fresh.data(), &lengths));
-      Merge(fresh, &wanted.rows);
+      Merge_Halo(fresh, &wanted.rows);
       for (PetscInt length : lengths) wanted.entries += length;
       answers->push_back({request.rank, {(PetscInt)fresh.size()}});
       std::vector<PetscInt> &answer = answers->back().numbers;
@@ -560,7 +560,7 @@ PetscErrorCode PickReceived(Halo *halo, HaloMessage *message)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GatherValues(PCLocalPhase *phase, Mat A, Halo *halo)
+PetscErrorCode GatherValues_Halo(PCLocalPhase *phase, Mat A, Halo *halo)
 {
   HaloMessage message{halo->where};
 
@@ -588,7 +588,7 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
     Planner planner(phase, wish, halo);
     PetscCall(planner.Make());
   }
-  if (!phase->stopped) PetscCall(GatherValues(phase, wish->A, halo));
+  if (!phase->stopped) PetscCall(GatherValues_Halo(phase, wish->A, halo));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -183,7 +183,7 @@ PetscErrorCode HaloGhosts_Host(const HaloRows *A, LocalInt first, const GlobalIn
 /* ------------------------------------------ the values ---------------------------------------- */
 
 template <typename T>
-static void Pick(LocalInt count, const LocalInt *index, LocalInt n, const T *a, const T *b, T *to)
+static void Pick_Halo(LocalInt count, const LocalInt *index, LocalInt n, const T *a, const T *b, T *to)
 {
   for (LocalInt k = 0; k < count; k++) to[k] = index[k] < n ? a[index[k]] : b[index[k] - n];
 }
@@ -192,8 +192,8 @@ PetscErrorCode HaloPick_Host(FinePCPrecision precision, LocalInt count, const Lo
                              const void *b, void *to)
 {
   PetscFunctionBegin;
-  if (precision == FINEPC_SINGLE) Pick(count, index, n, (const float *)a, (const float *)b, (float *)to);
-  else Pick(count, index, n, (const double *)a, (const double *)b, (double *)to);
+  if (precision == FINEPC_SINGLE) Pick_Halo(count, index, n, (const float *)a, (const float *)b, (float *)to);
+  else Pick_Halo(count, index, n, (const double *)a, (const double *)b, (double *)to);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

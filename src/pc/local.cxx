@@ -64,7 +64,7 @@ PetscScalar PCLocalIsolated(const PC_Local *local)
 }
 
 /* W becomes one that leaves out the rank's rows of zeros, if there are any. */
-static PetscErrorCode Mask(PC_Local *local, LocalInt n, PetscMemType where)
+static PetscErrorCode Mask_Local(PC_Local *local, LocalInt n, PetscMemType where)
 {
   const std::vector<LocalInt> &zero_rows = local->diagonal.zero_rows;
   CSR                          carry     = local->carry;
@@ -88,7 +88,7 @@ PetscErrorCode PCLocalLeaveOutZeroRows(PC pc, LocalInt n, PetscMemType where)
 
   PetscFunctionBegin;
   PetscCall(FreeCarry(local));
-  PetscCall(Mask(local, n, where));
+  PetscCall(Mask_Local(local, n, where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -145,7 +145,7 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, Ro
 }
 
 /* A becomes a copy with sorted rows, if they are not sorted. */
-static PetscErrorCode Sort(CSRView *A, CSR *sorted, LocalInt *unsorted)
+static PetscErrorCode Sort_Local(CSRView *A, CSR *sorted, LocalInt *unsorted)
 {
   PetscFunctionBegin;
   PetscCall((PetscMemTypeDevice(A->where) ? CSRCountUnsorted_CUDA : CSRCountUnsorted_Host)(A, unsorted));
@@ -161,7 +161,7 @@ PetscErrorCode PCLocalSort(PC pc, CSRView *A, CSR *sorted)
 
   PetscFunctionBegin;
   if (local->sorted && !local->unsorted) PetscFunctionReturn(PETSC_SUCCESS); /* the nonzeros are in the same order */
-  PetscCall(Sort(A, sorted, &local->unsorted));
+  PetscCall(Sort_Local(A, sorted, &local->unsorted));
   local->sorted = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -183,7 +183,7 @@ static PetscErrorCode Negate_Local(Rows *rows)
    Rows of zeros get their diagonal entry. Where the diagonals of all ranks were found to be right, gathered rows of other ranks
    without a diagonal entry are such rows, too.
 */
-static PetscErrorCode Isolate(const PC_Local *local, Rows *rows)
+static PetscErrorCode Isolate_Local(const PC_Local *local, Rows *rows)
 {
   CSRView *const           A = &rows->A;
   std::vector<PetscScalar> d;
@@ -211,10 +211,10 @@ static PetscErrorCode GetRows_Local(PC pc, OneSided one_sided, Rows *rows)
   if (local->extend) PetscCall(local->extend(pc, &rows->own, &rows->L, &rows->first));
   const CSR &L = rows->L;
   rows->A      = L.i ? CSRView{L.rows, L.nnz, L.i, L.j, (const PetscScalar *)L.a, L.where} : rows->own;
-  if (L.i) PetscCall(Sort(&rows->A, &rows->sorted_L, &unsorted)); /* rows of other ranks may not be sorted */
-  PetscCall(Isolate(local, rows));
+  if (L.i) PetscCall(Sort_Local(&rows->A, &rows->sorted_L, &unsorted)); /* rows of other ranks may not be sorted */
+  PetscCall(Isolate_Local(local, rows));
   PetscCall(GetSymmetricValues(local, one_sided, rows));
-  PetscCall(Mask(local, rows->own.n, rows->own.where));
+  PetscCall(Mask_Local(local, rows->own.n, rows->own.where));
   if (one_sided == OneSided::LEAVE_OUT && local->diagonal.negative) PetscCall(Negate_Local(rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

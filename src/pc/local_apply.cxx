@@ -28,7 +28,7 @@ using Input  = Columns<const PetscScalar>;
 using Output = Columns<PetscScalar>;
 
 /* Y = X + W X, or Y = X + W^T X with transpose, in the memory of the factor. */
-static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, LocalInt columns, Input X, Output Y)
+static PetscErrorCode Carry_Local(const PC_Local *local, PetscBool transpose, LocalInt columns, Input X, Output Y)
 {
   const auto multiply = PetscMemTypeDevice(local->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
@@ -47,9 +47,9 @@ static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns,
   if (!local->carry.nnz) PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, y.array, y.ld, flops));
   else if (transpose) {
     PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, between.array, between.ld, flops));
-    PetscCall(Carry(local, transpose, columns, between, y));
+    PetscCall(Carry_Local(local, transpose, columns, between, y));
   } else {
-    PetscCall(Carry(local, transpose, columns, x, between));
+    PetscCall(Carry_Local(local, transpose, columns, x, between));
     PetscCall(local->apply(pc, transpose, columns, between.array, between.ld, y.array, y.ld, flops));
   }
   *flops += 2. * columns * (PetscLogDouble)local->carry.nnz;
@@ -116,7 +116,7 @@ static PetscErrorCode Reserve_Local(PC pc, PetscBool transpose, LocalInt columns
 }
 
 /* Copies columns between host and GPU, and logs the time and the bytes. */
-static PetscErrorCode SendColumns(PC pc, LocalInt columns, Input from, Output to)
+static PetscErrorCode SendColumns_Local(PC pc, LocalInt columns, Input from, Output to)
 {
   const size_t bytes = ((const PC_Local *)pc->data)->rows * sizeof(PetscScalar);
 
@@ -136,9 +136,9 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   PetscFunctionBegin;
   PetscCall(NeedStaging(pc, columns));
   const Output x_staged{local->staging, local->rows, local->where}, y_staged = x_staged.From(columns);
-  if (!x.OnDevice()) PetscCall(SendColumns(pc, columns, x, x_staged));
+  if (!x.OnDevice()) PetscCall(SendColumns_Local(pc, columns, x, x_staged));
   PetscCall(ApplyFactor_Local(pc, transpose, columns, x.OnDevice() ? x : Input(x_staged), y.OnDevice() ? y : y_staged));
-  if (!y.OnDevice()) PetscCall(SendColumns(pc, columns, y_staged, y));
+  if (!y.OnDevice()) PetscCall(SendColumns_Local(pc, columns, y_staged, y));
   else PetscCall(DeviceSynchronize_CUDA()); /* A copy of pinned memory may be under way, and the program may change x now. */
   PetscFunctionReturn(PETSC_SUCCESS);
 }

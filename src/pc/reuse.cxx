@@ -19,7 +19,7 @@ static constexpr PetscInt kBackOff = 8, kMostWait = 256;
 */
 static constexpr double kFirstPatience = 0.25, kPatience = 0.75;
 
-static PCReuse *Of(PC pc)
+static PCReuse *ReuseOf(PC pc)
 {
   return PCIsLocal(pc) ? &((PC_Local *)pc->data)->reuse : nullptr;
 }
@@ -43,7 +43,7 @@ static void EndCycle(PCReuse *r, bool cut)
 }
 
 /* Whether one more solve with the factor as it is makes the mean of the solves since the set-up smaller. */
-static bool Pays(const PCReuse *r)
+static bool Pays_Reuse(const PCReuse *r)
 {
   if (!r->solves || r->wait > 0) return false;
   return r->solves == 1 || r->last <= (r->set_up + r->cost) / (double)r->solves;
@@ -51,7 +51,7 @@ static bool Pays(const PCReuse *r)
 
 PetscErrorCode PCReuseDecide(PC pc, bool *keep)
 {
-  PCReuse        *r     = Of(pc);
+  PCReuse        *r     = ReuseOf(pc);
   const PC_Local *local = (const PC_Local *)pc->data;
   PetscBool       same  = PETSC_FALSE;
 
@@ -74,7 +74,7 @@ PetscErrorCode PCReuseDecide(PC pc, bool *keep)
     r->anew     = true;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  *keep = r->mode == PC_FINEPC_REUSE_ALWAYS || Pays(r);
+  *keep = r->mode == PC_FINEPC_REUSE_ALWAYS || Pays_Reuse(r);
   r->kept += *keep;
   r->frozen = *keep;
   if (*keep) PetscFunctionReturn(PETSC_SUCCESS);
@@ -85,7 +85,7 @@ PetscErrorCode PCReuseDecide(PC pc, bool *keep)
 
 PetscErrorCode PCReuseNoteSetUp(PC pc, PetscLogDouble seconds)
 {
-  PCReuse *r = Of(pc);
+  PCReuse *r = ReuseOf(pc);
 
   PetscFunctionBegin;
   if (r->mode == PC_FINEPC_REUSE_NEVER) PetscFunctionReturn(PETSC_SUCCESS);
@@ -102,7 +102,7 @@ PetscErrorCode PCReuseNoteSetUp(PC pc, PetscLogDouble seconds)
 
 PetscErrorCode PCReuseNoteSolve(PC pc, PetscInt its, PetscLogDouble seconds)
 {
-  PCReuse *r    = Of(pc);
+  PCReuse *r    = ReuseOf(pc);
   double   cost = (double)its;
 
   PetscFunctionBegin;
@@ -121,7 +121,7 @@ PetscErrorCode PCReuseNoteSolve(PC pc, PetscInt its, PetscLogDouble seconds)
 
 PetscInt PCReuseLimit(PC pc)
 {
-  const PCReuse *r = Of(pc);
+  const PCReuse *r = ReuseOf(pc);
 
   if (!r || !r->frozen || r->mode != PC_FINEPC_REUSE_AUTO || r->first <= 0 || r->its <= 0) return PETSC_INT_MAX;
   const double most = r->its + (r->solves == 1 ? kFirstPatience : kPatience) * r->set_up / (r->first / r->its);
@@ -130,14 +130,14 @@ PetscInt PCReuseLimit(PC pc)
 
 bool PCReuseIsFrozen(PC pc)
 {
-  const PCReuse *r = Of(pc);
+  const PCReuse *r = ReuseOf(pc);
 
   return r && r->frozen;
 }
 
 PetscErrorCode PCReuseRefresh(PC pc, bool *refreshed)
 {
-  PCReuse       *r = Of(pc);
+  PCReuse       *r = ReuseOf(pc);
   PetscLogDouble begin, end;
 
   PetscFunctionBegin;
@@ -223,14 +223,14 @@ static PetscErrorCode SetReuse_Local(PC pc, PCFinePCReuse reuse)
   PetscFunctionBegin;
   PetscCheck(reuse >= PC_FINEPC_REUSE_AUTO && reuse <= PC_FINEPC_REUSE_NEVER, PetscObjectComm((PetscObject)pc),
              PETSC_ERR_ARG_OUTOFRANGE, "-pc_finepc_reuse has no value %d", (int)reuse);
-  Of(pc)->mode      = reuse;
+  ReuseOf(pc)->mode = reuse;
   pc->ops->presolve = reuse == PC_FINEPC_REUSE_AUTO ? Entry<PCPreSolve_Local> : nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode GetReuse_Local(PC pc, PCFinePCReuse *reuse)
 {
-  *reuse = Of(pc)->mode;
+  *reuse = ReuseOf(pc)->mode;
   return PETSC_SUCCESS;
 }
 
@@ -245,7 +245,7 @@ PetscErrorCode PCReuseCompose(PC pc, PetscBool compose)
 
 PetscErrorCode PCReuseCount(PC pc, double its)
 {
-  PCReuse *r = Of(pc);
+  PCReuse *r = ReuseOf(pc);
 
   PetscFunctionBegin;
   if (r) r->counts = its;
@@ -254,7 +254,7 @@ PetscErrorCode PCReuseCount(PC pc, double its)
 
 void PCReuseForget(PC pc)
 {
-  PCReuse *r = Of(pc);
+  PCReuse *r = ReuseOf(pc);
 
   if (r) r->options = true;
 }
@@ -279,7 +279,7 @@ PetscErrorCode PCReuseFromOptions(PC pc, OptionItems PetscOptionsObject)
 
 PetscErrorCode PCReuseView(PC pc, PetscViewer viewer)
 {
-  const PCReuse *r = Of(pc);
+  const PCReuse *r = ReuseOf(pc);
 
   PetscFunctionBegin;
   if (r->mode == PC_FINEPC_REUSE_NEVER) PetscFunctionReturn(PETSC_SUCCESS);

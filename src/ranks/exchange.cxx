@@ -150,7 +150,7 @@ PetscErrorCode ExchangeMakeLists(Exchange *exchange)
 /* ------------------------------------------- by NCCL ------------------------------------------ */
 
 /* The parts with the numbers that their ranks have for NCCL. */
-static std::vector<Neighbours::Part> Numbered(std::vector<Neighbours::Part> parts, const std::vector<PetscMPIInt> &numbers)
+static std::vector<Neighbours::Part> Numbered_Exchange(std::vector<Neighbours::Part> parts, const std::vector<PetscMPIInt> &numbers)
 {
   for (Neighbours::Part &part : parts) part.rank = numbers[part.rank];
   return parts;
@@ -174,8 +174,8 @@ PetscErrorCode ExchangeUseNCCL(NCCL *nccl, const std::vector<PetscMPIInt> &numbe
   const Neighbours &lists = exchange->lists;
 
   PetscFunctionBegin;
-  exchange->to   = Numbered(lists.to, numbers);
-  exchange->from = Numbered(lists.from, numbers);
+  exchange->to   = Numbered_Exchange(lists.to, numbers);
+  exchange->from = Numbered_Exchange(lists.from, numbers);
   PetscCall(MakeList(lists.entries, width, exchange->where, &exchange->list, &exchange->packed_entries));
   PetscCall(MakeList(lists.places, width, exchange->where, &exchange->places, &exchange->received));
   exchange->nccl  = nccl;
@@ -253,7 +253,7 @@ static PetscErrorCode ConnectPacked(Exchange *exchange, const PetscInt places[],
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Pack(Exchange *exchange)
+static PetscErrorCode Pack_Exchange(Exchange *exchange)
 {
   PetscInt    *places = nullptr, *from = nullptr;
   PetscSFNode *roots = nullptr;
@@ -283,7 +283,7 @@ PetscErrorCode ExchangeNeedColumns(Exchange *exchange, LocalInt columns)
 {
   PetscFunctionBegin;
   if (exchange->columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!exchange->packed) PetscCall(Pack(exchange));
+  if (!exchange->packed) PetscCall(Pack_Exchange(exchange));
   exchange->columns = 0; /* until all ranks have it */
   PetscCall(Agree_Exchange(exchange, MakeRoom_Exchange(exchange, columns)));
   exchange->columns = columns;

@@ -125,7 +125,7 @@ static PetscErrorCode Connect_NCCL(MPI_Comm comm, NCCL **nccl, PetscBool *memory
 }
 
 /* The GPUs write to one another if all of them have memory for it, and can. */
-static PetscErrorCode Share(MPI_Comm comm, NCCL *nccl, PetscBool done)
+static PetscErrorCode Share_NCCL(MPI_Comm comm, NCCL *nccl, PetscBool done)
 {
   std::vector<NCCLShared> shared;
   NCCLShared              mine{};
@@ -149,14 +149,14 @@ static PetscErrorCode Share(MPI_Comm comm, NCCL *nccl, PetscBool done)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Make(MPI_Comm comm, Kept *mine)
+static PetscErrorCode Make_NCCL(MPI_Comm comm, Kept *mine)
 {
   PetscBool memory = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(Connect_NCCL(comm, &mine->nccl, &memory, mine->why));
   if (*mine->why) PetscCall(NCCLDestroy_CUDA(&mine->nccl, PETSC_FALSE));
-  else PetscCall(Share(comm, mine->nccl, memory));
+  else PetscCall(Share_NCCL(comm, mine->nccl, memory));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -174,7 +174,7 @@ static PetscErrorCode MakeKept(MPI_Comm comm, Registry *all, Kept **made)
 
   PetscFunctionBegin;
   PetscErrorCode code = AgreeOnError(comm, CallGuarded(CreateKept, &mine), "keep a communicator of NCCL");
-  if (!code) code = AgreeOnError(comm, Make(comm, mine), "make a communicator of NCCL");
+  if (!code) code = AgreeOnError(comm, Make_NCCL(comm, mine), "make a communicator of NCCL");
   if (code) {
     if (mine) (void)NCCLDestroy_CUDA(&mine->nccl, PETSC_FALSE);
     delete mine;

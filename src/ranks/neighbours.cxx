@@ -81,7 +81,7 @@ void NeighboursReverse(Neighbours *lists)
 }
 
 /* Each number of the list as many numbers. */
-static std::vector<LocalInt> Widened(const std::vector<LocalInt> &list, LocalInt columns)
+static std::vector<LocalInt> Widened_Neighbours(const std::vector<LocalInt> &list, LocalInt columns)
 {
   std::vector<LocalInt> wide;
   wide.reserve(list.size() * columns);
@@ -100,10 +100,10 @@ PetscErrorCode NeighboursWiden(const Neighbours &lists, LocalInt columns, Neighb
   for (const std::vector<Neighbours::Part> *parts : {&lists.to, &lists.from})
     for (const Neighbours::Part &part : *parts) most = PetscMax(most, part.end);
   PetscCall(LocalIntCast(((PetscInt64)most + 1) * columns, "entries of several right-hand sides", &most));
-  wide->entries  = Widened(lists.entries, columns);
-  wide->places   = Widened(lists.places, columns);
-  wide->own_from = Widened(lists.own_from, columns);
-  wide->own_to   = Widened(lists.own_to, columns);
+  wide->entries  = Widened_Neighbours(lists.entries, columns);
+  wide->places   = Widened_Neighbours(lists.places, columns);
+  wide->own_from = Widened_Neighbours(lists.own_from, columns);
+  wide->own_to   = Widened_Neighbours(lists.own_to, columns);
   wide->to       = lists.to;
   wide->from     = lists.from;
   for (std::vector<Neighbours::Part> *parts : {&wide->to, &wide->from})

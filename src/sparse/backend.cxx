@@ -23,7 +23,7 @@ struct Asked {
   MatUsers     *used;   /* of the matrix that this object uses, or null */
 };
 
-static PetscErrorCode Leave(Asked *asked)
+static PetscErrorCode Leave_Backend(Asked *asked)
 {
   MatUsers *used = asked->used;
 
@@ -38,7 +38,7 @@ static PetscErrorCode Leave(Asked *asked)
 static PetscErrorCode DestroyAsked(Asked *asked)
 {
   PetscFunctionBegin;
-  PetscCall(Leave(asked));
+  PetscCall(Leave_Backend(asked));
   PetscCall(PetscFree(asked));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -49,7 +49,7 @@ PetscErrorCode MatLeave(PetscObject user)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery(user, kAsked, (void **)&asked));
-  if (asked) PetscCall(Leave(asked));
+  if (asked) PetscCall(Leave_Backend(asked));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -263,7 +263,7 @@ static PetscErrorCode IsOfDevice(Mat A, PetscBool *is)
 }
 
 /* Entries of this rank's rows, in both triangles. */
-static PetscErrorCode CountOwnEntries(Mat A, double *entries)
+static PetscErrorCode CountOwnEntries_Backend(Mat A, double *entries)
 {
   MatInfo   info;
   PetscBool upper;
@@ -328,7 +328,7 @@ struct Question {
 static PetscErrorCode LookForRoomOnAll(const Question &q, char why[])
 {
   double         entries = 0;
-  PetscErrorCode code    = CountOwnEntries(q.A, &entries);
+  PetscErrorCode code    = CountOwnEntries_Backend(q.A, &entries);
 
   PetscFunctionBegin;
   if (q.group) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &entries, 1, MPI_DOUBLE, MPI_SUM, q.group->group.comm));
@@ -377,7 +377,7 @@ static PetscErrorCode ComeTogether(Question *q, char why[])
    Decides why the host uses the rows, the same on all ranks, or for the GPU. It has failed if a GPU would have been used if there
    were one, or if it could be.
 */
-static PetscErrorCode Decide(Question *q, MatDecision *decision)
+static PetscErrorCode Decide_Backend(Question *q, MatDecision *decision)
 {
   const bool       may    = q->asked == FINEPC_BACKEND_AUTO;
   char *const      why    = decision->why;
@@ -454,7 +454,7 @@ static PetscErrorCode KeepGroup(Mat A, MatGroup *group)
 }
 
 /* Once in a program, by the first process of these; of those that are alone by the first one of all. */
-static PetscErrorCode Warn(MPI_Comm comm, const char why[])
+static PetscErrorCode Warn_Backend(MPI_Comm comm, const char why[])
 {
   static bool warned = false;
   PetscMPIInt rank, size;
@@ -498,9 +498,9 @@ static PetscErrorCode MakeDecision(Mat A, PetscObject user, PetscBool by_solver,
   PetscCall(MatGetSize(A, &q.rows, nullptr));
   PetscCall(IsOfDevice(A, &q.of_device));
   if (q.of_device) q.asked = FINEPC_BACKEND_AUTO; /* the backend is for rows that the host has */
-  PetscCall(q.of_device ? DecideTogether(&q, decision->why) : Decide(&q, decision));
+  PetscCall(q.of_device ? DecideTogether(&q, decision->why) : Decide_Backend(&q, decision));
   const PetscBool on_device = (PetscBool)!decision->why[0];
-  if (decision->failed) PetscCall(Warn(comm, decision->why));
+  if (decision->failed) PetscCall(Warn_Backend(comm, decision->why));
   if (q.group) q.group->offloaded = on_device;
   if (q.group) PetscCall(KeepGroup(A, q.group));
   decision->made      = PETSC_TRUE;
@@ -551,7 +551,7 @@ PetscErrorCode MatFallBack(Mat A, PetscObject user, PetscErrorCode code, PetscBo
   decision->asked  = FINEPC_BACKEND_AUTO;
   decision->failed = PETSC_TRUE;
   PetscCall(PetscStrncpy(decision->why, "the memory of the GPU was not enough", kDeviceText));
-  PetscCall(Warn(PetscObjectComm((PetscObject)A), decision->why));
+  PetscCall(Warn_Backend(PetscObjectComm((PetscObject)A), decision->why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -586,18 +586,18 @@ static PetscErrorCode DestroyUsers(MatUsers *users)
 }
 
 /* The user uses A, and no longer the matrix before. */
-static PetscErrorCode Use(Mat A, MatUsers *users, Asked *of)
+static PetscErrorCode Use_Backend(Mat A, MatUsers *users, Asked *of)
 {
   PetscFunctionBegin;
   users->A = A;
   if (of->used == users) PetscFunctionReturn(PETSC_SUCCESS);
   users->count++;
-  PetscCall(Leave(of));
+  PetscCall(Leave_Backend(of));
   of->used = users;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver, bool apart)
+static PetscErrorCode Choose_Backend(Mat A, PetscObject user, PetscBool by_solver, bool apart)
 {
   MatDecision *decision = nullptr;
   MatUsers    *users    = nullptr;
@@ -622,7 +622,7 @@ static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver, bool 
     if (code && !used_before) PetscCall(PetscObjectCompose((PetscObject)A, kMatUsers, nullptr));
     PetscCall(code);
   }
-  PetscCall(Use(A, users, of));
+  PetscCall(Use_Backend(A, users, of));
   if (decision->fixed) PetscFunctionReturn(PETSC_SUCCESS);
   if (!kHasCUDA && of->backend != FINEPC_BACKEND_DEVICE && of->consolidate != Consolidate::ON) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(IsOfHost(A, &of_host));
@@ -642,20 +642,20 @@ static PetscErrorCode Choose(Mat A, PetscObject user, PetscBool by_solver, bool 
 PetscErrorCode MatChooseBackend(Mat A, PetscObject user)
 {
   PetscFunctionBegin;
-  PetscCall(Choose(A, user, (PetscBool)(user->classid == KSP_CLASSID), false));
+  PetscCall(Choose_Backend(A, user, (PetscBool)(user->classid == KSP_CLASSID), false));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatChooseBackendInSolver(Mat A, PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(Choose(A, (PetscObject)pc, PETSC_TRUE, false));
+  PetscCall(Choose_Backend(A, (PetscObject)pc, PETSC_TRUE, false));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode MatChooseBackendApart(Mat A, PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(Choose(A, (PetscObject)pc, PETSC_FALSE, true));
+  PetscCall(Choose_Backend(A, (PetscObject)pc, PETSC_FALSE, true));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -401,7 +401,7 @@ uint64_t HashNumbers(PetscInt count, const PetscInt numbers[])
 }
 
 /* Adds the hash of rows, wherever they are. */
-static PetscErrorCode AddRows(const CSRView *A, MatPattern *pattern, uint64_t *hash)
+static PetscErrorCode AddRows_MatPattern(const CSRView *A, MatPattern *pattern, uint64_t *hash)
 {
   const bool on_device = PetscMemTypeDevice(A->where);
   uint64_t   rows;
@@ -416,7 +416,7 @@ static PetscErrorCode AddRows(const CSRView *A, MatPattern *pattern, uint64_t *h
 static PetscErrorCode AddLentRows(CSRMat *csr, MatPattern *pattern, uint64_t *hash)
 {
   PetscFunctionBegin;
-  const PetscErrorCode code = AddRows(&csr->A, pattern, hash), restored = MatRestoreCSR(csr);
+  const PetscErrorCode code = AddRows_MatPattern(&csr->A, pattern, hash), restored = MatRestoreCSR(csr);
   PetscCall(code);
   PetscCall(restored);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -435,7 +435,7 @@ static PetscErrorCode AddBlocks(Mat part, MatPattern *pattern, uint64_t *hash)
   PetscCall(LocalIntCast(n, "rows", &A.n));
   PetscCall(LocalIntCast(n ? i[n] : 0, "blocks", &A.nnz));
   PetscCall(MatGetLocalPattern(part, A.where, A.n, A.nnz, i, j, &A.i, &A.j));
-  PetscCall(AddRows(&A, pattern, hash));
+  PetscCall(AddRows_MatPattern(&A, pattern, hash));
   PetscCall(MatTakeRowsBack(part, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,14 +15,14 @@
 /* ------------------------------------------- life cycle --------------------------------------- */
 
 /* Copies between the GPU and the memory that ranks share go straight. */
-static PetscErrorCode Pin(const MatGroup &g, const SharedMemory &memory, size_t bytes, PetscBool *pinned)
+static PetscErrorCode Pin_MatGroup(const MatGroup &g, const SharedMemory &memory, size_t bytes, PetscBool *pinned)
 {
   PetscFunctionBegin;
   if (g.offloaded && g.group.Leads() && !*pinned) PetscCall(MemoryPin_CUDA(memory.data, bytes, pinned));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Unpin(const SharedMemory &memory, PetscBool *pinned)
+static PetscErrorCode Unpin_MatGroup(const SharedMemory &memory, PetscBool *pinned)
 {
   PetscFunctionBegin;
   if (*pinned) PetscCall(MemoryUnpin_CUDA(memory.data));
@@ -36,7 +36,7 @@ static PetscErrorCode DestroyRows(MatGroup *g)
   PetscCall(VecDestroy(&g->rows_b));
   PetscCall(VecDestroy(&g->rows_x));
   PetscCall(MatDestroy(&g->rows));
-  PetscCall(Unpin(g->entries, &g->pinned_entries));
+  PetscCall(Unpin_MatGroup(g->entries, &g->pinned_entries));
   PetscCall(SharedMemoryDestroy(&g->entries));
   g->pattern = MatPattern{};
   g->state   = -1;
@@ -53,7 +53,7 @@ PetscErrorCode MatGroupRelease(MatGroup **group)
   PetscCall(DestroyRows(g));
   PetscCall(MatDestroy(&g->own));
   PetscCall(MatFreePatternWork(&g->pattern));
-  PetscCall(Unpin(g->vectors, &g->pinned_vectors));
+  PetscCall(Unpin_MatGroup(g->vectors, &g->pinned_vectors));
   PetscCall(SharedMemoryDestroy(&g->vectors));
   PetscCall(RankGroupDestroy(&g->group));
   delete g;
@@ -135,7 +135,7 @@ static PetscErrorCode RestoreParts(Parts *parts)
 
 /* Calls put(column, value) for the entries of a row: those of ranks before, its own, and those of ranks behind. */
 template <typename Put>
-static void ForEntries(const Parts &parts, LocalInt row, Put put)
+static void ForEntries_MatGroup(const Parts &parts, LocalInt row, Put put)
 {
   const CSRView &own = parts.own.A, &other = parts.other.A;
 
@@ -154,7 +154,7 @@ static void ForEntries(const Parts &parts, LocalInt row, Put put)
 template <typename Put>
 static void ForEntriesOfGroup(const MatGroup &g, const Parts &parts, LocalInt row, Put put)
 {
-  ForEntries(parts, row, [&](PetscInt column, PetscScalar value) {
+  ForEntries_MatGroup(parts, row, [&](PetscInt column, PetscScalar value) {
     const PetscInt own = column - g.group_first;
     if (own >= 0 && own < g.all) put(0, own, value);
     else put(1, column, value);
@@ -212,7 +212,7 @@ static PetscErrorCode MakeRoom_MatGroup(MatGroup *g)
     bytes += (size_t)part.all * (sizeof(PetscScalar) + sizeof(PetscInt)) + (g->all + 1) * sizeof(PetscInt);
   }
   PetscCall(SharedMemoryCreate(&g->group, bytes, &g->entries));
-  PetscCall(Pin(*g, g->entries, bytes, &g->pinned_entries));
+  PetscCall(Pin_MatGroup(*g, g->entries, bytes, &g->pinned_entries));
   char *at = g->entries.data;
   for (MatGroupPart &part : g->part) {
     part.a = (PetscScalar *)at;
@@ -430,7 +430,7 @@ static PetscErrorCode WriteAll(Mat aij, bool pattern, MatGroup *g)
 }
 
 /* Whether this rank's rows have the nonzeros that they had. */
-static PetscErrorCode LookAtRows(Mat A, MatGroup *g, PetscBool *same)
+static PetscErrorCode LookAtRows_MatGroup(Mat A, MatGroup *g, PetscBool *same)
 {
   PetscBool assembled;
 
@@ -454,7 +454,7 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
   PetscFunctionBegin;
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  code     = LookAtRows(A, g, &same);
+  code     = LookAtRows_MatGroup(A, g, &same);
   int news = !same || !g->entries.data ? 2 : g->id != id || g->state != state; /* other values, or with 2 another pattern, too */
   PetscCall(AgreeOnError(comm, code, "look at its rows", &news));
   if (news) {
@@ -464,7 +464,7 @@ PetscErrorCode MatGroupUpdate(Mat A, MatGroup *g)
     g->pattern = pattern;
     if (news == 2) std::fill(std::begin(g->nullspaces), std::end(g->nullspaces), 0);
     g->state = -1; /* until all is there */
-    PetscCall(Pin(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
+    PetscCall(Pin_MatGroup(*g, g->vectors, 2 * g->all * sizeof(PetscScalar), &g->pinned_vectors));
     PetscCall(PetscLogEventBegin(FinePC_SendMat, A, 0, 0, 0));
     PetscCall(GetAIJ(A, g, &aij));
     PetscCall(WriteAll(aij, news == 2, g));

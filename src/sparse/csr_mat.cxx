@@ -473,7 +473,7 @@ static PetscErrorCode Create_CSR(MPI_Comm comm, const PetscInt columns[], Factor
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Destroy(FactorOnHost *host)
+static PetscErrorCode Destroy_CSR(FactorOnHost *host)
 {
   PetscFunctionBegin;
   PetscCall(PetscFree3(host->i, host->j, host->a));
@@ -491,7 +491,7 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghost
   PetscFunctionBegin;
   PetscErrorCode code = AgreeOnError(comm, Copy_CSR(W, ghosts, d, &host), "copy its factor to the host");
   if (!code) code = Create_CSR(comm, columns, &host, G);
-  const PetscErrorCode freed = Destroy(&host);
+  const PetscErrorCode freed = Destroy_CSR(&host);
   PetscCall(code);
   PetscCall(freed);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -11,7 +11,7 @@
    root of its pivot. Returns 0, or k if the k-th pivot is not positive.
 */
 template <typename T>
-static LocalInt Factor(LocalInt n, T *A)
+static LocalInt Factor_Dense(LocalInt n, T *A)
 {
   for (LocalInt k = 0; k < n; k++) {
     T *const L_k = A + (size_t)k * n;
@@ -32,6 +32,6 @@ PetscErrorCode CholeskyFactor_Host(FinePCPrecision precision, LocalInt n, void *
   PetscFunctionBegin;
   PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
              "The size of a system is %" LocalInt_FMT ", but can be at most %" LocalInt_FMT, n, kCholeskyLargest);
-  *info = precision == FINEPC_SINGLE ? Factor(n, (float *)A) : Factor(n, (double *)A);
+  *info = precision == FINEPC_SINGLE ? Factor_Dense(n, (float *)A) : Factor_Dense(n, (double *)A);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

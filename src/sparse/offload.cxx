@@ -132,7 +132,7 @@ static PetscErrorCode MakeRoom_SentRows(LocalInt n, LocalInt nnz, SentRows *sent
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Send(const CSRView *A, SentRows *sent)
+static PetscErrorCode Send_SentRows(const CSRView *A, SentRows *sent)
 {
   const size_t rows = (A->n + 1) * sizeof(*A->i), entries = A->nnz * sizeof(*A->j), values = A->nnz * sizeof(*A->a);
 
@@ -148,7 +148,7 @@ static PetscErrorCode Send(const CSRView *A, SentRows *sent)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static CSRView RowsOf(const SentRows *sent)
+static CSRView RowsOf_SentRows(const SentRows *sent)
 {
   return CSRView{sent->n, sent->nnz, sent->i, sent->i + sent->n + 1, sent->a, PETSC_MEMTYPE_CUDA};
 }
@@ -168,7 +168,7 @@ PetscErrorCode MatGetSentRows(Mat A, Mat local, CSRView *rows, bool *current)
   const bool whole_changed = A != local && (sent->whole_id != whole_id || sent->whole_state != whole_state);
   *current                 = sent->id == id && sent->state == state && !whole_changed;
   if (!*current) sent->state = -1; /* until it is there */
-  *rows = RowsOf(sent);
+  *rows = RowsOf_SentRows(sent);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -178,14 +178,14 @@ PetscErrorCode MatSendRows(Mat A, Mat local, const CSRView *host, CSRView *rows)
 
   PetscFunctionBegin;
   PetscCall(GetComposed<DestroySentRows>((PetscObject)local, kSent, &sent));
-  PetscCall(Send(host, sent));
+  PetscCall(Send_SentRows(host, sent));
   PetscCall(PetscObjectGetId((PetscObject)local, &sent->id));
   PetscCall(PetscObjectStateGet((PetscObject)local, &sent->state));
   if (A != local) { /* who uses the part by itself knows nothing of the whole */
     PetscCall(PetscObjectGetId((PetscObject)A, &sent->whole_id));
     PetscCall(PetscObjectStateGet((PetscObject)A, &sent->whole_state));
   }
-  *rows = RowsOf(sent);
+  *rows = RowsOf_SentRows(sent);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

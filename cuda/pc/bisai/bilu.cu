@@ -296,7 +296,7 @@ PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<LocalInt> 
 
 /* The sweeps. Each writes into the array that the one before has not written, and the last one into that of F. */
 template <int BS>
-PetscErrorCode Sweep(FactorTask task, LocalInt sweeps, double *other, cudaStream_t stream)
+PetscErrorCode Sweep_BILU(FactorTask task, LocalInt sweeps, double *other, cudaStream_t stream)
 {
   constexpr int kWarps    = BS ? kWideWarps : kGeneralWarps;
   const int     blocks    = BlocksFor((long long)task.F.n * kWarpSize, kWarps * kWarpSize);
@@ -437,7 +437,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, LocalInt sweeps, BILUPlan *plan
   if (!sweeps) {
     PetscCall(ArrayCopy_CUDA(F->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     PetscCall(WithBlockSize(A->bs, [&](auto size) { return FactorLevels<size>(task, plan->level, stream); }));
-  } else PetscCall(WithBlockSize(A->bs, [&](auto size) { return Sweep<size>(task, sweeps, plan->other, stream); }));
+  } else PetscCall(WithBlockSize(A->bs, [&](auto size) { return Sweep_BILU<size>(task, sweeps, plan->other, stream); }));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ReadTally(plan->tally, A->bs, stats));
   stats->levels = sweeps ? 0 : (LocalInt)plan->level.size() - 1;

@@ -53,7 +53,7 @@ struct TriangleView {
   const LocalInt *begin, *end; /* [n] the blocks of each block row, without the diagonal */
 };
 
-TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
+TriangleView Rows_BISAI(const BlockLU &F, BISAITriangle triangle)
 {
   if (triangle == BISAI_LOWER) return TriangleView{F.place[LU_L], F.place[LU_L_END]};
   return TriangleView{F.place[LU_U], F.place[LU_U_END]};
@@ -315,7 +315,7 @@ struct SolveShape {
   int      work_blocks;  /* thread blocks for which the work space has room at once; 0 where no row needs it */
 };
 
-PetscErrorCode ShapeOf(int bs, int entries, LocalInt n, LocalInt longest, size_t work_limit, SolveShape *shape)
+PetscErrorCode ShapeOf_BISAI(int bs, int entries, LocalInt n, LocalInt longest, size_t work_limit, SolveShape *shape)
 {
   size_t limit;
 
@@ -336,7 +336,7 @@ PetscErrorCode ShapeOf(int bs, int entries, LocalInt n, LocalInt longest, size_t
 }
 
 /* Sees to it that the work space has at least so many bytes, and that the tally in it is zero. */
-PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
+PetscErrorCode NeedWork_BISAI(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if (!PetscMemTypeDevice(work->where) || work->bytes < bytes) {
@@ -352,7 +352,7 @@ PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaSt
 }
 
 template <int BS, bool Upper, bool ByColumns, typename S>
-PetscErrorCode Solve(SolveTask task, const SolveShape &shape, LocalInt longest, S *N_a, cudaStream_t stream)
+PetscErrorCode Solve_BISAI(SolveTask task, const SolveShape &shape, LocalInt longest, S *N_a, cudaStream_t stream)
 {
   PetscFunctionBegin;
   const auto in_shared = BISAISolveLines<BS, Upper, ByColumns, true, S>;
@@ -376,11 +376,11 @@ PetscErrorCode SolveTriangle(BISAITriangle triangle, const SolveTask &task, cons
 
   PetscFunctionBegin;
   if (task.N_at) {
-    if (upper) PetscCall((Solve<BS, true, true, S>(task, shape, longest, N_a, stream)));
-    else PetscCall((Solve<BS, false, true, S>(task, shape, longest, N_a, stream)));
+    if (upper) PetscCall((Solve_BISAI<BS, true, true, S>(task, shape, longest, N_a, stream)));
+    else PetscCall((Solve_BISAI<BS, false, true, S>(task, shape, longest, N_a, stream)));
   } else {
-    if (upper) PetscCall((Solve<BS, true, false, S>(task, shape, longest, N_a, stream)));
-    else PetscCall((Solve<BS, false, false, S>(task, shape, longest, N_a, stream)));
+    if (upper) PetscCall((Solve_BISAI<BS, true, false, S>(task, shape, longest, N_a, stream)));
+    else PetscCall((Solve_BISAI<BS, false, false, S>(task, shape, longest, N_a, stream)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -393,11 +393,11 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, LocalInt long
   Layout     layout;
 
   PetscFunctionBegin;
-  PetscCall(ShapeOf(task.bs, kEntries<BS>, task.n, longest, work_limit, &shape));
+  PetscCall(ShapeOf_BISAI(task.bs, kEntries<BS>, task.n, longest, work_limit, &shape));
   task.in_shared = shape.in_shared;
-  layout.Place(&task.tally, 1); /* where NeedWork() clears it */
+  layout.Place(&task.tally, 1); /* where NeedWork_BISAI() clears it */
   layout.Place(&task.work, shape.work_blocks * shape.x_size);
-  PetscCall(NeedWork(layout.bytes(), work, stats, stream));
+  PetscCall(NeedWork_BISAI(layout.bytes(), work, stats, stream));
   layout.Bind(work->data);
   PetscCall(PetscLogGpuTimeBegin());
   if (N->precision == FINEPC_SINGLE) PetscCall((SolveTriangle<BS, float>(triangle, task, shape, longest, *N, stream)));
@@ -430,7 +430,7 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(DeviceGetStream(&stream));
-  const TriangleView T    = Rows(*F, triangle);
+  const TriangleView T    = Rows_BISAI(*F, triangle);
   const auto         scan = [&](void *memory, size_t &bytes) {
     return cub::DeviceScan::ExclusiveSum(memory, bytes, T_i, T_i, n + 1, stream);
   };
@@ -499,7 +499,7 @@ PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, P
                                      BISAIColumns *columns, BISAIStats *stats)
 {
   const LocalInt     n = F->n;
-  const TriangleView T = Rows(*F, triangle);
+  const TriangleView T = Rows_BISAI(*F, triangle);
   cudaStream_t       stream;
   WorkMeter          meter;
   Buffer<char>       work(&meter);
@@ -557,7 +557,7 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
   task.n                          = F->n;
   task.bs                         = (int)F->bs;
   task.diagonal                   = diagonal;
-  task.T                          = columns ? TriangleView{columns->T_i, columns->T_i + 1} : Rows(*F, triangle);
+  task.T                          = columns ? TriangleView{columns->T_i, columns->T_i + 1} : Rows_BISAI(*F, triangle);
   task.place                      = F->place[LU_DIAGONAL];
   task.j                          = columns ? columns->T_j : F->j;
   task.T_at                       = columns ? columns->T_at : nullptr;
@@ -579,10 +579,10 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
 }
 
 template <typename S>
-static PetscErrorCode Negate(const BlockLU &F, BISAITriangle triangle, const BSR &R, Tally *tally, cudaStream_t stream)
+static PetscErrorCode Negate_BISAI(const BlockLU &F, BISAITriangle triangle, const BSR &R, Tally *tally, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle),
+  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows_BISAI(F, triangle),
                                                                                        triangle == BISAI_UPPER, F.a, R.i, (S *)R.a,
                                                                                        tally);
   FinePCCheckLaunch();
@@ -602,10 +602,10 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   stats->lost_entries[triangle] = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DeviceGetStream(&stream));
-  PetscCall(NeedWork(sizeof(Tally), work, stats, stream));
+  PetscCall(NeedWork_BISAI(sizeof(Tally), work, stats, stream));
   PetscCall(PetscLogGpuTimeBegin());
-  if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, (Tally *)work->data, stream));
-  else PetscCall(Negate<double>(*F, triangle, *R, (Tally *)work->data, stream));
+  if (R->precision == FINEPC_SINGLE) PetscCall(Negate_BISAI<float>(*F, triangle, *R, (Tally *)work->data, stream));
+  else PetscCall(Negate_BISAI<double>(*F, triangle, *R, (Tally *)work->data, stream));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   stats->lost_entries[triangle] = (PetscInt64)tally.lost_entries;

@@ -406,8 +406,8 @@ int InnerPhases(const RRBFactorCUDA *F)
 
 /* The two kernels of the first grid: down from x, and up to y. */
 template <int Count>
-PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, const Columns &columns,
-                           cudaStream_t stream)
+PetscErrorCode LaunchFirst_RRB(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, const Columns &columns,
+                               cudaStream_t stream)
 {
   const RRBGrid *grid = Count > 1 ? F->column_grid : F->grid, &g = grid[0], &next = grid[1];
 
@@ -523,18 +523,18 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, LocalInt columns, const PetscSca
     PetscScalar *const       y = Y + (size_t)c * ldy;
     const Columns            at{F->column_stride, ldx, ldy};
 
-    PetscCall(LaunchFirst<kRRBColumns>(F, true, x, y, at, stream));
+    PetscCall(LaunchFirst_RRB<kRRBColumns>(F, true, x, y, at, stream));
     PetscCallCUDA(cudaGraphLaunch(F->column_graph, stream));
-    PetscCall(LaunchFirst<kRRBColumns>(F, false, x, y, at, stream));
+    PetscCall(LaunchFirst_RRB<kRRBColumns>(F, false, x, y, at, stream));
   }
   for (; c < columns; c++) {
     const PetscScalar *const x = X + (size_t)c * ldx;
     PetscScalar *const       y = Y + (size_t)c * ldy;
 
     F->used++;
-    PetscCall(LaunchFirst<1>(F, true, x, y, Columns{}, stream));
+    PetscCall(LaunchFirst_RRB<1>(F, true, x, y, Columns{}, stream));
     PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
-    PetscCall(LaunchFirst<1>(F, false, x, y, Columns{}, stream));
+    PetscCall(LaunchFirst_RRB<1>(F, false, x, y, Columns{}, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kBlockSize) FactorEven(RRBElimination v)
 
 /* -------------------------------------- the host's side --------------------------------------- */
 
-PetscErrorCode Download(const RRBReport *from, RRBReport *to, cudaStream_t stream)
+PetscErrorCode Download_RRB(const RRBReport *from, RRBReport *to, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(SmallRead(from, sizeof(*to), to, stream));
@@ -408,7 +408,7 @@ PetscErrorCode ReadMatrix(SetUp &s)
     PetscCall(AllocateWork(s, nine));
     ReadRows<<<BlocksFor(s.A.n), kBlockSize, 0, s.stream>>>(s.A, s.nx, s.S, s.params, s.lift && nine, s.report.data());
     FinePCCheckLaunch();
-    PetscCall(Download(s.report.data(), &s.seen, s.stream));
+    PetscCall(Download_RRB(s.report.data(), &s.seen, s.stream));
     if (s.seen.pattern != kRRBNoFailure || !s.IsWholeGrid()) PetscFunctionReturn(PETSC_SUCCESS);
     right = s.seen.nine ? nine : !s.seen.lifted;
     nine  = s.seen.nine != 0;
@@ -511,7 +511,7 @@ PetscErrorCode RRBOffsets_CUDA(const CSRView *A, LocalInt *largest, PetscBool *n
   FinePCCheckLaunch();
   NextOffset<<<blocks, kBlockSize, 0, stream>>>(*A, report.data());
   FinePCCheckLaunch();
-  PetscCall(Download(report.data(), &seen, stream));
+  PetscCall(Download_RRB(report.data(), &seen, stream));
   *largest = seen.largest;
   *next    = (PetscBool)(seen.next != 0);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -552,7 +552,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny,
   PetscCall(EliminateLevels(s, F, &rest));
   PetscCall(RRBInvertRemainder(F, rest, s.inverse, s.stream));
   PetscCall(RRBCaptureMiddle(F)); /* while the device works */
-  PetscCall(Download(s.report.data(), &s.seen, s.stream));
+  PetscCall(Download_RRB(s.report.data(), &s.seen, s.stream));
   FillStats(F, s.seen, stats);
   F->bytes       = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes() + F->columns.bytes();
   F->apply_bytes = RRBApplyBytes(F);

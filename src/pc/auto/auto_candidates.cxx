@@ -89,7 +89,7 @@ private:
 };
 
 /* Makes a candidate's PC. */
-static PetscErrorCode Make(PC pc, const AUTOCandidate &candidate, const std::string &own, PC *made)
+static PetscErrorCode Make_AUTO(PC pc, const AUTOCandidate &candidate, const std::string &own, PC *made)
 {
   const PC_AUTO *s = (const PC_AUTO *)pc->data;
   FinePCBackend  backend;
@@ -122,7 +122,7 @@ static PetscErrorCode SetUpThis(PC pc, AUTORecord *record)
   PetscCall(PCGetOptionsPrefix(pc, &prefix));
   const std::string own = std::string(prefix ? prefix : "") + "auto_" + record->candidate.name + "_";
   PetscCall(options.Insert(((PetscObject)pc)->options, own, record->candidate.options));
-  if (!record->pc) PetscCall(Make(pc, record->candidate, own, &record->pc));
+  if (!record->pc) PetscCall(Make_AUTO(pc, record->candidate, own, &record->pc));
   PetscCall(PCSetOperators(record->pc, pc->mat, pc->pmat));
   PetscCall(PCSetReusePreconditioner(record->pc, PETSC_FALSE));
   PetscCall(PCSetUp(record->pc));
@@ -148,7 +148,7 @@ PetscErrorCode AUTODrop(PC pc, int k)
 }
 
 /* Why a set-up has failed, on this rank or on another. */
-static std::string WhyNot(PC made, PetscErrorCode code, const char text[])
+static std::string WhyNot_AUTO(PC made, PetscErrorCode code, const char text[])
 {
   if (code) return text[0] ? text : "an error in the set-up";
   if (!made || !made->failedreason) return "the set-up failed on another rank";
@@ -205,7 +205,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
 
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)pc)));
     *works = !bad;
-    if (bad) record.why = WhyNot(record.pc, code, silence.Text());
+    if (bad) record.why = WhyNot_AUTO(record.pc, code, silence.Text());
   }
   PetscCall(PetscTime(&end));
   const bool frozen = *works && PCReuseIsFrozen(record.pc);
@@ -224,7 +224,7 @@ PetscErrorCode AUTOTake(PC pc, int k, bool *works)
 }
 
 /* Whether the candidate suits what is known by now. */
-static bool Suits(const PC_AUTO *s, const AUTORecord &record)
+static bool Suits_AUTO(const PC_AUTO *s, const AUTORecord &record)
 {
   return !s->given.empty() || AUTOHolds(record.candidate, AUTOWords(s->seen, s->free));
 }
@@ -234,7 +234,7 @@ int AUTOFirstFresh(const PC_AUTO *s)
   for (size_t k = 0; k < s->records.size(); k++) {
     const AUTORecord &record = s->records[k];
 
-    if (!record.now && !record.failed && !record.candidate.fallback && Suits(s, record)) return (int)k;
+    if (!record.now && !record.failed && !record.candidate.fallback && Suits_AUTO(s, record)) return (int)k;
   }
   return -1;
 }
@@ -247,7 +247,7 @@ int AUTOBestLeft(const PC_AUTO *s, bool limited)
   for (int k = 0; k < (int)s->records.size(); k++) {
     const AUTORecord &record = s->records[k];
 
-    if (record.left <= 0 || record.limited != limited || k == s->acting || !Suits(s, record)) continue;
+    if (record.left <= 0 || record.limited != limited || k == s->acting || !Suits_AUTO(s, record)) continue;
     if (best < 0 || cost(k) < cost(best)) best = k;
   }
   return best;
@@ -264,14 +264,14 @@ static int NextOf(PC_AUTO *s)
   if (next < 0) next = AUTOBestLeft(s);
   for (const bool failed : {false, true}) {
     for (size_t k = 0; k < s->records.size() && next < 0; k++)
-      if (!s->records[k].now && s->records[k].failed == failed && Suits(s, s->records[k])) next = (int)k;
+      if (!s->records[k].now && s->records[k].failed == failed && Suits_AUTO(s, s->records[k])) next = (int)k;
     if (next < 0 && !failed) next = AUTOBestLeft(s, true);
   }
   return next;
 }
 
 /* The candidates for what was seen; what is known of those that were there before stays. */
-static PetscErrorCode Order(PC pc)
+static PetscErrorCode Order_AUTO(PC pc)
 {
   PC_AUTO                *s = (PC_AUTO *)pc->data;
   AUTOChoice              choice;
@@ -300,7 +300,7 @@ static PetscErrorCode Order(PC pc)
 }
 
 /* Takes the steps that tell whether the matrix is definite, which take as long as some iterations. */
-static PetscErrorCode Probe_AUTO(PC pc)
+static PetscErrorCode ProbeAndOrder_AUTO(PC pc)
 {
   PC_AUTO       *s = (PC_AUTO *)pc->data;
   PetscLogDouble begin, end;
@@ -312,7 +312,7 @@ static PetscErrorCode Probe_AUTO(PC pc)
   s->counts.look_seconds += end - begin;
   if (!s->seen.indefinite) PetscFunctionReturn(PETSC_SUCCESS);
   s->next = -1;
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order_AUTO, pc), "choose a preconditioner"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -326,7 +326,7 @@ static PetscErrorCode ProbeBeforeSetUp(PC pc)
   if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
   const int next = NextOf(s);
   s->next        = called_for;
-  if (next >= 0 && s->records[next].candidate.set_up > 0) PetscCall(Probe_AUTO(pc));
+  if (next >= 0 && s->records[next].candidate.set_up > 0) PetscCall(ProbeAndOrder_AUTO(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -337,7 +337,7 @@ PetscErrorCode AUTOMakeSure(PC pc)
 
   PetscFunctionBegin;
   if (!s->seen.doubtful) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Probe_AUTO(pc));
+  PetscCall(ProbeAndOrder_AUTO(pc));
   if (!s->seen.indefinite) PetscFunctionReturn(PETSC_SUCCESS);
   AUTOForgetSolve(s);
   if (s->acting >= 0) PetscCall(AUTODrop(pc, s->acting));
@@ -392,7 +392,7 @@ PetscErrorCode AUTOBeginAnew(PC pc)
   PetscCall(AUTOLook(pc->pmat, &s->seen));
   PetscCall(PetscTime(&end));
   s->counts.look_seconds = end - begin;
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order_AUTO, pc), "choose a preconditioner"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -403,7 +403,7 @@ PetscErrorCode AUTOSetFree(PC pc, bool is_free)
 
   PetscFunctionBegin;
   s->free = is_free;
-  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order, pc), "choose a preconditioner"));
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), CallGuarded(Order_AUTO, pc), "choose a preconditioner"));
   AUTOForgetSolve(s);
   if (s->acting < 0) PetscCall(AUTOTakeNext(pc, &found));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -43,7 +43,7 @@ struct Course : SolveLook {
    Iterations from here to this norm, between what the course so far says and what its second half says. With `slows` the logarithm
    of the norm falls as a power of the iterations that is below 1.
 */
-static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slows)
+static double Rest_AUTO(const std::vector<PetscReal> &norms, PetscReal goal, bool slows)
 {
   constexpr double kStill = 4, kLeast = 0.2;
   const auto       least = [&](size_t until) { /* of those that were computed, see KSPSetCheckNormIteration() */
@@ -67,12 +67,12 @@ static double Rest(const std::vector<PetscReal> &norms, PetscReal goal, bool slo
 
 /* Whether another candidate takes over. All ranks have the same norms. Ill-conditioned matrices, which are not those of elliptic
  * problems or of elasticity with its modes, slow down where the preconditioner does little. */
-static bool Leaves(PC pc, PetscInt its, const std::vector<PetscReal> &norms, PetscReal goal)
+static bool Leaves_AUTO(PC pc, PetscInt its, const std::vector<PetscReal> &norms, PetscReal goal)
 {
   PC_AUTO     *s      = (PC_AUTO *)pc->data;
   AUTORecord  &record = s->records[s->acting];
   const bool   slows  = record.candidate.set_up <= 0 && s->seen.symmetric && !AUTOIsElliptic(s->seen) && s->seen.modes <= 1;
-  const double rest   = PetscMin(Rest(norms, goal, slows), kMost * its);
+  const double rest   = PetscMin(Rest_AUTO(norms, goal, slows), kMost * its);
   const int    fresh = AUTOFirstFresh(s), left = AUTOBestLeft(s);
   const double cost  = rest * record.candidate.iteration;
   double       least = cost;
@@ -109,7 +109,7 @@ static PetscErrorCode Decide_Course(KSP ksp, SolveLook *look)
   PetscFunctionBegin;
   PetscAssert(its > 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A look before the first iteration");
   c->next = its < PETSC_INT_MAX / 2 ? 2 * its : PETSC_INT_MAX;
-  c->left = Leaves(c->pc, its, c->norms, ksp->ttol);
+  c->left = Leaves_AUTO(c->pc, its, c->norms, ksp->ttol);
   if (c->left) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -188,7 +188,7 @@ static PetscErrorCode RunToLook(Course *c, KSP ksp, bool *goes_on)
   for (const PetscReal norm : c->norms) PetscCall(KSPLogResidualHistory(ksp, norm));
   PetscCall(code);
   if (ksp->reason != KSP_DIVERGED_ITS || ksp->its >= max_it || c->norms.size() < 3) PetscFunctionReturn(PETSC_SUCCESS);
-  c->left  = Leaves(c->pc, ksp->its, c->norms, ksp->ttol);
+  c->left  = Leaves_AUTO(c->pc, ksp->its, c->norms, ksp->ttol);
   *goes_on = !c->left;
   if (*goes_on) record.check = kNextEnd * ksp->its;
   PetscFunctionReturn(PETSC_SUCCESS);

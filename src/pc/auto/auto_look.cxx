@@ -181,7 +181,7 @@ static void CompareRow(const Chunk &c, LocalInt k, Sums *sums)
 }
 
 /* The rows of a chunk, entry by entry. */
-static void AddRows(const Rows &A, const Chunk &c, Sample *s)
+static void AddRows_AUTO(const Rows &A, const Chunk &c, Sample *s)
 {
   for (LocalInt row = c.first; row < c.first + c.count; row++) {
     const LocalInt block = row / A.bs, begin = A.i[block], end = A.i[block + 1];
@@ -235,7 +235,7 @@ static PetscErrorCode TakeSample(const Rows &A, Sample *s)
     const LocalInt first = (LocalInt)((PetscInt64)(A.n - length) * c / PetscMax(chunks - 1, 1)) / A.bs * A.bs;
 
     s->chunks.push_back(Chunk{first, length});
-    if (!lent) AddRows(A, s->chunks.back(), s);
+    if (!lent) AddRows_AUTO(A, s->chunks.back(), s);
   }
   s->mirror.reserve(2 * kMirrors);
   for (size_t c = 0; c < s->chunks.size(); c++) {
@@ -292,7 +292,7 @@ struct Seen {
   LocalInt points = 0, block_size = 1, longest = 0;
 };
 
-static PetscErrorCode LookAtRows(const Rows &A, Seen *seen)
+static PetscErrorCode LookAtRows_AUTO(const Rows &A, Seen *seen)
 {
   Sample    s;
   Distances distances;
@@ -316,7 +316,7 @@ static PetscErrorCode LookAtRows(const Rows &A, Seen *seen)
 }
 
 /* Rows of single entries, of which the host may have no pattern. */
-static PetscErrorCode RowsOf(const CSRView &A, bool pattern_on_host, Rows *rows)
+static PetscErrorCode RowsOf_AUTO(const CSRView &A, bool pattern_on_host, Rows *rows)
 {
   PetscFunctionBegin;
   rows->n       = A.n;
@@ -350,7 +350,7 @@ static PetscErrorCode LookAtDeviceBlocks(Mat local, const BSRView &A, Seen *seen
   rows.a              = A.a;
   rows.where          = A.where;
   PetscErrorCode code = MatGetLocalPattern(local, PETSC_MEMTYPE_HOST, A.n, A.nnz, i, j, &rows.i, &rows.j);
-  if (!code) code = CallGuarded(LookAtRows, (const Rows &)rows, seen);
+  if (!code) code = CallGuarded(LookAtRows_AUTO, (const Rows &)rows, seen);
   PetscCall(MatTakeRowsBack(local, PETSC_TRUE));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -361,8 +361,8 @@ static PetscErrorCode LookAtLent(const CSRMat &csr, bool pattern_on_host, Seen *
   Rows rows;
 
   PetscFunctionBegin;
-  PetscCall(RowsOf(csr.A, pattern_on_host, &rows));
-  PetscCall(LookAtRows(rows, seen));
+  PetscCall(RowsOf_AUTO(csr.A, pattern_on_host, &rows));
+  PetscCall(LookAtRows_AUTO(rows, seen));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -505,7 +505,7 @@ PetscErrorCode AUTOLookAtAll(Mat A, AUTOProperties *p)
 }
 
 /* What the program has set as properties of the matrix takes precedence over what is seen. */
-static PetscErrorCode Conclude(Mat A, AUTOProperties *p)
+static PetscErrorCode Conclude_AUTO(Mat A, AUTOProperties *p)
 {
   PetscBool known, is;
 
@@ -523,7 +523,7 @@ static PetscErrorCode Conclude(Mat A, AUTOProperties *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The vectors of Probe(). */
+/* The vectors of Probe_AUTO(). */
 struct ProbeVectors {
   Vec d = nullptr, r = nullptr, z = nullptr, p = nullptr, Ap = nullptr;
 };
@@ -579,7 +579,7 @@ static PetscErrorCode ProbeWith(Mat A, const ProbeVectors &v, bool *indefinite)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Probe(Mat A, bool *indefinite)
+static PetscErrorCode Probe_AUTO(Mat A, bool *indefinite)
 {
   ProbeVectors v;
 
@@ -596,7 +596,7 @@ static PetscErrorCode Probe(Mat A, bool *indefinite)
 PetscErrorCode AUTOProbe(Mat A, AUTOProperties *p)
 {
   PetscFunctionBegin;
-  if (p->doubtful) PetscCall(Probe(A, &p->indefinite));
+  if (p->doubtful) PetscCall(Probe_AUTO(A, &p->indefinite));
   p->doubtful = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -668,7 +668,7 @@ PetscErrorCode AUTOLook(Mat A, AUTOProperties *p)
   p->unequal           = s.unequal;
   p->one_sided         = s.one_sided;
   p->anisotropic       = p->stencil && (double)s.anisotropic > kAnisotropicShare * (double)s.rows;
-  PetscCall(Conclude(A, p));
+  PetscCall(Conclude_AUTO(A, p));
   PetscCall(IsDoubtful(A, *p, &p->doubtful));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -72,14 +72,14 @@ unsigned AUTOWords(const AUTOProperties &properties, bool free)
   return words;
 }
 
-static bool Holds(unsigned needs, unsigned excludes, unsigned words)
+static bool Holds_AUTO(unsigned needs, unsigned excludes, unsigned words)
 {
   return (words & needs) == needs && !(words & excludes);
 }
 
 bool AUTOHolds(const AUTOCandidate &candidate, unsigned words)
 {
-  return Holds(candidate.needs, candidate.excludes, words);
+  return Holds_AUTO(candidate.needs, candidate.excludes, words);
 }
 
 double AUTOSetUpFor(const AUTOCandidate &candidate, double entries_a_row)
@@ -149,7 +149,8 @@ static PetscErrorCode ReadCandidate(const std::vector<std::string> &fields, std:
 }
 
 /* Appends the candidates that the words allow, each once. Those behind a stroke are there to fall back to. */
-static PetscErrorCode Append(const std::string &names, unsigned words, const std::vector<AUTOCandidate> &all, AUTOChoice *choice)
+static PetscErrorCode Append_AUTO(const std::string &names, unsigned words, const std::vector<AUTOCandidate> &all,
+                                  AUTOChoice *choice)
 {
   bool fallback = false;
 
@@ -223,13 +224,13 @@ PetscErrorCode AUTOChoose(unsigned words, AUTOChoice *choice)
   PetscFunctionBegin;
   *choice = AUTOChoice{};
   PetscCall(GetRules(&rules));
-  const auto holds = [&](const Choice &line) { return Holds(line.needs, line.excludes, words); };
+  const auto holds = [&](const Choice &line) { return Holds_AUTO(line.needs, line.excludes, words); };
   const auto found = std::find_if(rules->choices.begin(), rules->choices.end(), holds);
   if (found != rules->choices.end()) {
     choice->why      = found->why;
     choice->measured = found->measured;
-    PetscCall(Append(found->names, words, rules->candidates, choice));
+    PetscCall(Append_AUTO(found->names, words, rules->candidates, choice));
   }
-  PetscCall(Append("/ jacobi none", words, rules->candidates, choice));
+  PetscCall(Append_AUTO("/ jacobi none", words, rules->candidates, choice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

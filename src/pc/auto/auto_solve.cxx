@@ -35,7 +35,7 @@ static PetscErrorCode IsFree(KSP ksp, bool *is_free)
    Those for symmetric preconditioners update x and the residual by the same vectors, ours look themselves, and the norm of a least
    squares solver is not that of b - A x. `*norm` is that of the residual.
 */
-static PetscErrorCode Confirms(PC pc, KSP ksp, PetscReal *norm, bool *confirms)
+static PetscErrorCode Confirms_AUTO(PC pc, KSP ksp, PetscReal *norm, bool *confirms)
 {
   PC_AUTO  *s = (PC_AUTO *)pc->data;
   PetscBool other;
@@ -162,7 +162,7 @@ static PetscErrorCode LookAtClaim(PC pc, KSP ksp, PetscReal *refuted, AUTOOutcom
   bool                confirms;
 
   PetscFunctionBegin;
-  PetscCall(Confirms(pc, ksp, &norm, &confirms));
+  PetscCall(Confirms_AUTO(pc, ksp, &norm, &confirms));
   if (confirms || ksp->reason < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscInfo(pc, "the norm of the residual is %g, but %g by the recurrence\n", (double)norm, (double)ksp->rnorm));
   const bool goes_on = ksp->converged == KSPConvergedDefault && norm < kStalls * *refuted && ksp->its < ksp->max_it;

@@ -29,7 +29,7 @@
 #include "sparse/block.h"
 #include "bilu.h"
 
-static PetscErrorCode Create_BISAI(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
+static PetscErrorCode Create_BILU(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
   const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(LocalInt),
                a_at = (index_bytes + alignment - 1) / alignment * alignment;
@@ -52,14 +52,14 @@ static PetscErrorCode Create_BISAI(LocalInt bs, LocalInt n, LocalInt nnz, PetscB
 PetscErrorCode BlockLUCreate(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(Create_BISAI(bs, n, nnz, PETSC_TRUE, where, F));
+  PetscCall(Create_BILU(bs, n, nnz, PETSC_TRUE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode BlockLUCreatePattern(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(Create_BISAI(bs, n, nnz, PETSC_FALSE, where, F));
+  PetscCall(Create_BILU(bs, n, nnz, PETSC_FALSE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -81,7 +81,7 @@ namespace
 {
 
 /* Returns the largest power of two that is not above x, since dividing by a power of two rounds nothing; 1 for x = 0. */
-PetscReal Magnitude(PetscReal x)
+PetscReal Magnitude_BILU(PetscReal x)
 {
   int exponent;
   return x > 0 ? x / (2 * std::frexp(x, &exponent)) : 1;
@@ -134,10 +134,10 @@ struct Scales {
     (void)largest(A, row, rows.data());
     for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] == column) std::copy_n(A.a + (size_t)k * bs2, bs2, block.begin());
-    for (PetscReal &scale : rows) scale = Magnitude(scale);
+    for (PetscReal &scale : rows) scale = Magnitude_BILU(scale);
     for (LocalInt c = 0; c < bs; c++)
       for (LocalInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
-    for (PetscReal &scale : columns) scale = Magnitude(scale);
+    for (PetscReal &scale : columns) scale = Magnitude_BILU(scale);
   }
 
   /* Computes a = a^{-1} as InvertBlock_Host() does, but judges the pivots of the scaled block. */
@@ -160,7 +160,7 @@ struct Scales {
 /*
    Inverts U_ii or, if that is singular, in its place the diagonal block of A with small pivots raised. Returns whether it was U_ii.
 */
-bool InvertDiagonal(const Scales &scales, PetscScalar *a)
+bool InvertDiagonal_BILU(const Scales &scales, PetscScalar *a)
 {
   if (scales.Invert(kBILUSmallestPivot, 0, a)) return true;
   std::copy(scales.block.begin(), scales.block.end(), a);
@@ -168,15 +168,15 @@ bool InvertDiagonal(const Scales &scales, PetscScalar *a)
   return false;
 }
 
-/* Mark() notes for each column of row i of L and U the place of the block. Unmark() sets these places to -1 again. */
-void Mark(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
+/* Mark_BILU() notes for each column of row i of L and U the place of the block. Unmark_BILU() sets these places to -1 again. */
+void Mark_BILU(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
 {
   for (LocalInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = k;
   for (LocalInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = k;
   place[i] = F.place[LU_DIAGONAL][i];
 }
 
-void Unmark(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
+void Unmark_BILU(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
 {
   for (LocalInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = -1;
   for (LocalInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = -1;
@@ -252,7 +252,7 @@ static void Eliminate_BISAI(const BSRView &A, const LocalInt *rows, const LocalI
   Scales                   scales(bs);
 
   for (LocalInt i = 0; i < A.n; i++) {
-    Mark(F, i, place);
+    Mark_BILU(F, i, place);
     for (LocalInt m = F.place[LU_L][i]; m < F.place[LU_L_END][i]; m++) {
       const LocalInt           k       = F.j[m];
       PetscScalar *const       A_ik    = F.a + m * bs2;
@@ -273,8 +273,8 @@ static void Eliminate_BISAI(const BSRView &A, const LocalInt *rows, const LocalI
       }
     }
     scales.Find(A, rows ? rows[i] : i, columns ? columns[i] : i);
-    if (!InvertDiagonal(scales, F.a + F.place[LU_DIAGONAL][i] * bs2)) stats->singular_blocks++;
-    Unmark(F, i, place);
+    if (!InvertDiagonal_BILU(scales, F.a + F.place[LU_DIAGONAL][i] * bs2)) stats->singular_blocks++;
+    Unmark_BILU(F, i, place);
   }
 }
 
@@ -287,7 +287,7 @@ static void Sweep_BILU(const BSRView &A, LocalInt sweeps, std::vector<LocalInt> 
 
   for (LocalInt i = 0; i < A.n; i++) {
     scales.Find(A, i, i);
-    (void)InvertDiagonal(scales, before.data() + F.place[LU_DIAGONAL][i] * bs2);
+    (void)InvertDiagonal_BILU(scales, before.data() + F.place[LU_DIAGONAL][i] * bs2);
   }
   for (LocalInt sweep = 0; sweep < sweeps; sweep++) {
     if (sweep) std::copy_n(F.a, size, before.begin());
@@ -348,7 +348,7 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const Loc
   std::fill_n(F->a, (size_t)F->nnz * bs2, 0.);
   for (LocalInt i = 0; i < A->n; i++) {
     const LocalInt row = rows ? rows[i] : i;
-    Mark(*F, i, place);
+    Mark_BILU(*F, i, place);
     for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const LocalInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
       PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB,
@@ -356,7 +356,7 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const Loc
                  row);
       std::copy_n(A->a + k * bs2, bs2, F->a + to * bs2);
     }
-    Unmark(*F, i, place);
+    Unmark_BILU(*F, i, place);
   }
   Eliminate_BISAI(*A, rows, columns, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);

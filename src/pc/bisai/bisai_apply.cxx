@@ -58,8 +58,8 @@ static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, LocalInt columns, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Permute(const PC_BISAI *bisai, LocalInt columns, const LocalInt *order, PetscBool scatter, Columns X,
-                              Columns Y)
+static PetscErrorCode Permute_BISAI(const PC_BISAI *bisai, LocalInt columns, const LocalInt *order, PetscBool scatter, Columns X,
+                                    Columns Y)
 {
   const auto permute = PetscMemTypeDevice(bisai->where) ? BISAIPermute_CUDA : BISAIPermute_Host;
 
@@ -118,10 +118,10 @@ PetscErrorCode PCApply_BISAI(PC pc, PetscBool transpose, LocalInt columns, const
   PetscFunctionBegin;
   const Columns middle = WorkColumns(bisai, VECTOR_MIDDLE), in = WorkColumns(bisai, VECTOR_IN),
                 out = WorkColumns(bisai, VECTOR_OUT);
-  if (from) PetscCall(Permute(bisai, columns, from, PETSC_FALSE, x, in));
+  if (from) PetscCall(Permute_BISAI(bisai, columns, from, PETSC_FALSE, x, in));
   PetscCall(ApplyTriangle(bisai, columns, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
   PetscCall(ApplyTriangle(bisai, columns, &N[second], &R[second], unit(second), PETSC_TRUE, middle, to ? out : y));
-  if (to) PetscCall(Permute(bisai, columns, to, PETSC_TRUE, out, y));
+  if (to) PetscCall(Permute_BISAI(bisai, columns, to, PETSC_TRUE, out, y));
   *flops = 0;
   for (int t = 0; t < 2; t++)
     *flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);

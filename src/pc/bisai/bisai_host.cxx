@@ -54,7 +54,7 @@ struct Rows {
    normal number. A row or column that became zero would drop an equation or an unknown.
 */
 template <typename S>
-bool Holds(LocalInt bs, const PetscScalar *block)
+bool Holds_BISAI(LocalInt bs, const PetscScalar *block)
 {
   for (LocalInt p = 0; p < bs; p++) {
     S row = 0, column = 0;
@@ -225,7 +225,7 @@ static void InvertByColumns(const BlockLU &F, BISAITriangle triangle, bool diago
             for (LocalInt r = 0; r < bs; r++) product[c * bs + r] += inverse[t * bs + r] * N_ki[c * bs + t];
         std::copy(product.begin(), product.end(), N_ki);
       }
-      if (k == m - 1) stats->lost_diagonals += upper && !Holds<S>(bs, N_ki);
+      if (k == m - 1) stats->lost_diagonals += upper && !Holds_BISAI<S>(bs, N_ki);
       else
         for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ki[e]);
       for (LocalInt q = columns.T_i[J[k]]; q < columns.T_i[J[k] + 1]; q++) {
@@ -282,7 +282,7 @@ static void InvertByRows(const BlockLU &F, BISAITriangle triangle, bool diagonal
             for (LocalInt r = 0; r < bs; r++) product[c * bs + r] += N_ik[t * bs + r] * inverse[c * bs + t];
         std::copy(product.begin(), product.end(), N_ik);
       }
-      if (k == m - 1) stats->lost_diagonals += upper && !Holds<S>(bs, N_ik);
+      if (k == m - 1) stats->lost_diagonals += upper && !Holds_BISAI<S>(bs, N_ik);
       else
         for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ik[e]);
       for (LocalInt q = rows.begin[J[k]]; q < rows.end[J[k]]; q++) {

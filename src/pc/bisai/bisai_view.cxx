@@ -9,13 +9,13 @@ enum { LONGEST_NL, LONGEST_NU, WORK_BYTES, MAXIMA };
 enum { TO_APPLY, KEPT, TRANSPOSES, BYTES };
 
 /* What an inverse was computed by. */
-static const char *Line(const PC_BISAI *bisai, BISAITriangle triangle)
+static const char *Line_BISAI(const PC_BISAI *bisai, BISAITriangle triangle)
 {
   return BISAIByColumns(bisai->params.side, triangle) ? "column" : "row";
 }
 
 /* What `auto` has decided by, for the line about the factors; nothing where the options name the factorization. */
-static std::string Choice(const PC_BISAI *bisai)
+static std::string Choice_BISAI(const PC_BISAI *bisai)
 {
   const std::string asked = BISAIAskedOfPETSc(bisai) + BISAIAskedOfUs(bisai);
 
@@ -45,7 +45,7 @@ static PetscErrorCode ViewFactors_BISAI(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "factors by PETSc, on the host%s: ILU(%" PetscInt_FMT
                                      "), ordering %s, shift type %s, amount %g\n",
-                                     Choice(bisai).c_str(), bisai->levels, bisai->ordering.c_str(),
+                                     Choice_BISAI(bisai).c_str(), bisai->levels, bisai->ordering.c_str(),
                                      MatFactorShiftTypes[bisai->shift_type], (double)bisai->shift_amount));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -56,7 +56,7 @@ static PetscErrorCode ViewFactors_BISAI(PC pc, PetscViewer viewer)
   if (levels > 0) PetscCall(PetscSNPrintf(order, sizeof(order), " in %" PetscInt_FMT " levels of rows", levels));
   if (bisai->factor_sweeps)
     PetscCall(PetscSNPrintf(order, sizeof(order), " by %" PetscInt_FMT " sweeps over all rows", bisai->factor_sweeps));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s%s: ILU(0)%s\n", place, Choice(bisai).c_str(), order));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s%s: ILU(0)%s\n", place, Choice_BISAI(bisai).c_str(), order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,8 +118,8 @@ static PetscErrorCode ViewBuilt_BISAI(PC pc, PetscViewer viewer)
                                    "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT
                                    " blocks, at most %" PetscInt64_FMT " a %s, NU %" PetscInt64_FMT
                                    " blocks, at most %" PetscInt64_FMT " a %s beside the diagonal\n",
-                                   sum[ROWS], sum[BLOCKS_A], sum[BLOCKS_NL], most[LONGEST_NL], Line(bisai, BISAI_LOWER),
-                                   sum[BLOCKS_NU], most[LONGEST_NU], Line(bisai, BISAI_UPPER)));
+                                   sum[ROWS], sum[BLOCKS_A], sum[BLOCKS_NL], most[LONGEST_NL], Line_BISAI(bisai, BISAI_LOWER),
+                                   sum[BLOCKS_NU], most[LONGEST_NU], Line_BISAI(bisai, BISAI_UPPER)));
   PetscCall(PetscViewerASCIIPrintf(
     viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n",
     all_bytes[TO_APPLY], all_bytes[KEPT], (double)most[WORK_BYTES]));
@@ -129,8 +129,8 @@ static PetscErrorCode ViewBuilt_BISAI(PC pc, PetscViewer viewer)
                                    "singular diagonal blocks replaced %" PetscInt64_FMT
                                    ", left with the diagonal block alone: NL %" PetscInt64_FMT " block %ss, NU %" PetscInt64_FMT
                                    " block %ss\n",
-                                   sum[SINGULAR], sum[FALLBACK_NL], Line(bisai, BISAI_LOWER), sum[FALLBACK_NU],
-                                   Line(bisai, BISAI_UPPER)));
+                                   sum[SINGULAR], sum[FALLBACK_NL], Line_BISAI(bisai, BISAI_LOWER), sum[FALLBACK_NU],
+                                   Line_BISAI(bisai, BISAI_UPPER)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -148,7 +148,7 @@ PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
                                    "; L inverted by %ss, U by %ss\n",
                                    bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
                                    bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
-                                   bisai->params.sweeps, Line(bisai, BISAI_LOWER), Line(bisai, BISAI_UPPER)));
+                                   bisai->params.sweeps, Line_BISAI(bisai, BISAI_LOWER), Line_BISAI(bisai, BISAI_UPPER)));
   PetscCall(ViewFactors_BISAI(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) PetscCall(ViewBuilt_BISAI(pc, viewer));

@@ -87,7 +87,7 @@ PetscErrorCode RRBOffsets_Host(const CSRView *A, LocalInt *largest, PetscBool *n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
+static PetscScalar Entry_RRB(const CSRView *A, LocalInt row, LocalInt column)
 {
   for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
     if (A->j[k] == column) return A->a[k];
@@ -123,15 +123,15 @@ static void ReadMatrix_RRB(const CSRView *A, LocalInt nx, const RRBParams &param
         S->c[row] = a;
         continue;
       }
-      const PetscScalar other = Entry(A, column, row);
+      const PetscScalar other = Entry_RRB(A, column, row);
       const double      apart = PetscAbsScalar(a - other);
       if (other == 0) {
-        if (!(apart <= kSymmetryNoise * sign * Entry(A, row, row))) stats->one_sided++;
+        if (!(apart <= kSymmetryNoise * sign * Entry_RRB(A, row, row))) stats->one_sided++;
         continue;
       }
       /* Entries that are not finite are let through here, since they make a pivot fail. */
       if (apart > kSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) &&
-          !(apart <= kSymmetryNoise * sign * Entry(A, row, row)) && std::isfinite(apart)) {
+          !(apart <= kSymmetryNoise * sign * Entry_RRB(A, row, row)) && std::isfinite(apart)) {
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
@@ -227,7 +227,7 @@ static bool Eliminate_RRB(LocalInt k, double sign, RRBOperator *S, RRBFactorHost
    Before level k, makes rows that sum to less than 0 sum to 0, and returns how many there were. `diagonal` is the diagonal of A, by
    which a sum is judged.
 */
-static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, double sign, const std::vector<double> &diagonal, RRBOperator *S)
+static PetscInt64 Lift_RRB(LocalInt k, LocalInt nx, LocalInt ny, double sign, const std::vector<double> &diagonal, RRBOperator *S)
 {
   const RRBLevel             level(k, nx, ny);
   const Shift                to[4]    = {level.u, level.v, level.FarU(), level.FarV()};
@@ -340,7 +340,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
   if (half_levels < lumps || nx == 1 || ny == 1) stats->anisotropic = 0;
   for (LocalInt k = 1; k <= half_levels; k++) {
-    if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, sign, diagonal, &S);
+    if (k == lumps && lift) stats->lifted = Lift_RRB(k, nx, ny, sign, diagonal, &S);
     if (!Eliminate_RRB(k, sign, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
