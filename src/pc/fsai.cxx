@@ -72,11 +72,7 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   After the rows are computed: whether they are to be kept. Where the factor reaches other ranks, all of them find out later, and
-   the base computes once more.
-*/
-static PetscErrorCode Fits_FSAI(PC pc, const CSRView *A, bool depends_on_values, bool *fits)
+PetscErrorCode PCFSAIFits(PC pc, const CSRView *A, bool depends_on_values, bool *fits)
 {
   PC_FSAI       *fsai  = (PC_FSAI *)pc->data;
   const LocalInt rows  = fsai->inverse.rows;
@@ -137,7 +133,7 @@ static PetscErrorCode Split_FSAI(PC_FSAI *fsai, PetscBool reuse_pattern)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Complete_FSAI(PC pc, const char type[], PetscBool reuse_pattern, PCLocalOutcome *outcome)
+PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern, PCLocalOutcome *outcome)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;
   PCInverse *M    = &fsai->inverse;
@@ -158,23 +154,6 @@ static PetscErrorCode Complete_FSAI(PC pc, const char type[], PetscBool reuse_pa
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
   else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
   PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCFSAIComputeOnRows(PC pc, const CSRView *A, const char type[], PetscBool reuse_pattern, bool (*depends)(PC),
-                                   PetscErrorCode (*rows)(PC, const CSRView *, PetscBool), PCLocalOutcome *outcome)
-{
-  const PC_FSAI *fsai = (const PC_FSAI *)pc->data;
-  bool           fits;
-
-  PetscFunctionBegin;
-  PetscCall(rows(pc, A, (PetscBool)(reuse_pattern && fsai->given_stays)));
-  PetscCall(Fits_FSAI(pc, A, reuse_pattern && depends(pc), &fits));
-  if (!fits) {
-    PetscCall(rows(pc, A, PETSC_FALSE));
-    PetscCall(Fits_FSAI(pc, A, true, &fits));
-  }
-  PetscCall(Complete_FSAI(pc, type, reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -459,14 +438,6 @@ static PetscErrorCode Connect_FSAI(PC pc, PCLocalPhase *phase)
 }
 
 /* ------------------------------------------- apply -------------------------------------------- */
-
-PetscErrorCode PCApply_FSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
-                            PetscLogDouble *flops)
-{
-  PetscFunctionBegin;
-  PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* The `reserve` of PC_Local. Where the factor reaches other ranks, they agree within, too. */
 static PetscErrorCode Reserve_FSAI(PC pc, PetscBool, LocalInt columns)

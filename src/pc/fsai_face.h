@@ -68,12 +68,14 @@ PetscErrorCode PCFSAIGather(PC, const FSAIReach *, PCLocalPhase *);
 PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1);
 
 /*
-   A set-up on the rows of A. `rows` begins with PCFSAIPrepare(), to which it passes its last argument on, and `depends` tells
-   whether another matrix with the same nonzeros may get another pattern. A pattern that depends on values and was kept, but does
-   not fit, is made anew. W2 is G~^T in the end, or the outcome tells why the matrix cannot be preconditioned.
+   After the rows are computed: whether they are to be kept, if another matrix with the same nonzeros may get another pattern. If
+   not, the type computes them once more, on a new pattern, and calls this function again. Where the factor reaches other ranks, all
+   of them find out later, and the base computes once more.
 */
-PetscErrorCode PCFSAIComputeOnRows(PC, const CSRView *A, const char type[], PetscBool reuse_pattern, bool (*depends)(PC),
-                                   PetscErrorCode (*rows)(PC, const CSRView *A, PetscBool reuse_pattern), PCLocalOutcome *);
+PetscErrorCode PCFSAIFits(PC, const CSRView *A, bool depends_on_values, bool *fits);
+
+/* Ends a set-up: W2 is G~^T, or the outcome tells why the matrix cannot be preconditioned. */
+PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);
 
 /* Bytes of what a factor that reaches other ranks keeps for a set-up with new values, beside the plan of the halo. */
 size_t PCFSAIKeptBytes(const PC_FSAI *);
@@ -99,10 +101,6 @@ struct FSAIGivenPattern {
 };
 PetscErrorCode PCFSAIGetGivenPattern(PC, const CSRView *A, const char setter[], FSAIGivenPattern *);
 PetscErrorCode PCFSAIRestoreGivenPattern(FSAIGivenPattern *);
-
-/* The `apply` of PC_Local. G^T G is symmetric, and `transpose` does not matter. */
-PetscErrorCode PCApply_FSAI(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
-                            LocalInt ldy, PetscLogDouble *flops);
 
 /* Gives the PC the operations that set up and apply. */
 PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PC_Local::Apply, PetscErrorCode (*gather)(PC, PCLocalPhase *));

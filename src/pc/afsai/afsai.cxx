@@ -137,9 +137,8 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 } // namespace
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues_AFSAI(PC pc)
+static bool DependsOnValues_AFSAI(const PC_AFSAI *afsai)
 {
-  const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
   return params->max_steps || params->postfilter > 0 || (params->prefilter > 0 && params->initial_power && !afsai->pattern);
 }
@@ -172,9 +171,16 @@ static PetscErrorCode ComputeFactor_AFSAI(PC pc, const CSRView *A, PetscBool reu
 static PetscErrorCode ComputeOnRows_AFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   const PC_AFSAI *afsai = (const PC_AFSAI *)pc->data;
+  bool            fits;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIComputeOnRows(pc, A, "PCAFSAI", afsai->reuse_pattern, DependsOnValues_AFSAI, ComputeFactor_AFSAI, outcome));
+  PetscCall(ComputeFactor_AFSAI(pc, A, (PetscBool)(afsai->reuse_pattern && afsai->given_stays)));
+  PetscCall(PCFSAIFits(pc, A, afsai->reuse_pattern && DependsOnValues_AFSAI(afsai), &fits));
+  if (!fits) {
+    PetscCall(ComputeFactor_AFSAI(pc, A, PETSC_FALSE));
+    PetscCall(PCFSAIFits(pc, A, true, &fits));
+  }
+  PetscCall(PCFSAIComplete(pc, "PCAFSAI", afsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -210,11 +216,12 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCApply_AFSAI(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                                    PetscScalar *Y, LocalInt ldy, PetscLogDouble *flops)
+/* G^T G is symmetric, and `transpose` does not matter. */
+static PetscErrorCode PCApply_AFSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                                    LocalInt ldy, PetscLogDouble *flops)
 {
   PetscFunctionBegin;
-  PetscCall(PCApply_FSAI(pc, transpose, columns, X, ldx, Y, ldy, flops));
+  PetscCall(PCInverseApply(&((PC_AFSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

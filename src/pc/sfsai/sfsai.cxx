@@ -126,9 +126,8 @@ static PetscInt PowerOf(const PC_SFSAI *sfsai)
 }
 
 /* Whether another matrix with the same nonzeros may get another pattern. */
-static bool DependsOnValues_SFSAI(PC pc)
+static bool DependsOnValues_SFSAI(const PC_SFSAI *sfsai)
 {
-  const PC_SFSAI    *sfsai  = (const PC_SFSAI *)pc->data;
   const SFSAIParams *params = &sfsai->params;
   return params->postfilter > 0 || ((params->prefilter > 0 || params->max_row || sfsai->stats.capped_rows) && !sfsai->pattern);
 }
@@ -166,9 +165,16 @@ static PetscErrorCode ComputeFactor_SFSAI(PC pc, const CSRView *A, PetscBool reu
 static PetscErrorCode ComputeOnRows_SFSAI(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
+  bool            fits;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIComputeOnRows(pc, A, "PCSFSAI", sfsai->reuse_pattern, DependsOnValues_SFSAI, ComputeFactor_SFSAI, outcome));
+  PetscCall(ComputeFactor_SFSAI(pc, A, (PetscBool)(sfsai->reuse_pattern && sfsai->given_stays)));
+  PetscCall(PCFSAIFits(pc, A, sfsai->reuse_pattern && DependsOnValues_SFSAI(sfsai), &fits));
+  if (!fits) {
+    PetscCall(ComputeFactor_SFSAI(pc, A, PETSC_FALSE));
+    PetscCall(PCFSAIFits(pc, A, true, &fits));
+  }
+  PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -201,11 +207,12 @@ static PetscErrorCode PCSetUp_SFSAI(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCApply_SFSAI(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
-                                    PetscScalar *Y, LocalInt ldy, PetscLogDouble *flops)
+/* G^T G is symmetric, and `transpose` does not matter. */
+static PetscErrorCode PCApply_SFSAI(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                                    LocalInt ldy, PetscLogDouble *flops)
 {
   PetscFunctionBegin;
-  PetscCall(PCApply_FSAI(pc, transpose, columns, X, ldx, Y, ldy, flops));
+  PetscCall(PCInverseApply(&((PC_SFSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
