@@ -67,7 +67,7 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   PetscFunctionBegin;
   fsai->reused = fsai->distributed ? (PetscBool)fsai->may_keep : CanKeepPattern_FSAI(pc, A->n, A->where, reuse_pattern, factor);
   if (!fsai->reused) PetscCall(MakeRoom_FSAI(pc, A));
-  M->carry_bytes = fsai->carry.nnz ? CSRBytes(&fsai->carry) : 0;
+  M->carry_bytes = fsai->carry.W.nnz ? CSRBytes(&fsai->carry.W) : 0;
   *W1            = PCFSAIFirst(fsai) ? &fsai->whole : &M->W1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

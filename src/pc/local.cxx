@@ -18,8 +18,8 @@ PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, LocalInt rows)
 
   PetscFunctionBegin;
   if (local->where != where || local->rows != rows) {
-    PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
-    local->staged = 0;
+    PetscCall(ArrayDestroy(local->where, (void **)&local->staging.array));
+    local->staging.columns = 0;
   }
   local->where = where;
   local->rows  = rows;
@@ -29,21 +29,21 @@ PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, LocalInt rows)
 static PetscErrorCode FreeCarry(PC_Local *local)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(local->carry.where, (void **)&local->carried));
-  PetscCall(CSRDestroy(&local->carry));
-  PetscCall(CSRDestroy(&local->carry_t));
+  PetscCall(ArrayDestroy(local->carry.W.where, (void **)&local->carry.between));
+  PetscCall(CSRDestroy(&local->carry.W));
+  PetscCall(CSRDestroy(&local->carry.Wt));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Makes what products with W need. */
 static PetscErrorCode CompleteCarry(PC_Local *local)
 {
-  const CSR *W = &local->carry;
+  const CSR *W = &local->carry.W;
 
   PetscFunctionBegin;
   if (!W->nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((PetscMemTypeDevice(W->where) ? CSRTranspose_CUDA : CSRTranspose_Host)(W, PETSC_FALSE, &local->carry_t));
-  PetscCall(ArrayCreate((size_t)local->columns_at_once * W->rows * sizeof(PetscScalar), W->where, (void **)&local->carried));
+  PetscCall((PetscMemTypeDevice(W->where) ? CSRTranspose_CUDA : CSRTranspose_Host)(W, PETSC_FALSE, &local->carry.Wt));
+  PetscCall(ArrayCreate((size_t)local->columns_at_once * W->rows * sizeof(PetscScalar), W->where, (void **)&local->carry.between));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -53,7 +53,7 @@ static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscSc
   const bool on_device = PetscMemTypeDevice(A->where);
 
   PetscFunctionBegin;
-  PetscCall((on_device ? CSRCarry_CUDA : CSRCarry_Host)(A, values, &local->carry));
+  PetscCall((on_device ? CSRCarry_CUDA : CSRCarry_Host)(A, values, &local->carry.W));
   PetscCall(CompleteCarry(local));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -67,17 +67,17 @@ PetscScalar PCLocalIsolated(const PC_Local *local)
 static PetscErrorCode Mask_Local(PC_Local *local, LocalInt n, PetscMemType where)
 {
   const std::vector<LocalInt> &zero_rows = local->diagonal.zero_rows;
-  CSR                          carry     = local->carry;
+  CSR                          carry     = local->carry.W;
 
   PetscFunctionBegin;
   if (zero_rows.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  local->carry = CSR{};
+  local->carry.W = CSR{};
   const PetscErrorCode code =
-    CallGuarded(CSRMask, (const CSR *)&carry, n, (LocalInt)zero_rows.size(), zero_rows.data(), where, &local->carry);
+    CallGuarded(CSRMask, (const CSR *)&carry, n, (LocalInt)zero_rows.size(), zero_rows.data(), where, &local->carry.W);
   PetscCall(CSRDestroy(&carry));
   PetscCall(code);
-  PetscCall(CSRDestroy(&local->carry_t));
-  PetscCall(ArrayDestroy(where, (void **)&local->carried));
+  PetscCall(CSRDestroy(&local->carry.Wt));
+  PetscCall(ArrayDestroy(where, (void **)&local->carry.between));
   PetscCall(CompleteCarry(local));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -95,7 +95,7 @@ PetscErrorCode PCLocalLeaveOutZeroRows(PC pc, LocalInt n, PetscMemType where)
 PetscErrorCode PCLocalCarries(PC pc, PetscBool *carries)
 {
   PetscFunctionBegin;
-  *carries = (PetscBool)(((const PC_Local *)pc->data)->carry.nnz > 0);
+  *carries = (PetscBool)(((const PC_Local *)pc->data)->carry.W.nnz > 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -355,10 +355,10 @@ static PetscErrorCode SetUpThere(PC pc, PCLocalOutcome *outcome)
   PC_Local *local = (PC_Local *)pc->data;
 
   PetscFunctionBegin;
-  local->staged_on_all = 0;
-  local->reserved[0]   = 1; /* by the set-up itself */
-  local->reserved[1]   = 0;
-  local->has_points    = false;
+  local->staging.on_all = 0;
+  local->reserved[0]    = 1; /* by the set-up itself */
+  local->reserved[1]    = 0;
+  local->has_points     = false;
   PetscCall(PCSetUp_Consolidated(pc, &local->consolidated, outcome));
   if (local->consolidated.group) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ComputeByDiagonal(pc, outcome));
@@ -480,7 +480,7 @@ PetscErrorCode PCLocalCheckFactorHere(PC pc)
 static PetscErrorCode ViewStaging(PC pc, PetscViewer viewer)
 {
   const PC_Local *local = (const PC_Local *)pc->data;
-  PetscLogDouble  bytes = local->staged_on_all ? 2. * local->rows * sizeof(PetscScalar) : 0, all;
+  PetscLogDouble  bytes = local->staging.on_all ? 2. * local->rows * sizeof(PetscScalar) : 0, all;
   PetscBool       sent;
 
   PetscFunctionBegin;

@@ -72,6 +72,19 @@ struct PCLocalDiagonal {
   bool Mixed() const { return first[0] != PETSC_INT_MAX && first[1] != PETSC_INT_MAX; }
 };
 
+/* M^{-1} is `apply` after I + W, with W of CSRCarry() and CSRMask(), if it has entries. */
+struct PCLocalCarry {
+  CSR          W = {}, Wt = {};   /* Wt = W^T */
+  PetscScalar *between = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
+};
+
+/* Room on the device for vectors of the host, made when they first meet a factor there. */
+struct PCLocalStaging {
+  PetscScalar *array   = nullptr; /* [2 * columns * rows] */
+  LocalInt     columns = 0;
+  LocalInt     on_all  = 0; /* columns that all ranks have had room for since the set-up */
+};
+
 /* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
   using Compute = PetscErrorCode (*)(PC, PCLocalOutcome *);
@@ -121,24 +134,20 @@ struct PC_Local {
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
   LocalInt     rows            = 0;                  /* rows of the rank's block */
-  PetscScalar *staging         = nullptr; /* [2 * staged * rows] on the device, made when host vectors first meet a device factor */
-  LocalInt     staged          = 0;       /* columns that it has room for */
-  LocalInt     staged_on_all   = 0;       /* columns that all ranks have had room for since the set-up */
-  LocalInt     reserved[2]     = {};      /* columns that all ranks have reserved since the set-up, without and with transpose */
-  MatPattern   nonzeros        = {};      /* those of the matrix of the last set-up */
+  LocalInt     reserved[2]     = {};    /* columns that all ranks have reserved since the set-up, without and with transpose */
+  MatPattern   nonzeros        = {};    /* those of the matrix of the last set-up */
   bool         same_nonzeros   = false; /* in a set-up: the nonzeros of all ranks are those of the last one, see PCSetUp_Local() */
   MatPoints    points          = {};    /* the entries of a matrix of blocks, for the types that need single entries */
   bool         has_points      = false; /* in a set-up: the points have the nonzeros of the matrix at hand */
   CSRSymmetry  symmetry        = {};    /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false; /* the factor is one of a matrix with its one-sided couplings */
 
-  PCReuse reuse = {}; /* see reuse.h */
+  PCReuse        reuse   = {}; /* see reuse.h */
+  PCLocalCarry   carry   = {};
+  PCLocalStaging staging = {};
 
   PCLocalDiagonal diagonal = {}; /* the same on all ranks. `compute` of a type that needs a definite matrix heeds it. */
 
-  CSR          carry         = {};      /* W of CSRCarry() and CSRMask(), if it has entries: M^{-1} is `apply` after I + W */
-  CSR          carry_t       = {};      /* W^T */
-  PetscScalar *carried       = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
   LocalInt     unsorted      = 0;       /* entries of the block that do not stand in the order of columns, or stand there twice */
   bool         sorted        = false;   /* this is known of the nonzeros at hand */
   CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */

@@ -33,7 +33,7 @@ static PetscErrorCode Carry_Local(const PC_Local *local, PetscBool transpose, Lo
   const auto multiply = PetscMemTypeDevice(local->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
   PetscFunctionBegin;
-  PetscCall(multiply(transpose ? &local->carry_t : &local->carry, PETSC_TRUE, nullptr, columns, X.array, X.ld, Y.array, Y.ld));
+  PetscCall(multiply(transpose ? &local->carry.Wt : &local->carry.W, PETSC_TRUE, nullptr, columns, X.array, X.ld, Y.array, Y.ld));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -41,10 +41,10 @@ static PetscErrorCode Carry_Local(const PC_Local *local, PetscBool transpose, Lo
 static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns, Input x, Output y, PetscLogDouble *flops)
 {
   PC_Local    *local = (PC_Local *)pc->data;
-  const Output between{local->carried, local->rows, local->where};
+  const Output between{local->carry.between, local->rows, local->where};
 
   PetscFunctionBegin;
-  if (!local->carry.nnz) PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, y.array, y.ld, flops));
+  if (!local->carry.W.nnz) PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, y.array, y.ld, flops));
   else if (transpose) {
     PetscCall(local->apply(pc, transpose, columns, x.array, x.ld, between.array, between.ld, flops));
     PetscCall(Carry_Local(local, transpose, columns, between, y));
@@ -52,7 +52,7 @@ static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns,
     PetscCall(Carry_Local(local, transpose, columns, x, between));
     PetscCall(local->apply(pc, transpose, columns, between.array, between.ld, y.array, y.ld, flops));
   }
-  *flops += 2. * columns * (PetscLogDouble)local->carry.nnz;
+  *flops += 2. * columns * (PetscLogDouble)local->carry.W.nnz;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -74,11 +74,11 @@ static PetscErrorCode ApplyFactor_Local(PC pc, PetscBool transpose, LocalInt col
 static PetscErrorCode MakeStaging_Local(PC_Local *local, LocalInt columns)
 {
   PetscFunctionBegin;
-  if (local->staged >= columns) PetscFunctionReturn(PETSC_SUCCESS);
-  local->staged = 0;
-  PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
-  PetscCall(ArrayCreate(2 * (size_t)columns * local->rows * sizeof(PetscScalar), local->where, (void **)&local->staging));
-  local->staged = columns;
+  if (local->staging.columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  local->staging.columns = 0;
+  PetscCall(ArrayDestroy(local->where, (void **)&local->staging.array));
+  PetscCall(ArrayCreate(2 * (size_t)columns * local->rows * sizeof(PetscScalar), local->where, (void **)&local->staging.array));
+  local->staging.columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -91,10 +91,10 @@ static PetscErrorCode NeedStaging(PC pc, LocalInt columns)
   PC_Local *local = (PC_Local *)pc->data;
 
   PetscFunctionBegin;
-  if (local->staged_on_all >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (local->staging.on_all >= columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(AgreeOnError(PetscObjectComm((PetscObject)pc), MakeStaging_Local(local, columns),
                          "make room on its GPU for vectors that are on the host"));
-  local->staged_on_all = columns;
+  local->staging.on_all = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,7 +135,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
 
   PetscFunctionBegin;
   PetscCall(NeedStaging(pc, columns));
-  const Output x_staged{local->staging, local->rows, local->where}, y_staged = x_staged.From(columns);
+  const Output x_staged{local->staging.array, local->rows, local->where}, y_staged = x_staged.From(columns);
   if (!x.OnDevice()) PetscCall(SendColumns_Local(pc, columns, x, x_staged));
   PetscCall(ApplyFactor_Local(pc, transpose, columns, x.OnDevice() ? x : Input(x_staged), y.OnDevice() ? y : y_staged));
   if (!y.OnDevice()) PetscCall(SendColumns_Local(pc, columns, y_staged, y));
