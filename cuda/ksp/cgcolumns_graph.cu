@@ -129,6 +129,28 @@ __global__ void __launch_bounds__(kWarpSize) SumNorms(CGColumnsTurn turn, CGColu
 
 /* ------------------------------------------- kernels ------------------------------------------ */
 
+/* How a product is made: what it sends to other ranks, whether it takes the rows from the end, and what becomes of x. */
+struct ProductTurn {
+  int           processors;
+  ExchangeSend  send;
+  bool          backward;
+  CGColumnsTurn turn;
+};
+
+/* A pass over the rows of block vectors, from the end with `backward`, each with its columns in their order. */
+struct RowsPass {
+  LocalInt      n;
+  bool          backward;
+  CGColumnsTurn turn;
+
+  template <int Columns>
+  __device__ __forceinline__ long long At(long long k) const
+  {
+    using L = ColumnLanes<Columns>;
+    return backward ? ((long long)n - 1 - k / L::row) * L::row + L::Pair() : k;
+  }
+};
+
 /*
    A product sends rows of the block vector x to other ranks, so that these are on their way while it multiplies. This is no part of
    the code around it, since the entries of the matrix that are loaded ahead of it take all registers.
@@ -218,22 +240,22 @@ struct FirstOperands {
 /* t = t - a D (w + W1 w), r.z, and where r is given r = r - a w, r.r. At the start w is r, and t = D (r + W1 r). */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplyFirst(Slices W1, int processors, ExchangeSend send, bool backward, bool first, const double *__restrict__ d,
-                const double2 *__restrict__ w, double2 *__restrict__ t, double2 *__restrict__ r, double *partial,
-                CGColumnsState *state)
+  MultiplyFirst(Slices W1, ProductTurn how, const double *__restrict__ d, const double2 *__restrict__ w, double2 *__restrict__ t,
+                double2 *__restrict__ r, double *partial, CGColumnsState *state)
 {
   using L                       = ColumnLanes<Columns>;
+  const bool            first   = how.turn == kNoStep;
   const int             pair    = L::Pair();
   double2               sums[2] = {{0, 0}, {0, 0}}, a;
   __shared__ double     total[2 * Columns];
   __shared__ SlicePanel panels[kCGBlock / kWarpSize];
   const bool            active = StreamColumns<Columns, Even, V>(
-    W1, SliceWalk(W1.count, processors, backward), panels,
+    W1, SliceWalk(W1.count, how.processors, how.backward), panels,
     [&]() {
       WaitForPrevious();
       LetNextStart();
       a = StepsOf(state, pair);
-      SendRows(send, w, state);
+      SendRows(how.send, w, state);
       return state->running != 0;
     },
     w,
@@ -276,24 +298,24 @@ struct SecondOperands {
 */
 template <int Columns, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, kProductBlocks)
-  MultiplySecond(Slices W2, int processors, ExchangeSend send, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
-                 double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
-                 CGColumnsState *state)
+  MultiplySecond(Slices W2, ProductTurn how, const double2 *__restrict__ t, double2 *__restrict__ x, const double2 *__restrict__ p,
+                 double2 *__restrict__ before, double *partial, CGColumnsState *state)
 {
   using L                     = ColumnLanes<Columns>;
+  const CGColumnsTurn   turn  = how.turn;
   const int             pair  = L::Pair();
   double2               zz[1] = {{0, 0}};
   __shared__ double     total[Columns];
   __shared__ SlicePanel panels[kCGBlock / kWarpSize];
   __shared__ ColumnSteps<Columns> steps;
   const bool                      active = StreamColumns<Columns, Even, V>(
-    W2, SliceWalk(W2.count, processors, backward), panels,
+    W2, SliceWalk(W2.count, how.processors, how.backward), panels,
     [&]() {
       WaitForPrevious();
       LetNextStart();
       if (threadIdx.x < Columns) steps.Load(state, (int)threadIdx.x);
       __syncthreads();
-      SendRows(send, t, state);
+      SendRows(how.send, t, state);
       return state->running != 0;
     },
     t,
@@ -381,13 +403,14 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateDirection(LocalInt n, bool backward, CGColumnsTurn turn, const double *__restrict__ d, const double2 *__restrict__ t,
+  UpdateDirection(const __grid_constant__ RowsPass pass, const double *__restrict__ d, const double2 *__restrict__ t,
                   double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
                   CGColumnsState *state)
 {
   using L                 = ColumnLanes<Columns>;
   const int         pair  = L::Pair();
-  const long long   count = (long long)n * L::row, stride = (long long)gridDim.x * kCGBlock;
+  const auto        turn  = pass.turn;
+  const long long   count = (long long)pass.n * L::row, stride = (long long)gridDim.x * kCGBlock;
   double2           zz[1] = {{0, 0}};
   __shared__ double total[Columns];
   WaitForPrevious();
@@ -397,7 +420,7 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   if (threadIdx.x < Columns) steps.Load(state, (int)threadIdx.x);
   __syncthreads();
   for (long long k = GridThread(); k < count; k += stride) {
-    const long long at    = backward ? ((long long)n - 1 - k / L::row) * L::row + pair : k;
+    const long long at    = pass.At<Columns>(k);
     const double    scale = d ? d[at / L::row] : 1.;
     const double2   own = t[at], z = {scale * own.x, scale * own.y};
     zz[0].x += z.x * z.x;
@@ -476,6 +499,12 @@ double2 *PairsOf(double *x)
   return (double2 *)x;
 }
 
+/* What a product sends. */
+ExchangeSend SendOf_CGColumns(const CGColumnsWork *work, const CGGhosts &ghosts)
+{
+  return work->nccl ? ghosts.Send() : ExchangeSend{};
+}
+
 /*
    A product is launched with as much shared memory as its blocks on a processor take, and no more: the rest of that memory is the
    first-level cache, where the rows of block vectors are found that neighbouring slices share.
@@ -493,7 +522,7 @@ PetscErrorCode LaunchProduct_CGColumns(const CGColumnsWork *work, const Slices &
   PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
   PetscCall(LaunchEarly(early, kernel, SliceBlocks_CGColumns(work, W, CrossesRanks(work, ghosts) && ghosts.ByMessages()), kCGBlock,
-                        stream, W, work->processors, work->nccl ? ghosts.Send() : ExchangeSend{}, arguments...));
+                        stream, W, arguments...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -507,7 +536,8 @@ PetscErrorCode LaunchOperator_CGColumns(CGColumnsWork *work, const CGFusedWork *
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->A, [&](auto even, auto value) {
       return LaunchProduct_CGColumns(work, op->A, work->ghosts, early, MultiplyOperator<width, even, decltype(value)>, stream,
-                                     backward, (const double2 *)p, PairsOf(w), work->partial.data(), work->mailbox.state());
+                                     work->processors, SendOf_CGColumns(work, work->ghosts), backward, (const double2 *)p,
+                                     PairsOf(w), work->partial.data(), work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts, stream));
@@ -542,22 +572,23 @@ PetscErrorCode LaunchSumNorms(CGColumnsWork *work, bool early, CGColumnsTurn tur
 }
 
 /* t by W1, with r.z and r.r. */
-PetscErrorCode LaunchFirst_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, bool first,
+PetscErrorCode LaunchFirst_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn,
                                      cudaStream_t stream)
 {
-  const bool crosses = CrossesRanks(work, work->ghosts1);
+  const ProductTurn how{work->processors, SendOf_CGColumns(work, work->ghosts1), backward, turn};
+  const bool        crosses = CrossesRanks(work, work->ghosts1);
 
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts1, nullptr, work->w, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W1, [&](auto even, auto value) {
-      return LaunchProduct_CGColumns(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream,
-                                     backward, first, op->d, PairsOf(work->w), PairsOf(work->t), PairsOf(work->r),
-                                     work->partial.data(), work->mailbox.state());
+      return LaunchProduct_CGColumns(work, op->W1, work->ghosts1, early, MultiplyFirst<width, even, decltype(value)>, stream, how,
+                                     op->d, PairsOf(work->w), PairsOf(work->t), PairsOf(work->r), work->partial.data(),
+                                     work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts1, stream));
-  if (crosses) PetscCall(CGColumnsLaunchFirstGhosts(work, early, first, op->d, stream));
+  if (crosses) PetscCall(CGColumnsLaunchFirstGhosts(work, early, turn == kNoStep, op->d, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -565,15 +596,16 @@ PetscErrorCode LaunchFirst_CGColumns(CGColumnsWork *work, const CGFusedWork *op,
 PetscErrorCode LaunchSecond_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn,
                                       double *p, double *next, cudaStream_t stream)
 {
-  const bool crosses = CrossesRanks(work, work->ghosts2);
+  const ProductTurn how{work->processors, SendOf_CGColumns(work, work->ghosts2), backward, turn};
+  const bool        crosses = CrossesRanks(work, work->ghosts2);
 
   PetscFunctionBegin;
   if (crosses) PetscCall(CGGhostsBegin(work, &work->ghosts2, nullptr, work->t, stream));
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return FusedWithKind(op->W2, [&](auto even, auto value) {
-      return LaunchProduct_CGColumns(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream,
-                                     backward, turn, PairsOf(work->t), PairsOf(work->x), PairsOf(p), PairsOf(next),
-                                     work->partial.data(), work->mailbox.state());
+      return LaunchProduct_CGColumns(work, op->W2, work->ghosts2, early, MultiplySecond<width, even, decltype(value)>, stream, how,
+                                     PairsOf(work->t), PairsOf(work->x), PairsOf(p), PairsOf(next), work->partial.data(),
+                                     work->mailbox.state());
     });
   }));
   if (crosses) PetscCall(CGGhostsEnd(work, &work->ghosts2, stream));
@@ -585,13 +617,12 @@ PetscErrorCode LaunchSecond_CGColumns(CGColumnsWork *work, const CGFusedWork *op
 PetscErrorCode LaunchRest_CGColumns(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn,
                                     double *p, double *next, cudaStream_t stream)
 {
-  const bool            first   = turn == kNoStep;
   double *const         partial = work->partial.data();
   CGColumnsState *const state   = work->mailbox.state();
 
   PetscFunctionBegin;
   if (op->factored) {
-    PetscCall(LaunchFirst_CGColumns(work, op, early, backward, first, stream));
+    PetscCall(LaunchFirst_CGColumns(work, op, early, backward, turn, stream));
     PetscCall(LaunchSumNorms(work, early, turn, stream));
     PetscCall(LaunchSecond_CGColumns(work, op, early, !backward, turn, p, next, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -600,16 +631,17 @@ PetscErrorCode LaunchRest_CGColumns(CGColumnsWork *work, const CGFusedWork *op, 
     const double *const d = op->cycle ? nullptr : op->d;
     double *const       z = op->cycle ? work->w : work->t; /* or r, of which z is made */
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n, backward, first, d,
-                          PairsOf(work->w), PairsOf(work->t), partial, state));
+    PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n, backward,
+                          turn == kNoStep, d, PairsOf(work->w), PairsOf(work->t), partial, state));
     PetscCall(LaunchSumNorms(work, early, turn, stream));
     if (op->cycle) {
       PetscCall(CMATCHLaunchColumns(op->cycle, {work->t, z, work->width, state->nn, &state->running, work->cycle.data()}, stream));
       PetscCall(LaunchEarly(early, MultiplyVectors<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n,
                             PairsOf(work->t), PairsOf(z), partial, state));
     }
-    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks_CGColumns(work), kCGBlock, stream, work->n, !backward, turn,
-                          d, PairsOf(z), PairsOf(work->x), PairsOf(p), PairsOf(next), partial, state));
+    PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks_CGColumns(work), kCGBlock, stream,
+                          RowsPass{work->n, !backward, turn}, d, PairsOf(z), PairsOf(work->x), PairsOf(p), PairsOf(next), partial,
+                          state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
