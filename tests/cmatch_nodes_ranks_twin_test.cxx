@@ -81,6 +81,7 @@ void CheckSame(const RanksTwin &x, const RanksTwin &y)
   REQUIRE(x.H->levels == y.H->levels);
   REQUIRE(x.H->several == y.H->several);
   CHECK(x.H->nodes->coupled == y.H->nodes->coupled);
+  CHECK(x.H->nodes->beside == y.H->nodes->beside);
   for (const CMATCHFit CMATCHNodes::*fit : {&CMATCHNodes::first_fit, &CMATCHNodes::fit}) {
     const CMATCHFit &a = x.H->nodes->*fit, &b = y.H->nodes->*fit;
     CHECK((a.loose == b.loose && a.pieces == b.pieces && a.left == b.left));

@@ -405,6 +405,29 @@ TEST_CASE("cmatch: iterations of elasticity on nodes", "[cmatch][nodes]")
   CheckIterations({"beam 256x4x4, three levels", {256, 4, 4}, 66, 1.55, 100});
 }
 
+TEST_CASE("cmatch: nodes beside much stiffer ones make small aggregates on coarse levels", "[cmatch][nodes]")
+{
+  const auto hundred = [](LocalInt x, LocalInt y, LocalInt z) { return RandomCells(x, y, z) > 1 ? 60. : 1.; };
+  const auto half    = [](LocalInt, LocalInt, LocalInt z) { return z < 8 ? 1000. : 1.; };
+  const struct {
+    std::function<double(LocalInt, LocalInt, LocalInt)> modulus;
+    bool                                                jumps;
+  } cases[] = {{nullptr, false}, {RandomCells, true}, {Checkerboard, true}, {hundred, false}, {half, false}};
+  for (const auto &c : cases) {
+    const Body  body = MakeBody({16, 16, 16, {1, 1, 1}, 0.3, c.modulus});
+    const Nodes M(body, Params(FINEPC_SINGLE));
+    CAPTURE(&c - cases, M.H->nodes->beside);
+    CHECK(M.H->nodes->jumps == c.jumps);
+    CHECK(CMATCHNodesSweeps(M.H->params, *M.H->nodes, 0) == M.H->params.sweeps + 1);
+    CHECK(CMATCHNodesSweeps(M.H->params, *M.H->nodes, 1) == M.H->params.sweeps - c.jumps);
+  }
+  const Body   body   = MakeBody({16, 16, 16, {1, 1, 1}, 0.3, RandomCells});
+  CMATCHParams params = Params(FINEPC_SINGLE);
+  params.sweeps       = 2; /* which is as few as they become */
+  const Nodes M(body, params);
+  CHECK(CMATCHNodesSweeps(M.H->params, *M.H->nodes, 1) == 2);
+}
+
 TEST_CASE("cmatch: iterations of elasticity on nodes around an independent set", "[cmatch][nodes]")
 {
   CheckIterations({"cube 16", {16, 16, 16}, 15, 1.15, 300, PC_CMATCH_MIS2});

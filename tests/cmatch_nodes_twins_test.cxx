@@ -204,6 +204,7 @@ void CheckTwins(const Twin &host, const Twin &device, const std::vector<const Sy
   REQUIRE(host.H->levels == device.H->levels);
   CHECK((host.H->scale == device.H->scale && host.H->inverted == device.H->inverted));
   CHECK(host.H->nodes->coupled == device.H->nodes->coupled);
+  CHECK((host.H->nodes->beside == device.H->nodes->beside && host.H->nodes->jumps == device.H->nodes->jumps));
   for (const CMATCHFit CMATCHNodes::*fit : {&CMATCHNodes::first_fit, &CMATCHNodes::fit}) {
     const CMATCHFit &x = host.H->nodes->*fit, &y = device.H->nodes->*fit;
     CAPTURE(x.loose, y.loose, x.pieces, y.pieces, x.left, y.left);
@@ -253,6 +254,7 @@ TEST_CASE("cmatch: every kernel of nodes, on small systems", "[cmatch][nodes][gp
   const System systems[] = {
     Of("brick", MakeBody({7, 6, 8})),
     Of("rectangle", MakeBody({13, 12, 0})),
+    Of("two materials", MakeBody({9, 9, 9, {1, 1, 1}, 0.3, RandomCells})),
     Of("rows left in", WithRowsLeft(MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false}), 1e3)),
     Of("free", MakeBody({5, 5, 5, {1, 1, 1}, 0.3, nullptr, false})),
     WithModes("two unknowns", Coupled(11, 12, 2), 2, 2),

@@ -270,7 +270,7 @@ struct CMATCHReport {
      nodes all of whose unknowns are alone, `lonely` blocks of the next operator without a transpose, and `steps` those of slices */
   unsigned long long modes[kCMATCHMostModes], steps;
   double             sums[kCMATCHEstimateSums]; /* of the estimate of the largest eigenvalue */
-  LocalInt           coupled, dead, raised, whole, lonely, smallest_aggregate;
+  LocalInt           coupled, beside, dead, raised, whole, lonely, smallest_aggregate;
   LocalInt           unkept, padding; /* rows of a pattern that were longer than what is kept of each */
 };
 

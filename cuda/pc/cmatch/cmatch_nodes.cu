@@ -317,13 +317,13 @@ struct NodeModes {
 
 /* The graph of the finest level. A warp takes a node. */
 template <int K, int M>
-__global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g)
+__global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g, CMATCHReport *report)
 {
   const LocalInt i = (LocalInt)(GridThread() / kWarpSize), k = K ? K : g.k, m = M ? M : g.m;
-  const int      lane = threadIdx.x % kWarpSize;
-  if (i >= g.n) return;
-  const LocalInt begin = g.A_i[i], end = g.A_i[i + 1];
-  double         sum = 0;
+  const int      lane  = threadIdx.x % kWarpSize;
+  const LocalInt begin = i < g.n ? g.A_i[i] : 0, end = i < g.n ? g.A_i[i + 1] : 0;
+  double         sum    = 0;
+  bool           beside = false;
   for (LocalInt first = begin; first < end; first += kWarpSize) {
     const LocalInt e = first + lane, j = e < end ? g.A_j[e] : i;
     double         weight = 0;
@@ -336,10 +336,14 @@ __global__ void __launch_bounds__(kBlockSize) FindGraph(Graph g)
       const LocalInt to = e - i - (j > i);
       g.j[to]           = j;
       g.a[to]           = -(float)weight;
+      beside            = beside || ((float)weight != 0 && CMATCHNodesIsStiffer(k, d_i, d_j));
     }
     AddInOrder<kWarpSize>(weight > 0 ? weight : 0., &sum);
   }
-  if (lane != 0) return;
+  beside          = __any_sync(kFullWarp, beside) && lane == 0;
+  const int count = __syncthreads_count(beside);
+  if (threadIdx.x == 0 && count) atomicAdd(&report->beside, count);
+  if (lane != 0 || i >= g.n) return;
   g.start[i] = begin - i;
   g.d[i]     = (float)sum;
   if (i + 1 == g.n) g.start[g.n] = end - g.n;
@@ -453,7 +457,7 @@ PetscErrorCode MakeGraph(CMATCHNodesSetup *t)
                 (float *)(at + n + 1 + 2 * edges)};
   PetscCall(CMATCHForSizes(L.k, t->N->m, [&](auto k, auto m) {
     PetscFunctionBegin;
-    FindGraph<k, m><<<BlocksFor((long long)g.n * kWarpSize), kBlockSize, 0, s->stream>>>(g);
+    FindGraph<k, m><<<BlocksFor((long long)g.n * kWarpSize), kBlockSize, 0, s->stream>>>(g, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -635,7 +639,7 @@ PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *t, const CMATCHNodesMatri
   s->rows = CMATCHRows{};
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Fill(t, A));
-  if (with_ghosts > n && t->N->graph == CMATCH_FROBENIUS) {
+  if (with_ghosts > n) {
     ScaleDiagonal<<<BlocksFor(with_ghosts - n), kBlockSize, 0, s->stream>>>(with_ghosts - n, modes.diagonal + n, s->H->scale,
                                                                             t->diagonal + n);
     FinePCCheckLaunch();
@@ -686,12 +690,18 @@ PetscErrorCode CMATCHNodesMakeSlices(CMATCHNodesSetup *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void CMATCHNodesTakeBeside(CMATCHNodesSetup *t)
+{
+  t->N->beside = t->s->seen.beside;
+  t->N->jumps  = CMATCHNodesHasJumps(t->N->beside, t->N->level[0].n);
+}
+
 PetscErrorCode CMATCHNodesFindAggregates(CMATCHNodesSetup *t, PetscReal each, CMATCHFound *found)
 {
   const CMATCHParams     &params = *t->s->params;
   const CMATCHNodesLevel &L      = t->Level();
   const LocalInt          kind   = t->Kind();
-  const CMATCHSweeps      sweeps{CMATCHNodesSweeps(params, kind, t->N->m),
+  const CMATCHSweeps      sweeps{CMATCHNodesSweeps(params, *t->N, kind),
                             CMATCHNodesStrength(params, kind),
                             false,
                             t->alone,
@@ -702,6 +712,7 @@ PetscErrorCode CMATCHNodesFindAggregates(CMATCHNodesSetup *t, PetscReal each, CM
   PetscFunctionBegin;
   *found = CMATCHFound{};
   if (L.n) PetscCall(CMATCHMatchNodes(t->s, sweeps, L.n, L.aggregate, found));
+  if (!t->level && L.n) CMATCHNodesTakeBeside(t);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

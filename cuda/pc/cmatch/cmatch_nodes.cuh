@@ -55,6 +55,8 @@ PetscErrorCode CMATCHNodesMakeFinest(CMATCHNodesSetup *, const CMATCHNodesMatrix
 PetscErrorCode CMATCHNodesCountFit(CMATCHNodesSetup *);
 /* The slices of the level, when its operator is there */
 PetscErrorCode CMATCHNodesMakeSlices(CMATCHNodesSetup *);
+/* Takes from the report, which has been read, how many nodes are beside much stiffer ones. */
+void CMATCHNodesTakeBeside(CMATCHNodesSetup *);
 /* Finds the aggregates of the level, where `each` times the vertices are its unknowns on the next level of all ranks. */
 PetscErrorCode CMATCHNodesFindAggregates(CMATCHNodesSetup *, PetscReal each, CMATCHFound *);
 /* Makes the levels below this one, which is on one rank, and what the cycle needs. */

@@ -167,6 +167,10 @@ public:
       rows.n         = L.n;
       rows.aggregate = L.aggregate;
       PetscCall(CMATCHFindAggregates(&s, how, &rows, &found));
+      if (!l && L.n) {
+        PetscCall(CMATCHReadReport(&s));
+        CMATCHNodesTakeBeside(&t);
+      }
       found.least = L.n > 0;
     } else PetscCall(CMATCHNodesFindAggregates(&t, m * (PetscReal)H->level[l].all / (PetscReal)PetscMax(L.n, 1), &found));
     if (!found.coarse) found.largest = found.least = 0;

@@ -175,17 +175,43 @@ struct CMATCHNodes {
   LocalInt         m       = 0; /* modes */
   CMATCHNodesGraph graph   = CMATCH_TRACE;
   CMATCHEnd        end     = CMATCH_END_SIZE;
-  LocalInt         coupled = 0;    /* after a set-up with keep: nodes of the finest level in no aggregate that are coupled now */
-  CMATCHFit        first_fit, fit; /* of the finest level when the aggregates were made, and now; without `work` not counted */
+  LocalInt         beside  = 0;     /* own nodes of the finest level with a much stiffer neighbour, see CMATCHNodesIsStiffer() */
+  bool             jumps   = false; /* whether these are many, of all ranks */
+  LocalInt         coupled = 0;     /* after a set-up with keep: nodes of the finest level in no aggregate that are coupled now */
+  CMATCHFit        first_fit, fit;  /* of the finest level when the aggregates were made, and now; without `work` not counted */
   CMATCHNodesLevel level[kCMATCHMostLevels] = {};
 };
 
 /* ----------------------- what the options mean for nodes, in both twins ------------------------ */
 
-/* In space one more sweep on the finest level, where nodes have fewer unknowns than below. */
-inline PetscInt CMATCHNodesSweeps(const CMATCHParams &params, LocalInt level, LocalInt m)
+/*
+   Whether node j is much stiffer than its neighbour i, of which these are the magnitudes of the diagonal entries. Where that is so
+   at many nodes, as between stiff bodies that touch each other, large aggregates of the levels below tie bodies together.
+*/
+constexpr double               kCMATCHNodesStiffer = 64, kCMATCHNodesManyBeside = 0.1;
+FINEPC_HOST_DEVICE inline bool CMATCHNodesIsStiffer(LocalInt k, const double *d_i, const double *d_j)
 {
-  return params.sweeps + (level == 0 && m > 3);
+  double of_i = 0, of_j = 0;
+
+  for (LocalInt r = 0; r < k; r++) {
+    of_i += d_i[r];
+    of_j += d_j[r];
+  }
+  return of_j > kCMATCHNodesStiffer * of_i;
+}
+
+inline bool CMATCHNodesHasJumps(PetscInt64 beside, PetscInt64 nodes)
+{
+  return (PetscReal)beside > kCMATCHNodesManyBeside * (PetscReal)nodes;
+}
+
+/* In space one more sweep on the finest level, where nodes have fewer unknowns than below, and one less below where there are
+ * jumps.
+ */
+inline PetscInt CMATCHNodesSweeps(const CMATCHParams &params, const CMATCHNodes &N, LocalInt level)
+{
+  if (level == 0) return params.sweeps + (N.m > 3);
+  return params.sweeps - (N.jumps && params.sweeps > 2);
 }
 
 inline float CMATCHNodesStrength(const CMATCHParams &params, LocalInt level)

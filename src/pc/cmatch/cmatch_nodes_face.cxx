@@ -608,7 +608,7 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "nodes matched by %s in %" PetscInt_FMT " sweeps, %" PetscInt_FMT
                                      " below the finest level; at most %" LocalInt_FMT " blocks in a row of the prolongator\n",
-                                     graphs[N->graph], CMATCHNodesSweeps(params, 0, N->m), CMATCHNodesSweeps(params, 1, N->m),
+                                     graphs[N->graph], CMATCHNodesSweeps(params, *N, 0), CMATCHNodesSweeps(params, *N, 1),
                                      kCMATCHSlots));
   else
     PetscCall(PetscViewerASCIIPrintf(viewer,

@@ -90,9 +90,23 @@ void FillFinest(const CMATCHMatrix &A, const std::vector<LocalInt> &columns, CMA
   if (bad >= 0) s->Fail(CMATCH_TOO_LARGE, 0, bad);
 }
 
+/* The nodes that are coupled to a much stiffer one, of the magnitudes of diagonal entries d. */
+LocalInt CountBeside(const CMATCHGraph &M, LocalInt k, const std::vector<double> &d)
+{
+  LocalInt count = 0;
+
+  for (LocalInt i = 0; i + 1 < (LocalInt)M.i.size(); i++) {
+    bool beside = false;
+    for (LocalInt e = M.i[i]; e < M.i[i + 1]; e++)
+      beside = beside || (M.a[e] != 0 && CMATCHNodesIsStiffer(k, &d[(size_t)i * k], &d[(size_t)M.j[e] * k]));
+    count += beside;
+  }
+  return count;
+}
+
 /* The graph of the finest level, from the modes without any mask, which are in B still. */
 template <typename T>
-CMATCHGraph FindGraph(const CMATCHModes &modes, const CMATCHNodesSetUp<T> &s)
+CMATCHGraph FindGraph(const CMATCHModes &modes, const CMATCHNodesSetUp<T> &s, LocalInt *beside)
 {
   const CMATCHNodesArrays<T> &L = s.N->arrays[0];
   const LocalInt              n = (LocalInt)L.A_i.size() - 1, k = s.N->level[0].k, m = s.N->m;
@@ -120,6 +134,7 @@ CMATCHGraph FindGraph(const CMATCHModes &modes, const CMATCHNodesSetUp<T> &s)
     M.d.push_back((float)sum);
     M.i.push_back((LocalInt)M.j.size());
   }
+  *beside = CountBeside(M, k, d);
   return M;
 }
 
@@ -151,6 +166,7 @@ PetscErrorCode CMATCHNodesFinest_Host(const CMATCHMatrix &A, const std::vector<G
 {
   CMATCHNodesArrays<T> &L = s->N->arrays[0];
   const LocalInt        m = modes.m, k = modes.k, rows = A.own->n;
+  LocalInt              beside = 0;
   std::vector<LocalInt> columns;
 
   PetscFunctionBegin;
@@ -166,7 +182,11 @@ PetscErrorCode CMATCHNodesFinest_Host(const CMATCHMatrix &A, const std::vector<G
   FillFinest(A, columns, s);
   if (!s->stats->failure) TakeModes(modes, rows, s);
   if (s->stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!s->keep || s->work) s->M = FindGraph(modes, *s);
+  if (!s->keep || s->work) s->M = FindGraph(modes, *s, &beside);
+  if (!s->keep) {
+    s->N->beside = beside;
+    s->N->jumps  = CMATCHNodesHasJumps(beside, rows / k);
+  }
   s->B.resize((size_t)rows * m);
   for (LocalInt row = 0; row < rows; row++)
     if (s->alone[row / k] >> row % k & 1) std::fill_n(s->B.begin() + (ptrdiff_t)row * m, m, 0.);
@@ -188,7 +208,7 @@ CMATCHAggregation CMATCHNodesAggregate_Host(LocalInt l, const CMATCHNodesSetUp<T
   /* Of all ranks, the sweeps end as if the others had as many aggregates for their nodes. */
   const PetscReal      each = (PetscReal)s.H->level[l].all / (PetscReal)PetscMax(n, 1);
   const CMATCHMatching matching{params.coarsening,
-                                CMATCHNodesSweeps(params, finest, s.N->m),
+                                CMATCHNodesSweeps(params, *s.N, finest),
                                 CMATCHNodesStrength(params, finest),
                                 false,
                                 true,

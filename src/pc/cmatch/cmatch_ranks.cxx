@@ -88,7 +88,7 @@ PetscInt GroupSize(const CMATCHHierarchy &H, const CMATCHRanksLevel &level, Loca
    What one rank sends to the others of its level: whether it has failed, its aggregates, rows that are left, and entries of M on
    the aggregates, and the entries of the level.
 */
-enum { ERROR, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, COUNTS };
+enum { ERROR, COARSE, LEFT, ENTRIES, LEVEL_ENTRIES, BESIDE, COUNTS };
 
 PetscInt Clamped(PetscInt64 count)
 {
@@ -161,6 +161,7 @@ PetscErrorCode FindAggregates(RanksSetUp *s, LocalInt l, CMATCHTransfer transfer
   mine[COARSE]  = match.coarse;
   mine[LEFT]    = match.left;
   mine[ENTRIES] = Clamped(match.entries);
+  mine[BESIDE]  = s->H->nodes && !l ? s->H->nodes->beside : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,6 +278,7 @@ PetscErrorCode Match_CMATCHRanks(RanksSetUp *s, LocalInt l, NextLevel *next)
   Alone(*s, FindFirst, s, l, coarsens, next, (PetscInt *)mine);
   PetscCall(GatherCounts(s, l, mine, sum));
   if (s->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->H->nodes && !l) s->H->nodes->jumps = CMATCHNodesHasJumps(sum[BESIDE], level.all);
   const NextSize size = SizeOfNext(*s, l, coarsens, sum);
   if (next->found != size.transfer) Alone(*s, FindAggregates, s, l, size.transfer, next, (PetscInt *)mine);
   Alone(*s, ShareRows, s, l, size, next);

@@ -661,7 +661,7 @@ static PetscErrorCode ShareWithGhosts(CMATCHRanks *ranks)
   PetscFunctionBegin;
   if (ranks->has_w) PetscCall(CMATCHRanksHalo(ranks, 1, ranks->w.data()));
   if (m) PetscCall(CMATCHRanksHalo(ranks, k * m, ranks->modes.B.data()));
-  if (m && CMATCHNodesGraphOf(k, m) == CMATCH_FROBENIUS) PetscCall(CMATCHRanksHalo(ranks, k, ranks->modes.diagonal.data()));
+  if (m) PetscCall(CMATCHRanksHalo(ranks, k, ranks->modes.diagonal.data()));
   ranks->staging.clear();
   ranks->staging.shrink_to_fit();
   PetscFunctionReturn(PETSC_SUCCESS);
