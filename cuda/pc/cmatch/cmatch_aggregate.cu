@@ -166,8 +166,9 @@ PetscErrorCode AddUp(CMATCHSetup *s, const Left &left, const Sweep &w, LocalInt 
 
   PetscFunctionBegin;
   out->wide = w.candidate; /* not needed any more */
-  PetscCall((Product<8, kMadeRoom, kMadeAhead, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
-                                                                 {mean <= kThreadRow && aggregates >= kManyAggregates,
+  PetscCall((Product<8, kMadeRoom, kMadeAhead, true, true, true>(s, left, right,
+                                                                 {aggregates, aggregates + w.M.foreign,
+                                                                  mean <= kThreadRow && aggregates >= kManyAggregates,
                                                                   mean <= kThreadRow ? 6 : 7},
                                                                  out, room)));
   PetscFunctionReturn(PETSC_SUCCESS);

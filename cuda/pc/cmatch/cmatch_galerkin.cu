@@ -372,7 +372,7 @@ struct Step {
 
     PetscFunctionBegin;
     PetscCall((Product<GroupSize, kThread ? kThreadRoom : 1, kCMATCHUsualRow, false, false, false>(
-      s, left, right, L.n, columns, {kThread, bits}, AP,
+      s, left, right, {L.n, columns, kThread, bits}, AP,
       [&](size_t entries, auto *out) {
         PetscFunctionBegin;
         PetscCall(TakeRoom(entries, out));
@@ -422,9 +422,9 @@ struct Step {
 
     PetscFunctionBegin;
     if (HasShortRows(mean))
-      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, room, &one_way)));
+      PetscCall((Product<16, 1, 4, false, true, true>(s, left, right, {L.coarse, L.coarse, false, 7}, C, room, &one_way)));
     else
-      PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, room, &one_way)));
+      PetscCall((Product<kWarpSize, 1, 4, false, true, true>(s, left, right, {L.coarse, L.coarse, false, 9}, C, room, &one_way)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -480,8 +480,8 @@ struct Step {
       PetscFunctionReturn(PETSC_SUCCESS);
     };
     if (HasShortRows((double)s->H->device[level].AP_nnz / L.n))
-      PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 7}, &C, room)));
-    else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, room)));
+      PetscCall((Product<16, 1, 4, false, false, false>(s, left, right, {rows, columns, false, 7}, &C, room)));
+    else PetscCall((Product<kWarpSize, 1, 4, false, false, false>(s, left, right, {rows, columns, false, 9}, &C, room)));
     made->j = C.j;
     made->a = C.a;
     if (!keep) L.wide = AP_wide + s->seen.wide;

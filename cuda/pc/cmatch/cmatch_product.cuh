@@ -578,10 +578,11 @@ constexpr bool kListsOneRow = false;
 template <typename Left>
 constexpr bool kListsOneRow<Left, std::enable_if_t<Left::kListsOneRow>> = true;
 
-/* How another product begins. */
+/* The size of another product, and how it begins. */
 struct ProductPlan {
-  bool thread; /* a thread has a row; otherwise a group has one, with a table of 1 << bits places */
-  int  bits;
+  LocalInt rows, columns;
+  bool     thread; /* a thread has a row; otherwise a group has one, with a table of 1 << bits places */
+  int      bits;
 };
 
 /* Bytes of shared memory of a block of groups with such tables. */
@@ -623,9 +624,11 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, LocalInt **l
 */
 template <int GroupSize, int Room, int Ahead, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
           typename MakeRoom>
-PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, LocalInt columns,
-                       const ProductPlan &plan, ProductRows<V> *out, MakeRoom room, bool *one_way = nullptr)
+PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, const ProductPlan &plan, ProductRows<V> *out,
+                       MakeRoom room, bool *one_way = nullptr)
 {
+  const LocalInt rows = plan.rows, columns = plan.columns;
+
   PetscFunctionBegin;
   while (true) {
     const auto mark = s->arena.mark();

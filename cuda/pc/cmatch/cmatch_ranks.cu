@@ -60,7 +60,7 @@ PetscErrorCode MergeRows(CMATCHSetup *s, const MergedList &list, const MergedEnt
   PetscCall(s->arena.Take(rows, &out->length));
   PetscCall(s->arena.Take(rows, &out->wide));
   PetscCall(room(most, out));
-  PetscCall((Product<kGroup, 1, 4, false, true, false>(s, list, entries, rows, columns, {false, 7}, out, room)));
+  PetscCall((Product<kGroup, 1, 4, false, true, false>(s, list, entries, {rows, columns, false, 7}, out, room)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -422,8 +422,8 @@ PetscErrorCode CMATCHRanksTwinCUDA::PlaceM(const CMATCHLevel &L, LocalInt met_co
   PetscCall(s.arena.Take(L.coarse, &out.length));
   PetscCall(s.arena.Take(L.coarse, &out.wide));
   PetscCall(room(s.rows.room, &out));
-  PetscCall((Product<kGroup, 1, 4, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
-                                                       L.coarse + met_count, {false, 7}, &out, room)));
+  PetscCall((Product<kGroup, 1, 4, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place},
+                                                       {L.coarse, L.coarse + met_count, false, 7}, &out, room)));
   M.start   = out.start;
   M.length  = out.length;
   M.j       = out.j;
@@ -837,8 +837,8 @@ private:
       PetscCallCUDA(cudaMemsetAsync(out.length + rows, 0, sizeof(LocalInt), s.stream));
       PetscCall(room(PetscMin(made_entries + in.entries, (size_t)LOCAL_INT_MAX), &out)); /* no more than what is merged */
     }
-    PetscCall((Product<kWarpSize, 1, 4, false, true, true>(&s, MergedList{L.mine, add_i}, Merged(L, made, place, in), rows,
-                                                           rows + (LocalInt)ghost.size(), {false, 9}, &out, room)));
+    PetscCall((Product<kWarpSize, 1, 4, false, true, true>(&s, MergedList{L.mine, add_i}, Merged(L, made, place, in),
+                                                           {rows, rows + (LocalInt)ghost.size(), false, 9}, &out, room)));
     if (!keep) {
       PetscCall(CMATCHCreateLevel(&s, rows, (LocalInt)s.seen.entries, &ghost));
       CMATCHLevel &C = H->level[l + 1];
