@@ -28,6 +28,15 @@ System Of(const char *name, const Body &body)
   return {name, body.A, body.k, body.m(), body.B};
 }
 
+/* The modes of rows that are left in become 0, as those of unknowns that nodes lack. */
+System WithRowsLacking(const char *name, const Body &body)
+{
+  System system = Of(name, WithRowsLeft(body, 1e3));
+  for (LocalInt row = 0; row < system.A.n; row++)
+    if (system.A.At(row, row) == 1e3) std::fill_n(system.B.begin() + (ptrdiff_t)row * system.m, system.m, 0.);
+  return system;
+}
+
 /* Constants for each unknown, and more modes that are anything. */
 System WithModes(const char *name, const HostMatrix &A, LocalInt k, LocalInt m)
 {
@@ -257,6 +266,7 @@ TEST_CASE("cmatch: every kernel of nodes, on small systems", "[cmatch][nodes][gp
     Of("two materials", MakeBody({9, 9, 9, {1, 1, 1}, 0.3, RandomCells})),
     Of("rows left in", WithRowsLeft(MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false}), 1e3)),
     Of("free", MakeBody({5, 5, 5, {1, 1, 1}, 0.3, nullptr, false})),
+    WithRowsLacking("unknowns that nodes lack", MakeBody({6, 6, 6, {1, 1, 1}, 0.3, nullptr, false})),
     WithModes("two unknowns", Coupled(11, 12, 2), 2, 2),
     WithModes("three unknowns", Coupled(9, 10, 3), 3, 3),
     WithModes("four unknowns, eight modes", Coupled(9, 8, 4), 4, 8),

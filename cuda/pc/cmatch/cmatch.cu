@@ -548,6 +548,7 @@ PetscErrorCode CMATCHOpen(const CMATCHParams *params, PetscBool keep, CMATCHHier
     H->several    = 0;
     H->has_fit    = PETSC_FALSE;
     H->nodes      = nullptr;
+    H->row        = nullptr;
     H->nodes_kept.reset();
   }
   H->params          = *params;

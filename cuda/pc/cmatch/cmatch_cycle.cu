@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, CMATCHCall
 {
   double largest = 0;
   for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize)
-    largest = fmax(largest, fabs(w ? w[i] * ends.R()[i] : ends.R()[i]));
+    largest = fmax(largest, fabs(w ? w[i] * ends.R()[i] : ends.Get(ends.R(), i)));
   largest = GroupMax<kWarpSize>(largest);
   if (threadIdx.x % kWarpSize == 0) atomicMax(found, (unsigned long long)__double_as_longlong(largest));
 }
@@ -633,9 +633,10 @@ private:
   bool                    ended_                  = false; /* the last step has given z to the caller */
 };
 
-PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const CMATCHCaller &ends, const CMATCHSolverState &solver, cudaStream_t stream)
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, CMATCHCaller ends, const CMATCHSolverState &solver, cudaStream_t stream)
 {
   PetscFunctionBegin;
+  ends.row = H->row;
   if (H->nodes) {
     PetscCall(CMATCHWithPrecision(H->params.precision,
                                   [&](auto zero) { return Cycle<decltype(zero)>(H, ends, solver, stream).FindLargest(); }));

@@ -9,8 +9,22 @@ struct CMATCHCaller {
   double        *z;
   const double **caller;
 
+  const LocalInt *row = nullptr; /* see CMATCHHierarchy */
+
   __device__ const double *R() const { return r ? r : caller[0]; }
   __device__ double       *Z() const { return r ? z : (double *)caller[1]; }
+
+  /* Entry i of a cycle, from R() and to Z() */
+  __device__ __forceinline__ double Get(const double *from, long long i) const
+  {
+    if (!row) return from[i];
+    return row[i] < 0 ? 0 : from[row[i]];
+  }
+  __device__ __forceinline__ void Put(long long i, double z_i) const
+  {
+    if (!row) Z()[i] = z_i;
+    else if (row[i] >= 0) Z()[row[i]] = z_i;
+  }
 };
 
 /* 2^q for vectors of this size, whose largest entry is then near 1 */
@@ -32,7 +46,7 @@ struct CMATCHToCaller {
   __device__ __forceinline__ void operator()(LocalInt i, T x) const
   {
     const double x_i = (double)x * control->scale / control->factor;
-    ends.Z()[i]      = w ? w[i] * x_i : x_i;
+    ends.Put(i, w ? w[i] * x_i : x_i);
   }
 };
 

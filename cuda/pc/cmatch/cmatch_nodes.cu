@@ -279,7 +279,9 @@ __global__ void __launch_bounds__(kBlockSize)
   PutMode(LocalInt rows, CMATCHModes modes, LocalInt c, const double *from, LocalInt unknown, double *B)
 {
   const long long row = GridThread();
-  if (row < rows) B[row * modes.m + c] = from ? from[row] : unknown < 0 || row % modes.k == unknown;
+  if (row >= rows) return;
+  const LocalInt of    = modes.row ? modes.row[row] : (LocalInt)row;
+  B[row * modes.m + c] = of < 0 ? 0 : from ? from[of] : unknown < 0 || row % modes.k == unknown;
 }
 
 /* ------------------------------------------- graph -------------------------------------------- */
@@ -825,8 +827,8 @@ PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *modes, Local
 PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *modes, int count, const LocalInt mode[],
                                     const PetscScalar *const from[], double *B)
 {
-  const size_t             of_mode = rows * sizeof(PetscScalar);
   CMATCHComingModes *const coming  = modes->coming;
+  const size_t             of_mode = coming->rows * sizeof(PetscScalar);
   ArrayTask                task[kCMATCHMostModes];
   cudaStream_t             stream;
   bool                     begun;
@@ -838,7 +840,7 @@ PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *modes, int
   coming->count = count;
   for (int k = 0; k < count; k++) {
     coming->mode[k] = mode[k];
-    task[k]         = {coming->arrived + (size_t)k * rows, from[k], of_mode};
+    task[k]         = {coming->arrived + (size_t)k * coming->rows, from[k], of_mode};
   }
   PetscErrorCode code = ArraysBegin(count, task, stream, &begun);
   if (!code && begun) PetscFunctionReturn(PETSC_SUCCESS);
@@ -859,7 +861,7 @@ PetscErrorCode CMATCHAwaitModes_CUDA(LocalInt rows, const CMATCHModes *modes, do
   PetscCall(DeviceGetStream(&stream));
   PetscErrorCode code = ArraysAwait(stream);
   for (int k = 0; !code && k < coming->count; k++)
-    code = CMATCHPutMode_CUDA(rows, modes, coming->mode[k], coming->arrived + (size_t)k * rows, -1, B);
+    code = CMATCHPutMode_CUDA(rows, modes, coming->mode[k], coming->arrived + (size_t)k * coming->rows, -1, B);
   PetscCall(ArrayDestroy_CUDA((void **)&coming->arrived));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -897,7 +899,8 @@ PetscErrorCode CMATCHNodesOpen(const CMATCHParams *params, const CMATCHModes &mo
     H->nodes      = H->nodes_kept.get();
   }
   H->nodes->m     = modes.m;
-  H->nodes->graph = CMATCHNodesGraphOf(modes.k, modes.m);
+  H->nodes->graph = CMATCHNodesGraphOf(modes.k, modes.m, modes.row);
+  H->row          = modes.row;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

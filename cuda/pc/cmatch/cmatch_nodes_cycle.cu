@@ -46,11 +46,11 @@ __global__ void __launch_bounds__(kBlockSize)
   if (u >= n) return;
   const double *const r = ends.R();
   const long long     i = u / k;
-  b[u]                  = (T)(r[u] * factor);
+  b[u]                  = (T)(ends.Get(r, u) * factor);
   if (!first.x) return;
   const T *const D = first.D + u * k;
   T              z = 0;
-  for (LocalInt q = 0; q < k; q++) z += D[q] * (T)(r[i * k + q] * factor);
+  for (LocalInt q = 0; q < k; q++) z += D[q] * (T)(ends.Get(r, i * k + q) * factor);
   z *= first.c;
   first.x[u] = first.beta * z;
   if (first.z) first.z[u] = z;

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "cmatch_face.h"
+#include "cmatch_uneven.h"
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/pcinverse.h"
@@ -117,6 +117,7 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
     cmatch->coordinates.clear();
     cmatch->dimension = 0;
   }
+  PetscCall(PCCMATCHFreeSizes(cmatch));
   cmatch->kept_modes.reset();
   cmatch->modes_bytes = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -423,6 +423,9 @@ struct CMATCHHierarchy {
   PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 
   CMATCHNodes *nodes = nullptr; /* of a hierarchy of nodes, see cmatch_nodes.h; null for one of rows */
+
+  /* [level[0].n] of nodes of different sizes: the row of the caller's vectors that an unknown has, or below 0; CMATCHPad_Host() */
+  const LocalInt *row = nullptr;
 };
 
 /*

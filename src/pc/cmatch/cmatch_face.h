@@ -59,8 +59,10 @@ struct PC_CMATCH : PC_Local {
   LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
   PetscReal    size       = -1;      /* about how large the next vector is on all ranks, if a solver has passed it */
 
-  std::shared_ptr<class CMATCHKeptModes> kept_modes  = {}; /* of a hierarchy of nodes */
-  size_t                                 modes_bytes = 0;  /* of kept_modes */
+  std::shared_ptr<class CMATCHKeptModes>    kept_modes  = {}; /* of a hierarchy of nodes */
+  size_t                                    modes_bytes = 0;  /* of kept_modes */
+  std::vector<PetscInt>                     sizes       = {}; /* of the nodes, if they are different; in a set-up */
+  std::shared_ptr<struct CMATCHUnevenNodes> uneven      = {}; /* see cmatch_uneven.h; of a hierarchy of such nodes */
   const char *modes    = nullptr; /* where the modes of a hierarchy of nodes come from; null for the constants of each unknown */
   const char *why_rows = nullptr; /* why the hierarchy is one of rows, although the matrix has blocks */
 

@@ -58,15 +58,25 @@ struct Rows {
   }
 };
 
-/* Makes a MATAIJ of these rows, on one rank or on all ranks, of which this one has so many columns. */
+/* Makes a MATAIJ of these rows, on one rank or on all ranks, of which this one has so many columns, or below 0 as many as rows. */
 static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &rows, Mat *mat)
 {
+  const PetscInt n = (PetscInt)rows.i.size() - 1;
+
   PetscFunctionBegin;
   PetscCall(MatCreate(comm, mat));
-  PetscCall(MatSetSizes(*mat, (PetscInt)rows.i.size() - 1, columns, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetSizes(*mat, n, columns < 0 ? n : columns, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetType(*mat, MATAIJ));
   PetscCall(MatSeqAIJSetPreallocationCSR(*mat, rows.i.data(), rows.j.data(), rows.a.data()));
   PetscCall(MatMPIAIJSetPreallocationCSR(*mat, rows.i.data(), rows.j.data(), rows.a.data()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Of nodes of different sizes, the row of the matrix that each unknown of the finest level has, or below 0; otherwise nothing. */
+static PetscErrorCode FetchRows(const CMATCHHierarchy *H, LocalInt l, std::vector<LocalInt> *row)
+{
+  PetscFunctionBegin;
+  if (!l && H->row) PetscCall(FetchIntegers(H, H->row, H->level[0].n, row));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -76,10 +86,11 @@ static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, LocalInt l, Ro
   const CMATCHNodesLevel  &level = H->nodes->level[l];
   const CMATCHLevel       &ranks = H->level[l];
   const LocalInt           n = level.n, k = level.k;
-  std::vector<LocalInt>    begin, column, start((size_t)CMATCHSliceCount(n) + 1);
+  std::vector<LocalInt>    begin, column, start((size_t)CMATCHSliceCount(n) + 1), row;
   std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
+  PetscCall(FetchRows(H, l, &row));
   PetscCall(FetchIntegers(H, level.A_i, (size_t)n + 1, &begin));
   PetscCall(FetchIntegers(H, level.A_j, level.blocks, &column));
   if (level.slice) PetscCall(FetchIntegers(H, level.slice, start.size(), &start));
@@ -87,11 +98,15 @@ static PetscErrorCode FillNodesOperator(const CMATCHHierarchy *H, LocalInt l, Ro
   rows->Begin(n * k);
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt r = 0; r < k; r++) {
+      if (!row.empty() && row[i * k + r] < 0) continue;
       for (LocalInt e = 0; e < begin[i + 1] - begin[i]; e++) {
         const LocalInt j    = column[begin[i] + e];
         const PetscInt node = j < n ? ranks.first + j : ranks.ghost[j - n];
-        for (LocalInt c = 0; c < k; c++)
-          rows->Add(node * k + c, value[CMATCHNodesPlace(level, i, begin[i], start[i / kCMATCHSlice], e, r, c)] / H->scale);
+        for (LocalInt c = 0; c < k; c++) {
+          const PetscInt to = row.empty() ? node * k + c : row[node * k + c];
+          if (to < 0) continue;
+          rows->Add(to, value[CMATCHNodesPlace(level, i, begin[i], start[i / kCMATCHSlice], e, r, c)] / H->scale);
+        }
       }
       rows->EndRow();
     }
@@ -104,15 +119,17 @@ static PetscErrorCode FillNodesProlongator(const CMATCHHierarchy *H, LocalInt l,
   const CMATCHLevel       &ranks = H->level[l];
   const LocalInt           n = level.n, k = level.k, m = H->nodes->level[l + 1].k;
   const size_t             slots = (size_t)n * kCMATCHSlots;
-  std::vector<LocalInt>    column;
+  std::vector<LocalInt>    column, row;
   std::vector<PetscScalar> value;
 
   PetscFunctionBegin;
+  PetscCall(FetchRows(H, l, &row));
   PetscCall(FetchIntegers(H, level.P_j, slots, &column));
   PetscCall(FetchValues(H, level.P_a, slots * k * m, &value));
   rows->Begin(n * k);
   for (LocalInt i = 0; i < n; i++)
     for (LocalInt r = 0; r < k; r++) {
+      if (!row.empty() && row[i * k + r] < 0) continue;
       for (size_t e = (size_t)i * kCMATCHSlots; e < (size_t)(i + 1) * kCMATCHSlots && column[e] >= 0; e++) {
         const PetscInt to = column[e] < level.coarse ? ranks.first_coarse + column[e] : ranks.column[column[e] - level.coarse];
         for (LocalInt c = 0; c < m; c++) rows->Add(to * m + c, value[(e * k + r) * m + c]);
@@ -257,13 +274,13 @@ static PetscErrorCode MakeLevels_CMATCH(bool operators, bool prolongators, Level
   PetscFunctionBegin;
   PetscCall(
     AgreeOnError(levels->comm, CallGuarded(Prepare_CMATCH, operators, prolongators, levels), "copy its hierarchy to the host"));
-  for (LocalInt l = 0; l < levels->all && operators; l++)
-    PetscCall(MakeLevel(*levels, l, FillOperator, levels->At(l)->n, &levels->A[l]));
+  for (LocalInt l = 0; l < levels->all && operators; l++) PetscCall(MakeLevel(*levels, l, FillOperator, -1, &levels->A[l]));
   for (LocalInt l = 0; l + 1 < levels->all && prolongators; l++)
     PetscCall(MakeLevel(*levels, l, FillProlongator, levels->At(l + 1)->n, &levels->P[l]));
   if (!levels->H->nodes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscInt unknowns[kCMATCHMostLevels] = {}; /* of a node of each level, which a rank without the level does not know */
-  for (LocalInt l = 0; l < levels->all && l < levels->H->levels; l++) unknowns[l] = levels->H->nodes->level[l].k;
+  for (LocalInt l = 0; l < levels->all && l < levels->H->levels; l++)
+    unknowns[l] = !l && levels->H->row ? 1 : levels->H->nodes->level[l].k;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, unknowns, levels->all, MPIU_INT, MPI_MAX, levels->comm));
   for (LocalInt l = 0; l < levels->all; l++) {
     if (operators) PetscCall(MatSetBlockSize(levels->A[l], unknowns[l]));
@@ -321,8 +338,8 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   Notes:
   A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. With a near null vector w, the columns of P[0] combine
   parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother are empty rows
-  of P. In a hierarchy of nodes, see `PCCMATCHSetBlockSize()`, the matrices have block sizes, and the columns of P combine parts of
-  the modes.
+  of P. In a hierarchy of nodes, see `PCCMATCHSetBlockSize()`, the matrices have block sizes, A[0] and the rows of P[0] only if all
+  nodes have the same number of unknowns, and the columns of P combine parts of the modes.
 
   The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is
   stored. The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.

@@ -27,6 +27,10 @@
    and CMATCHNodesStrength(). The sweeps end early at CMATCHNodesCoarseSize() unknowns, and where no pair is found. With mis2 there
    are no sweeps, and the rows of an aggregate's nodes are summed in ascending order.
 
+   Nodes of different sizes have rows for the unknowns that they lack, which are alone and have no modes, see CMATCHPad_Host(). The
+   order of the unknowns of a node is not known then: the trace gives way to the norms of CMATCHFrobeniusWeight(), and in the axial
+   graph to that of CMATCHNormWeight() where one of two nodes lacks unknowns.
+
    Tentative prolongator. Of an aggregate, G = sum of B_i' B_i over its nodes i in ascending order, row r of the node by row
    (G_pq += B_i,rp B_i,rq, upper triangle), which CMATCHGramFactor() makes Bc = R of. Q_i by CMATCHTentativeRow().
 
@@ -91,6 +95,7 @@ constexpr PetscReal kCMATCHNodesOmega      = 4. / 3;
 struct CMATCHComingModes {
   PetscScalar *arrived = nullptr; /* [count][rows] on the GPU; null if nothing is on its way */
   int          count   = 0;
+  LocalInt     rows    = 0; /* of each */
   LocalInt     mode[kCMATCHMostModes];
 };
 
@@ -105,6 +110,7 @@ struct CMATCHModes {
   const double *largest  = nullptr; /* and [m] the largest magnitudes in the columns of B on all ranks, on the host. */
 
   CMATCHComingModes *coming = nullptr; /* what of B is there only after CMATCHAwaitModes_CUDA(), or null */
+  const LocalInt    *row    = nullptr; /* [rows] of nodes of different sizes, see CMATCHHierarchy; in the memory of A */
 };
 
 /*
@@ -309,13 +315,21 @@ PetscErrorCode CMATCHNodesCompute_Host(const CSRView *A, const CMATCHModes *, co
 PetscErrorCode CMATCHNodesCompute_CUDA(const CSRView *A, const CMATCHModes *, const CMATCHParams *, PetscBool keep, PetscBool work,
                                        CMATCHHierarchy **H, CMATCHStats *);
 
+/*
+   Nodes of different sizes have k rows each in `padded`, as the largest one has: row[u] [padded->rows] is the row of A that is row
+   u there, and place [A->n] where each row of A is. A node that has fewer lacks the last ones. There row[u] is ~i, which is below
+   0, and row u has nothing but the diagonal entry of row i of A, so that it is alone, and no scale depends on it.
+*/
+PetscErrorCode CMATCHPad_Host(const CSRView *A, const LocalInt *row, const LocalInt *place, CSR *padded);
+PetscErrorCode CMATCHPad_CUDA(const CSRView *A, const LocalInt *row, const LocalInt *place, CSR *padded);
+
 /* B of mode c becomes `from` on the GPU; without that 1, or with unknown >= 0, 1 in the rows of this unknown, and 0 in others. */
 PetscErrorCode CMATCHPutMode_CUDA(LocalInt rows, const CMATCHModes *, LocalInt c, const PetscScalar *from, LocalInt unknown,
                                   double *B);
 
 /*
-   Begins to send `count` modes of these numbers, which the host has as arrays, to the GPU: they are in B after the next call, until
-   which the arrays may not change. B is the array of the modes.
+   Begins to send `count` modes of these numbers, which the host has as arrays of coming->rows, to the GPU: they are in B after the
+   next call, until which the arrays may not change. B is the array of the modes.
 */
 PetscErrorCode CMATCHSendModes_CUDA(LocalInt rows, const CMATCHModes *, int count, const LocalInt mode[],
                                     const PetscScalar *const from[], double *B);

@@ -183,18 +183,20 @@ PetscErrorCode Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScala
   const size_t          n       = L.b.size();
   double                largest = 0;
   int                   above   = 0;
+  const auto            at      = [H](size_t i) { return H->row ? H->row[i] : (LocalInt)i; };
 
   PetscFunctionBegin;
   if (n == 0 && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   if (H->several && H->size >= 0) largest = H->size;
   else {
-    for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(r[i]));
+    for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(at(i) < 0 ? 0 : r[at(i)]));
     if (H->several) PetscCall(CMATCHReduce(H->level[0], MPI_MAX, &largest));
   }
   if (std::isfinite(largest)) std::frexp(largest, &above);
-  for (size_t i = 0; i < n; i++) L.b[i] = (T)std::ldexp(r[i], -above);
+  for (size_t i = 0; i < n; i++) L.b[i] = at(i) < 0 ? 0 : (T)std::ldexp(r[at(i)], -above);
   PetscCall(Visit(0, H));
-  for (size_t i = 0; i < n; i++) z[i] = std::ldexp((double)L.x[i] * H->scale, above);
+  for (size_t i = 0; i < n; i++)
+    if (at(i) >= 0) z[at(i)] = std::ldexp((double)L.x[i] * H->scale, above);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

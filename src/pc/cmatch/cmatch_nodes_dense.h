@@ -28,11 +28,11 @@ enum CMATCHNodesGraph {
   CMATCH_FROBENIUS /* ||D_i^{-1/2} A_ij D_j^{-1/2}||_F with the diagonal entries D */
 };
 
-/* Two unknowns with three modes, or three with six, have rotations among the modes. */
-FINEPC_HOST_DEVICE inline CMATCHNodesGraph CMATCHNodesGraphOf(LocalInt k, LocalInt m)
+/* Two unknowns with three modes, or three with six, have rotations among the modes. `uneven`: nodes have different sizes. */
+FINEPC_HOST_DEVICE inline CMATCHNodesGraph CMATCHNodesGraphOf(LocalInt k, LocalInt m, bool uneven = false)
 {
   if (k > 3) return CMATCH_FROBENIUS;
-  return (k == 2 && m == 3) || (k == 3 && m == 6) ? CMATCH_AXIAL : CMATCH_TRACE;
+  return (k == 2 && m == 3) || (k == 3 && m == 6) ? CMATCH_AXIAL : uneven ? CMATCH_FROBENIUS : CMATCH_TRACE;
 }
 
 /* -tr A_ij / k */
@@ -57,15 +57,37 @@ FINEPC_HOST_DEVICE inline double CMATCHFrobeniusWeight(LocalInt k, const double 
   return std::sqrt(sum);
 }
 
+/* ||A_ij||_F / sqrt(k), the trace weight of a multiple of the identity. The sum is over the rows, and in each over the columns. */
+FINEPC_HOST_DEVICE inline double CMATCHNormWeight(LocalInt k, const double *a)
+{
+  double sum = 0;
+
+  for (LocalInt e = 0; e < k * k; e++) sum += a[e] * a[e];
+  return std::sqrt(sum / k);
+}
+
+/* Whether one of k rows of modes is 0, that of an unknown which a node lacks. */
+FINEPC_HOST_DEVICE inline bool CMATCHLacksUnknown(LocalInt k, LocalInt m, const double *B)
+{
+  for (LocalInt r = 0; r < k; r++) {
+    bool any = false;
+    for (LocalInt l = 0; l < m; l++) any = any || B[r * m + l] != 0;
+    if (!any) return true;
+  }
+  return false;
+}
+
 /*
    -t' A_ij t, where t is the vector with (B_i - B_j)' t = 0: the largest cross product of two rows of S = (B_i - B_j)(B_i - B_j)',
    or in the plane the vector perpendicular to the row with the larger diagonal entry. B_i and B_j are [k][m] rows of the modes as
-   the user has given them, without any mask. Modes that have no such vector, or nodes in the same place, get the trace.
+   the user has given them, without any mask. Modes that have no such vector, or nodes in the same place, get the trace, and nodes
+   that lack unknowns the norm.
 */
 FINEPC_HOST_DEVICE inline double CMATCHAxialWeight(LocalInt k, LocalInt m, const double *a, const double *B_i, const double *B_j)
 {
   double S[3][3], t[3] = {0, 0, 0}, square = 0, energy = 0, trace = 0, weight = 0;
 
+  if (CMATCHLacksUnknown(k, m, B_i) || CMATCHLacksUnknown(k, m, B_j)) return CMATCHNormWeight(k, a);
   for (LocalInt r = 0; r < k; r++)
     for (LocalInt c = 0; c < k; c++) {
       double sum = 0;

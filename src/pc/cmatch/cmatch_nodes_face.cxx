@@ -4,27 +4,28 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cmatch_face.h"
+#include "cmatch_uneven.h"
 #include "entry.h"
 #include "finepcimpl.h"
 #include "sparse/memory.h"
 
 /* -------------------------------------- whether there are nodes ------------------------------- */
 
-/* The block size, and why a hierarchy is one of rows nevertheless, as far as all ranks know. */
-static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
+/*
+   The block size, the largest one of nodes of different sizes, and why a hierarchy is one of rows nevertheless, as far as all ranks
+   know. `together`: it is one of all ranks.
+*/
+static PetscErrorCode GetBlockSize(PC pc, bool together, PetscInt *bs)
 {
-  PC_CMATCH      *cmatch = (PC_CMATCH *)pc->data;
-  PetscInt        blocks = 0;
-  const PetscInt *sizes;
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
 
   PetscFunctionBegin;
   *bs              = cmatch->block_size;
   cmatch->why_rows = nullptr;
+  cmatch->sizes.clear();
   if (!*bs) {
     PetscCall(MatGetBlockSize(pc->pmat, bs));
-    if (*bs == 1) PetscCall(MatGetVariableBlockSizes(pc->pmat, &blocks, &sizes));
-    if (blocks) cmatch->why_rows = "nodes have the same number of unknowns each, see MatSetVariableBlockSizes()";
+    if (*bs == 1) PetscCall(PCCMATCHChooseSizes(pc, together, bs));
   }
   if (*bs == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (*bs > kCMATCHMostUnknowns) cmatch->why_rows = "nodes have at most 6 unknowns";
@@ -34,13 +35,14 @@ static PetscErrorCode GetBlockSize(PC pc, PetscInt *bs)
 
 PetscErrorCode PCCMATCHChooseNodes(PC pc, const CSRView *A, LocalInt *k)
 {
-  PetscInt bs;
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+  PetscInt         bs;
 
   PetscFunctionBegin;
-  PetscCall(GetBlockSize(pc, &bs));
-  PetscCheck(A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+  PetscCall(GetBlockSize(pc, false, &bs));
+  PetscCheck(!cmatch->sizes.empty() || A->n % bs == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "-pc_cmatch_block_size is %" PetscInt_FMT ", which does not divide the %" LocalInt_FMT " rows of this rank", bs, A->n);
-  *k = bs == 1 || ((PC_CMATCH *)pc->data)->why_rows ? 0 : (LocalInt)bs;
+  *k = bs == 1 || cmatch->why_rows ? 0 : (LocalInt)bs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -63,7 +65,7 @@ PetscErrorCode PCCMATCHChooseNodesTogether(PC pc, PCLocalPhase *phase, LocalInt 
   PetscInt   bs;
 
   PetscFunctionBegin;
-  PetscCall(GetBlockSize(pc, &bs));
+  PetscCall(GetBlockSize(pc, true, &bs));
   if (bs == 1 || cmatch->why_rows) PetscFunctionReturn(PETSC_SUCCESS);
   const std::array<double, 4> sums = SumCoordinates(cmatch);
   all[UNEVEN]                      = rows % bs != 0;
@@ -116,7 +118,7 @@ static PetscErrorCode UsesCoordinates(PC pc, const MatGroup *g, PetscInt *dimens
   PetscInt         bs, count = 0;
 
   PetscFunctionBegin;
-  PetscCall(GetBlockSize(pc, &bs));
+  PetscCall(GetBlockSize(pc, true, &bs));
   PetscCall(MatGetNearNullSpace(pc->pmat, &near_null_space));
   if (near_null_space) PetscCall(MatNullSpaceGetVecs(near_null_space, &constants, &count, nullptr));
   PetscInt all[2] = {cmatch->dimension, g->n % PetscMax(bs, 1) != 0};
@@ -167,9 +169,12 @@ public:
     }
   };
 
-  explicit CMATCHKeptModes(const Source &source) : view{source.k, 0, nullptr}, source_(source), where_(source.where)
+  explicit CMATCHKeptModes(const Source &source, const CMATCHUnevenNodes *uneven = nullptr) :
+      view{source.k, 0, nullptr}, source_(source), where_(source.where)
   {
-    view.coming = &coming_;
+    view.coming  = &coming_;
+    view.row     = uneven ? uneven->map : nullptr;
+    coming_.rows = uneven ? uneven->rows : source.rows;
   }
   CMATCHKeptModes(const CMATCHKeptModes &)            = delete;
   CMATCHKeptModes &operator=(const CMATCHKeptModes &) = delete;
@@ -180,6 +185,7 @@ public:
   }
 
   LocalInt       rows() const { return source_.rows; }
+  LocalInt       given() const { return coming_.rows; } /* those of the user's vectors */
   const Source  &source() const { return source_; }
   size_t         bytes() const { return (size_t)rows() * view.m * sizeof(double); }
   PetscErrorCode Begin(LocalInt m)
@@ -204,8 +210,11 @@ public:
 
     PetscFunctionBegin;
     if (!PetscMemTypeDevice(where_) && !(from && PetscMemTypeDevice(memory))) {
-      for (LocalInt row = 0; row < rows(); row++)
-        ((double *)B_)[(size_t)row * view.m + c] = from ? PetscRealPart(from[row]) : unknown < 0 || row % view.k == unknown;
+      for (LocalInt row = 0; row < rows(); row++) {
+        const LocalInt of                        = view.row ? view.row[row] : row;
+        const bool     one                       = unknown < 0 || row % view.k == unknown;
+        ((double *)B_)[(size_t)row * view.m + c] = of < 0 ? 0 : from ? PetscRealPart(from[of]) : one;
+      }
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if (from && PetscMemTypeDevice(where_) && !PetscMemTypeDevice(memory)) {
@@ -214,7 +223,7 @@ public:
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if (from && !PetscMemTypeDevice(where_)) {
-      const size_t of_mode = rows() * sizeof(PetscScalar);
+      const size_t of_mode = given() * sizeof(PetscScalar);
       PetscCall(ArrayCreate(of_mode, where_, &copy));
       PetscErrorCode code = ArrayCopy(copy, from, of_mode, where_, memory);
       if (!code) code = Put(c, (const PetscScalar *)copy, where_);
@@ -280,10 +289,10 @@ static PetscErrorCode TakeNullSpace(MatNullSpace space, CMATCHKeptModes *modes)
       continue;
     }
     PetscCall(VecGetLocalSize(vectors[from], &n));
-    PetscCheck(n == modes->rows(), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+    PetscCheck(n == modes->given(), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
                "A vector of the near null space has %" PetscInt_FMT " entries on this rank, but the matrix has %" LocalInt_FMT
                " rows: both must have the same layout",
-               n, modes->rows());
+               n, modes->given());
     PetscCall(VecGetArrayReadAndMemType(vectors[from], &array, &memory));
     const PetscErrorCode code = modes->Put(c, array, memory);
     PetscCall(VecRestoreArrayReadAndMemType(vectors[from], &array));
@@ -340,7 +349,10 @@ static PetscErrorCode GetSpaces(PC pc, Spaces *spaces)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. */
+/*
+   The near null space comes first, then coordinates, then the null space, and else each unknown has its constants. Of nodes of
+   different sizes one does not know which unknowns they have, so that coordinates say nothing.
+*/
 static PetscErrorCode GetModes(PC pc, const Spaces &spaces, const std::array<double, 4> &sums, CMATCHKeptModes *modes)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
@@ -349,7 +361,7 @@ static PetscErrorCode GetModes(PC pc, const Spaces &spaces, const std::array<dou
   PetscFunctionBegin;
   cmatch->modes = "the near null space";
   PetscCall(TakeNullSpace(spaces.near_null_space, modes));
-  if (!modes->view.m) {
+  if (!modes->view.m && !modes->view.row) {
     cmatch->modes = "rigid body modes of the coordinates";
     PetscCall(TakeCoordinates(cmatch, sums, modes));
   }
@@ -373,7 +385,8 @@ static bool CanKeepNodes(const PC_CMATCH *cmatch, bool global, const CSRView *A,
   const CMATCHHierarchy *H = cmatch->hierarchy;
 
   return cmatch->reuse_pattern && cmatch->same_nonzeros && H && cmatch->complete && cmatch->has_work && H->where == A->where &&
-         cmatch->rows == A->n && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m && !cmatch->ranks == !global;
+         H->level[0].n == A->n && H->row == modes.row && H->nodes && H->nodes->level[0].k == modes.k && H->nodes->m == modes.m &&
+         !cmatch->ranks == !global;
 }
 
 /* What is known of w, of which nodes have none. */
@@ -504,13 +517,13 @@ static PetscErrorCode UpdateModes(PC pc, const CSRView *A, LocalInt k)
   PetscCall(AddSource(spaces.near_null_space, &source));
   if (cmatch->kept_modes && cmatch->kept_modes->source() == source) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->kept_modes.reset();
-  std::shared_ptr<CMATCHKeptModes> modes = std::make_shared<CMATCHKeptModes>(source);
+  std::shared_ptr<CMATCHKeptModes> modes = std::make_shared<CMATCHKeptModes>(source, cmatch->uneven.get());
   PetscCall(GetModes(pc, spaces, SumCoordinates(cmatch), modes.get()));
   cmatch->kept_modes = modes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
+static PetscErrorCode ComputeWithModes(PC pc, const CSRView *A, LocalInt k)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
 
@@ -524,6 +537,29 @@ PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
   PetscCall(arrived);
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   cmatch->modes_bytes = cmatch->kept_modes->bytes();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCCMATCHComputeNodes(PC pc, const CSRView *A, LocalInt k)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  CSR        padded{};
+
+  PetscFunctionBegin;
+  if (cmatch->sizes.empty()) {
+    PetscCall(PCCMATCHFreeSizes(cmatch));
+    PetscCall(ComputeWithModes(pc, A, k));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode code = CallGuarded(PCCMATCHPad, cmatch, A, k, &padded);
+  if (!code) {
+    const CSRView view{padded.rows, padded.nnz, padded.i, padded.j, (const PetscScalar *)padded.a, padded.where};
+    code = ComputeWithModes(pc, &view, k);
+  }
+  if (!code) cmatch->stats.work_bytes += CSRBytes(&padded);
+  if (!code) cmatch->modes_bytes += cmatch->uneven->Bytes();
+  PetscCall(CSRDestroy(&padded));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -600,6 +636,9 @@ PetscErrorCode PCCMATCHViewNodes(PC pc, PetscViewer viewer)
   PetscCall(SumNodes(pc, &levels));
   PetscCall(PetscViewerASCIIPrintf(viewer, "hierarchy of nodes with %" LocalInt_FMT " unknowns, %" LocalInt_FMT " modes: %s\n",
                                    N->level[0].k, N->m, cmatch->modes ? cmatch->modes : "the constants of each unknown"));
+  if (cmatch->uneven)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "nodes of different sizes: unknowns that they lack %" LocalInt_FMT "\n",
+                                     H->level[0].n - cmatch->uneven->rows));
   if (!cmatch->modes && N->level[0].k <= 3)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "for elasticity the rigid body modes save many iterations: MatNullSpaceCreateRigidBody() "

@@ -417,7 +417,8 @@ PetscErrorCode CMATCHNodesBegin_Host(const CMATCHModes &modes, const CMATCHParam
   s->N             = static_cast<CMATCHNodesHost<T> *>(s->H->nodes);
   s->N->m          = modes.m;
   s->N->level[0].k = modes.k;
-  s->N->graph      = CMATCHNodesGraphOf(modes.k, modes.m);
+  s->N->graph      = CMATCHNodesGraphOf(modes.k, modes.m, modes.row);
+  s->H->row        = modes.row;
   s->N->steps      = CMATCHNodesSteps(params);
   s->N->stalled    = PolynomialChebyshev(kCMATCHStalledDegree);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -249,8 +249,13 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   `PCCMATCHSetDegree()`, at least 2 with the default smoother, scaled by an estimate of the largest eigenvalue. With `sfsai` or
   `afsai` it is the same polynomial in a factored sparse approximate inverse of all unknowns of the level, with full blocks for
   `sfsai`. Where elements are flat or long this takes fewer iterations, with `afsai` a third or less, and the set-up takes many
-  times as long. With `pcg`, on several ranks that have parts of nodes, and where nodes have different numbers of unknowns
-  (`MatSetVariableBlockSizes()`), the hierarchy is one of single rows, and the view says why.
+  times as long. With `pcg`, and on several ranks that have parts of nodes, the hierarchy is one of single rows, and the view says
+  why.
+
+  Nodes may have different numbers of unknowns, up to six, as in a matrix without constrained displacements: `MatSetBlockSize()`
+  stays 1, and `MatSetVariableBlockSizes()` gives the numbers, of which some may be 0. That needs at least two modes, which are the
+  vectors of `MatSetNearNullSpace()` with the rows of A. The hierarchy stores each node with as many unknowns as the largest one.
+  On several ranks it is one of single rows, unless `PCCMATCHSetReach()` gives each rank its own.
 
   In a hierarchy of single rows, w is a near-null-space vector of A: the first vector of `MatSetNearNullSpace()`, or of
   `MatSetNullSpace()`, or the constants if nothing is attached to the matrix or the null space has the constants. An entry of w that
@@ -308,9 +313,9 @@ const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
   parallel AMG (2024)
 
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`, `MatSetNullSpace()`,
-          `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`, `PCCMATCHGetHierarchy()`, `PCCMATCHSetCoarsening()`,
-          `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetSmoother()`,
-          `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
-          `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`,
-          `PCCMATCHSetGatherRanks()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
+          `MatSetVariableBlockSizes()`, `MatNullSpaceCreateRigidBody()`, `PCSetCoordinates()`, `PCCMATCHGetHierarchy()`,
+          `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetProlongatorRow()`,
+          `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`,
+          `PCCMATCHSetCoarseSize()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetBlockSize()`, `PCCMATCHSetReach()`,
+          `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetCommunication()`, `PCCMATCHSetReusePattern()`
 M*/

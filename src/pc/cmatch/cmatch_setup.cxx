@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "cmatch_face.h"
+#include "cmatch_uneven.h"
 #include "entry.h"
 #include "finepcimpl.h"
 #include "sparse/bsr_mat.h"
@@ -250,15 +250,18 @@ static PetscErrorCode DescribeFailure_CMATCH(PC pc, bool has_vector, PCLocalOutc
   const CMATCHNodes *nodes     = cmatch->hierarchy->nodes;
   const PetscInt     first     = cmatch->ranks ? cmatch->hierarchy->level[stats->level].first : 0;
   const bool         of_nodes  = stats->failure == CMATCH_BLOCK_NOT_POSITIVE && !stats->level;
-  const PetscInt     row       = stats->row + first * (nodes && !of_nodes && !stats->level ? nodes->level[0].k : 1);
+  const auto        *uneven    = cmatch->uneven.get();
+  const PetscInt     row       = uneven && !of_nodes && !stats->level
+                                   ? uneven->RowOf(stats->row)
+                                   : stats->row + first * (nodes && !of_nodes && !stats->level ? nodes->level[0].k : 1);
   char               block[64] = "", place[128], text[512] = "";
 
   PetscFunctionBegin;
   if (!cmatch->ranks) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   if (of_nodes) {
-    const PetscInt k = nodes->level[0].k;
+    const PetscInt k = nodes->level[0].k, begin = uneven ? uneven->RowOf(stats->row * k) : row * k;
     PetscCall(PetscSNPrintf(place, sizeof(place), "Node %" PetscInt_FMT ", rows %" PetscInt_FMT " to %" PetscInt_FMT "%s,", row,
-                            row * k, row * k + k - 1, block));
+                            begin, begin + (uneven ? uneven->sizes[row] : k) - 1, block));
   } else if (nodes && stats->level)
     PetscCall(PetscSNPrintf(place, sizeof(place), "Level %" LocalInt_FMT " of the hierarchy of nodes%s", stats->level, block));
   else if (stats->level)
@@ -443,6 +446,7 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
   if (cmatch->ranks) {
+    PetscCall(PCCMATCHFreeSizes(cmatch));
     PetscCall(MatGetOtherPoints(EntriesOf(pc), (PetscBool)cmatch->same_nonzeros, &cmatch->others, &others));
     const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
     const PetscErrorCode restored = MatRestoreCSR(&others);
@@ -453,7 +457,8 @@ static PetscErrorCode ComputeOnRows_CMATCH(PC pc, const CSRView *A, PCLocalOutco
   PetscCall(PCCMATCHChooseNodes(pc, A, &k));
   if (k) PetscCall(PCCMATCHComputeNodes(pc, A, k));
   else {
-    PetscErrorCode code = GetNearNullVector(pc, nullptr, A, &w);
+    PetscErrorCode code = PCCMATCHFreeSizes(cmatch);
+    if (!code) code = GetNearNullVector(pc, nullptr, A, &w);
     if (!code) code = ComputeHierarchy(pc, A, w);
     PetscCall(RestoreNearNullVector(&w));
     PetscCall(code);
@@ -715,13 +720,14 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
     phase->outcome->code = CallGuarded(ReadOwnRows, pc, &data);
     if (phase->outcome->code) phase->outcome->text[0] = 0; /* it has been reported */
   }
-  constexpr int kModes                         = 6; /* where the largest entries of the modes begin */
+  constexpr int kModes                         = 7; /* where the largest entries of the modes begin */
   double        all[kModes + kCMATCHMostModes] = {(double)!data.global,
                                                   (double)!data.keep,
                                                   (double)!data.w.singular,
                                                   data.largest,
                                                   (double)(phase->outcome->code != PETSC_SUCCESS),
-                                                  (double)!PetscMemTypeDevice(data.where)};
+                                                  (double)!PetscMemTypeDevice(data.where),
+                                                  (double)(cmatch->why_rows != nullptr)};
   std::copy(std::begin(data.modes.largest), std::end(data.modes.largest), all + kModes);
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
@@ -733,6 +739,7 @@ PetscErrorCode PCGather_CMATCH(PC pc, PCLocalPhase *phase)
     PetscCall(PCCMATCHFreeRanks(cmatch));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (all[6] > 0 && !cmatch->why_rows) cmatch->why_rows = kCMATCHUnevenRanks; /* which a rank without rows does not know */
   cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
   data.keep               = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
   data.largest            = all[3];

@@ -344,7 +344,7 @@ static PetscErrorCode ViewBuilt_CMATCH(PC pc, PetscViewer viewer)
   const MPI_Comm           comm      = PetscObjectComm((PetscObject)pc);
   std::vector<LevelSums>   levels;
   PetscMPIInt              size;
-  PetscInt64 count[COUNTS]    = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused, cmatch->anew}, sum[COUNTS];
+  PetscInt64     count[COUNTS] = {cmatch->rows, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused, cmatch->anew}, sum[COUNTS];
   PetscLogDouble bytes[BYTES] = {(PetscLogDouble)H->bytes, (PetscLogDouble)(H->kept_bytes + cmatch->modes_bytes)}, all_bytes[BYTES];
   PetscLogDouble work         = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
 
