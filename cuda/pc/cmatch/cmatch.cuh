@@ -2,7 +2,8 @@
    What the files of CMATCH on the GPU share: the hierarchy with its vectors and graph, the work of a set-up, and what one file does
    for the others.
 
-     cmatch.cu            the set-up as a whole, the finest level, and what completes a level
+     cmatch.cu            the set-up as a whole, and the finest level
+     cmatch_levels.cu     the memory of levels, what completes one, and the report of a set-up
      cmatch_aggregate.cu  aggregates, by matching or by an independent set
      cmatch_fit.cu        whether aggregates that are kept still fit
      cmatch_galerkin.cu   the prolongator, its transpose, the Galerkin product
@@ -12,6 +13,7 @@
      cmatch_cycle.cu      the cycle
      cmatch_exchange.cu   exchanges of a cycle by NCCL
      cmatch_nodes*.cu     hierarchies of nodes, see cmatch_nodes.cuh
+     cmatch_uneven.cu     rows of nodes of different sizes
 
    The set-up makes sums in the order of the host twin, and its files are compiled without fused multiplications and additions, so
    that both twins compute the same bits. The formulas are those of cmatch_host.cxx.

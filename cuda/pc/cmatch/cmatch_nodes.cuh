@@ -2,6 +2,7 @@
    What the files of the hierarchy of nodes on the GPU share. The formulas, and the order of every sum, are those of cmatch_nodes.h.
 
      cmatch_nodes.cu           the set-up as a whole, the finest level and its graph, the inverse of the coarsest level
+     cmatch_nodes_levels.cu    the memory and the patterns of levels
      cmatch_nodes_smoother.cu  the inverses of diagonal blocks, factors, the estimate of the largest eigenvalue
      cmatch_nodes_prolong.cu   the tentative prolongator, the prolongator and its transpose
      cmatch_nodes_galerkin.cu  the Galerkin product
