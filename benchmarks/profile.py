@@ -18,6 +18,7 @@ import sys
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "cuda" / "pc" / "cmatch"
 PHASES = {
     "cmatch": "copy, diagonals",
+    "cmatch_levels": "copy, diagonals",
     "cmatch_aggregate": "aggregates",
     "cmatch_galerkin": "P, R, products",
     "cmatch_coarsest": "inverse",

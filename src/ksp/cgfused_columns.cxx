@@ -174,7 +174,7 @@ static PetscErrorCode WhyOneByOne(KSP ksp, CGFusedBatch &batch, bool failed, CGF
   PetscCall(FusedIsSent(ksp, &sent));
   if (!sent) PetscCall(CGFusedNeedWorkVecs(ksp));
   if (M->cycle && !CMATCHTakesColumns(*M->cycle))
-    why->text = "multigrid on several GPUs, with factors as smoothers, or with iterations on the coarsest level";
+    why->text = "multigrid on several GPUs, nodes of different sizes, factors as smoothers, or iterations on the coarsest level";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -70,8 +70,7 @@ struct ColumnsControl {
 struct ColumnsCaller {
   const double         *r;
   double               *z;
-  const double         *w;   /* [n] or null for ones */
-  const LocalInt       *row; /* see CMATCHHierarchy */
+  const double         *w; /* [n] or null for ones */
   LocalInt              width, first;
   const CMATCHControl  *scale;
   const ColumnsControl *control;
@@ -79,8 +78,7 @@ struct ColumnsCaller {
   template <int N>
   __device__ __forceinline__ Some<double, N> R(size_t i) const
   {
-    if (row && row[i] < 0) return {};
-    const auto r_i = ((const Some<double, N> *)(r + (row ? row[i] : i) * width + first))[Lane<N>()];
+    const auto r_i = ((const Some<double, N> *)(r + i * width + first))[Lane<N>()];
     return w ? w[i] * r_i : r_i;
   }
   template <typename T, int N>
@@ -90,7 +88,7 @@ struct ColumnsCaller {
     Some<double, N> x_i;
 #pragma unroll
     for (int k = 0; k < N; k++) x_i.c[k] = by * (double)x.c[k] / control->factor[N * Lane<N>() + k];
-    if (!row || row[i] >= 0) ((Some<double, N> *)(z + (row ? row[i] : i) * width + first))[Lane<N>()] = x_i;
+    ((Some<double, N> *)(z + i * width + first))[Lane<N>()] = x_i;
   }
 };
 
@@ -481,7 +479,7 @@ public:
 
     PetscFunctionBegin;
     stream_ = stream;
-    caller_ = {call.r, call.z, H_->w, H_->row, call.width, begin, H_->control, control_};
+    caller_ = {call.r, call.z, H_->w, call.width, begin, H_->control, control_};
     /* the kernel before is the caller's, which does not know that this one could start early */
     PetscCall(LaunchEarly(false, BeginColumns<T, N>, Blocks(n), kBlockSize, stream_, n, caller_, call.square, call.running, v_[0].b,
                           First(0), control_));

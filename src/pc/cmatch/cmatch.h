@@ -441,7 +441,7 @@ inline bool CMATCHCarriesGraph(const CMATCHHierarchy &H)
 constexpr LocalInt kCMATCHColumns = 8;
 inline bool        CMATCHTakesColumns(const CMATCHHierarchy &H)
 {
-  return !H.several && !CMATCHHasFactors(H.params) && H.params.coarse != PC_CMATCH_PCG;
+  return !H.several && !CMATCHHasFactors(H.params) && !H.row && H.params.coarse != PC_CMATCH_PCG;
 }
 
 /* The entries of ghosts of a level on several ranks, behind the rank's own ones. */
