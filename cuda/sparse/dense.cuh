@@ -189,36 +189,6 @@ public:
     return *bad_;
   }
 
-  /* y [Tiles(n) kTile] in shared memory becomes L^{-T} y. */
-  __device__ void SolveTransposed(T *y)
-  {
-    for (int k = tiles_ - 1; k >= 0; k--) {
-      __syncthreads();
-      if (threadIdx.x < kWarpSize) {
-        const int c = threadIdx.x % kTile;
-        T         l[kTile], own = y[k * kTile + c];
-        const T   inverse = inverse_[k * kTile + c];
-        __syncwarp(); /* both halves have read y */
-#pragma unroll
-        for (int r = 0; r < kTile; r++) l[r] = r > c && k * kTile + r < n_ ? Get(k * kTile + r, k * kTile + c) : 0;
-#pragma unroll
-        for (int r = kTile - 1; r >= 0; r--) {
-          const T solved = __shfl_sync(kFullWarp, own * inverse, r, kTile);
-          own            = c == r ? solved : own - l[r] * solved;
-          if (c == r) y[k * kTile + c] = solved;
-        }
-      }
-      __syncthreads();
-      const int rows = min(kTile, n_ - k * kTile);
-      for (int c = threadIdx.x; c < k * kTile; c += blockDim.x) {
-        T sum = y[c];
-        for (int r = 0; r < rows; r++) sum -= Get(k * kTile + r, c) * y[k * kTile + r];
-        y[c] = sum;
-      }
-    }
-    __syncthreads();
-  }
-
 private:
   static constexpr int kUpdateLanes = sizeof(T) == sizeof(double) ? kWarpSize : kTile; /* lanes that update a tile together */
 
