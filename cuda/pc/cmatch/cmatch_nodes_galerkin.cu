@@ -78,6 +78,7 @@ struct MetByA {
   static constexpr LocalInt kBlocks = kARun<K> * kWarpSize;
 
   LocalInt start, node[kARun<K>], column[kARun<K>][kCMATCHSlots];
+  LocalInt some_x = 0, some_y = 0; /* blocks of A and P of some product of the row, if there is one */
 
   template <typename T>
   __device__ __forceinline__ void Load(const FirstProduct<T> &p, LocalInt start_, LocalInt end)
@@ -89,6 +90,14 @@ struct MetByA {
       node[t]          = e < end ? p.A_j[e] : -1;
 #pragma unroll
       for (int s = 0; s < kCMATCHSlots; s++) column[t][s] = node[t] < 0 ? -1 : p.P_j[(size_t)node[t] * kCMATCHSlots + s];
+    }
+#pragma unroll
+    for (int t = 0; t < kARun<K>; t++) {
+      const unsigned some = __ballot_sync(kFullWarp, column[t][0] >= 0);
+      const int      lane = some ? __ffs((int)some) - 1 : 0;
+      const LocalInt of   = __shfl_sync(kFullWarp, node[t], lane);
+      if (some) some_x = start + t * kWarpSize + lane;
+      if (some) some_y = of * kCMATCHSlots;
     }
   }
   /* Lists the products of `count` blocks from o on, of whose columns lane after lane has one, or of the first ones of these: how
@@ -119,7 +128,7 @@ struct MetByA {
     }
 #pragma unroll
     for (int t = 0; t < kARun<K>; t++) terms += __popc(mine[t]);
-    const int fit = list->MakeRoom(count, o + lane, terms, all, start, __shfl_sync(kFullWarp, node[0], 0) * kCMATCHSlots, &at);
+    const int fit = list->MakeRoom(count, o + lane, terms, all, some_x, some_y, &at);
 #pragma unroll
     for (int s = 0; s < kCMATCHSlots; s++) {
 #pragma unroll

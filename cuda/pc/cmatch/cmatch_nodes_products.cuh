@@ -212,8 +212,10 @@ public:
           for (int v = 0; v < kSteps; v++)
             if (number[v] >= terms) of_x[a][v] = 0;
         }
+        if (terms > 0) { /* the blocks of a run without terms may be anything */
 #pragma unroll
-        for (int v = 0; v < kSteps; v++) sum_.Add((double)of_x[a][v], (double)of_y[a][v]);
+          for (int v = 0; v < kSteps; v++) sum_.Add((double)of_x[a][v], (double)of_y[a][v]);
+        }
         if (run[a].terms >= 0) continue;
         end(run[a].owner, sum_);
         sum_   = TileSum();

@@ -161,7 +161,8 @@ __device__ __forceinline__ bool AddUpRow(const Prolong &p, LocalInt i, const Row
       left &= ~some;
     }
     if (!count) continue;
-    list.MakeRoom(count, owner, __popc(mine), true, base, __shfl_sync(kFullWarp, j, 0), &at); /* there is room for each lane */
+    const int some = __ffs((int)__ballot_sync(kFullWarp, place >= 0)) - 1;                              /* a lane with a term */
+    list.MakeRoom(count, owner, __popc(mine), true, base + some, __shfl_sync(kFullWarp, j, some), &at); /* for all of them */
     const int      of = max(number, 0), to = __shfl_sync(kFullWarp, at, of);
     const unsigned with = __shfl_sync(kFullWarp, mine, of);
     if (number >= 0) list.Put(to + __popc(with & ((1u << lane) - 1u)), e, j);
